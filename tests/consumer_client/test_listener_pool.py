@@ -177,3 +177,60 @@ async def test_a_listener_that_swallows_its_own_cancellation_counts_as_what_it_r
         queue.on_records(frame(0, 3), 3, 3)
         await until(lambda: pool.counters.failed_calls == 3)
         assert pool.retrying == 3
+
+
+async def test_while_a_plain_listener_has_a_message_only_those_before_it_are_finished() -> None:
+    clock = SystemClock()
+    seen: list[tuple[int, int]] = []
+
+    def listener(messages: Sequence[ReceivedMessage]) -> None:
+        seen.append((messages[0].queue_offset, queue.safe_offset))
+
+    async with running(listener, clock) as pool:
+        queue = new_queue(pool, Lease(clock, seconds=100))
+        queue.on_records(frame(0, 20), 20, 20)
+        await until(lambda: len(seen) == 20)
+        assert seen == [(offset, offset) for offset in range(20)]
+        assert (queue.safe_offset, queue.messages.cached_bytes) == (20, 0)
+        assert pool.counters.handled == 20
+
+
+async def test_a_failure_amid_plain_calls_keeps_only_its_own_message() -> None:
+    clock = SystemClock()
+    seen: list[int] = []
+
+    def listener(messages: Sequence[ReceivedMessage]) -> None:
+        seen.append(messages[0].queue_offset)
+        if messages[0].queue_offset == 7:
+            raise ValueError("not this one")
+
+    async with running(listener, clock) as pool:
+        queue = new_queue(pool, Lease(clock, seconds=100))
+        queue.on_records(frame(0, 20), 20, 20)
+        await until(lambda: len(seen) == 20)
+        assert seen == list(range(20))
+        assert (queue.safe_offset, queue.messages.running_count) == (7, 1)
+        assert pool.counters.handled == 19
+
+
+async def test_queues_take_turns_of_a_slice() -> None:
+    clock = ManualClock()
+    seen: list[int] = []
+
+    def listener(messages: Sequence[ReceivedMessage]) -> None:
+        seen.append(messages[0].queue.queue_id)
+        clock.advance_ms(int(SLICE_S * 1e3) + 1)
+
+    async with running(listener, clock, ListenerOptions(max_concurrency=1)) as pool:
+        for number in range(3):
+            queue = PushQueue(
+                Assignment(MessageQueue("t", "b", number), "*", 1, Lease(clock, seconds=100)),
+                0,
+                FlowLimits(),
+                on_ready=pool.on_ready,
+                on_room=lambda queue: None,
+                on_dropped=pool.forget,
+            )
+            queue.on_records(frame(0, 3), 3, 3)
+        await until(lambda: len(seen) == 9)
+    assert seen == [0, 1, 2] * 3

@@ -66,7 +66,7 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         assert queue.safe_offset == min(self.unfinished, default=self.end)
         assert queue.cached_count == len(self.unfinished)
         assert queue.cached_bytes == sum(10 + offset for offset in self.unfinished)
-        assert queue.waiting_count == len(self.waiting)
+        assert len(queue.waiting) == len(self.waiting)
         assert queue.running_count == len(self.running)
         assert queue.duplicates_total == self.duplicates
 

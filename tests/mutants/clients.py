@@ -198,8 +198,8 @@ CLIENTS: Final = (
         name="commits-past-running-listeners",
         breaks="a message is lost whose listener was still at work when the process died",
         file=f"{_CONSUMER}/process_queue.py",
-        old="return self._unfinished[0] if self._unfinished else self.fetched_end",
-        new="return self._waiting[0][0] if self._waiting else self.fetched_end",
+        old="return next(iter(self._running))",
+        new="return self.waiting[0][0] if self.waiting else self.fetched_end",
         tests=(
             "tests/consumer_client/test_process_queue.py"
             "::test_the_safe_offset_waits_for_the_slowest_message",

@@ -45,6 +45,7 @@ SLICE_S = 0.005
 class _Work(NamedTuple):
     queue: PushQueue
     entries: list[Entry[ReceivedMessage]]
+    """Empty: one after the other of those that wait, see `_run`."""
     failures: int
 
 
@@ -129,9 +130,7 @@ class ListenerPool:
     async def _work(self, number: int) -> None:
         listener = self._listener
         cells, mine = self._attempts.cells, self._attempts.worker_cell(number)
-        is_batched = self._options.consume_batch_max > 1
         now = self._clock.monotonic_s
-        counters = self.counters
         while True:
             work = self._next_work()
             if work is None:
@@ -140,33 +139,80 @@ class ListenerPool:
                 await self._wait_for_work()
                 continue
             queue, entries, failures = work
-            now_s = now()
-            if (now_s >= queue.trust.deadline_s and not queue.trust.check_deadline()) or (
+            if (now() >= queue.trust.deadline_s and not queue.trust.check_deadline()) or (
                 failures and await self._is_given_up(work)
             ):
                 continue
-            if is_batched:
-                cells[mine + 1] = entries[-1][0] - entries[0][0]
-            cells[mine] = queue.mark + entries[0][0]
             try:
-                outcome = listener([entry[2] for entry in entries])
+                if entries:
+                    cells[mine + 1] = entries[-1][0] - entries[0][0]
+                    cells[mine] = queue.mark + entries[0][0]
+                    outcome = listener([entry[2] for entry in entries])
+                else:
+                    outcome = self._run(queue, cells, mine)
+                    if outcome is not None:
+                        work = self._end_of_run(queue)
                 if outcome is not None and not isinstance(outcome, ConsumeResult):
                     outcome = await self._await_listener(queue, outcome)
             except BaseException as error:
-                await self._on_raised(work, error)
+                await self._on_raised(work if work.entries else self._end_of_run(queue), error)
             else:
-                if outcome is None or outcome is ConsumeResult.SUCCESS:
-                    counters.handled += len(entries)
-                    queue.finish(entries)
-                    if failures:
-                        self._forget_attempts(work)
-                    if self._is_orderly:
-                        self._line_up_again(queue)
-                else:
+                if outcome is not None and outcome is not ConsumeResult.SUCCESS:
                     await self._on_failure(work, None)
-            if now_s >= self._slice_end_s:
+                elif work.entries:
+                    self._on_success(work)
+                else:
+                    self._line_up_rest(queue)
+            if now() >= self._slice_end_s:
                 cells[mine] = 0
                 await self._leave_loop()
+
+    def _run(
+        self, queue: PushQueue, cells: memoryview, mine: int
+    ) -> Awaitable[ConsumeResult | None] | ConsumeResult | None:
+        """Give the listener one message after the other while it is a plain function that succeeds.
+
+        Each is taken out of those that wait when it is done. Returns None for a pause; otherwise,
+        or if it raises, the listener is not done with the first one that waits.
+        """
+        listener = self._listener
+        mark = queue.mark
+        now = self._clock.monotonic_s
+        pause_s = min(queue.trust.deadline_s, self._slice_end_s)
+        waiting = queue.messages.waiting
+        take = waiting.popleft
+        count = size = 0
+        try:
+            while True:
+                entry = waiting[0]
+                cells[mine] = mark + entry[0]
+                outcome = listener([entry[2]])
+                if outcome is not None and outcome is not ConsumeResult.SUCCESS:
+                    return outcome
+                take()
+                count += 1
+                size += entry[1]
+                if not waiting or now() >= pause_s or queue.is_stopped:
+                    return None
+        finally:
+            if count:
+                self.counters.handled += count
+                queue.finish_first(count, size)
+
+    def _end_of_run(self, queue: PushQueue) -> _Work:
+        """The message that ended a run becomes work of its own."""
+        work = _Work(queue, queue.messages.take(1), 0)
+        if not self._is_orderly:
+            self._line_up_rest(queue)
+        return work
+
+    def _on_success(self, work: _Work) -> None:
+        self.counters.handled += len(work.entries)
+        work.queue.finish(work.entries)
+        if work.failures:
+            self._forget_attempts(work)
+        if self._is_orderly:
+            self._line_up_again(work.queue)
 
     def _next_work(self) -> _Work | None:
         """What to do next: a repetition that is due, or new messages of the next queue in line."""
@@ -180,17 +226,16 @@ class ListenerPool:
             if queue.is_stopped:
                 queue.is_ready = False
                 continue
-            # What was counted before comes alone: in a batch it would take its neighbours along.
-            past = queue.past
-            entries = queue.messages.take(1 if past else self._options.consume_batch_max)
-            if not entries:
+            if not queue.messages.waiting:
                 queue.is_ready = False
                 continue
+            # What was counted before comes alone: in a batch it would take its neighbours along.
+            past = queue.past
+            if not past and self._options.consume_batch_max == 1:
+                return _Work(queue, [], 0)
+            entries = queue.messages.take(1 if past else self._options.consume_batch_max)
             if not self._is_orderly:
-                if queue.messages.waiting_count:
-                    ready.append(queue)
-                else:
-                    queue.is_ready = False
+                self._line_up_rest(queue)
             if past:
                 return self._recalled(queue, entries)
             return _Work(queue, entries, 0)
@@ -211,10 +256,17 @@ class ListenerPool:
         message.attempts_before = counted.attempts
         return _Work(queue, entries, counted.attempts)
 
+    def _line_up_rest(self, queue: PushQueue) -> None:
+        """What still waits goes to the end of the line; a worker that goes on needs no waking."""
+        if queue.messages.waiting:
+            self._ready.append(queue)
+        else:
+            queue.is_ready = False
+
     def _line_up_again(self, queue: PushQueue) -> None:
         """In order, a queue is out of line while a worker has it."""
         queue.is_ready = False
-        if queue.messages.waiting_count and not queue.is_stopped:
+        if queue.messages.waiting and not queue.is_stopped:
             self.on_ready(queue)
 
     async def _await_listener(self, queue: PushQueue, outcome: object) -> ConsumeResult | None:

@@ -26,33 +26,30 @@ class ProcessQueue(Generic[T]):
     """One owned queue's window: fetched, running, finished."""
 
     __slots__ = (
-        "_finished_early",
-        "_unfinished",
-        "_waiting",
+        "_last_offset",
+        "_running",
         "cached_bytes",
-        "cached_count",
         "duplicates_total",
         "fetched_end",
+        "waiting",
     )
 
     def __init__(self, start_offset: int) -> None:
         self.fetched_end = start_offset
         """The offset to fetch next."""
-        self.cached_count = 0
-        """Unfinished messages, waiting or running."""
+        self._last_offset = start_offset
         self.cached_bytes = 0
-        """Their size."""
-        self._waiting: deque[Entry[T]] = deque()
-        # Offsets in queue order from the lowest unfinished one; those that finished before it did
-        # stand in _finished_early until it does.
-        self._unfinished: deque[int] = deque()
-        self._finished_early: set[int] = set()
+        """Of unfinished messages, waiting or running."""
+        self.waiting: deque[Entry[T]] = deque()
+        """Who takes the first one out when it is done, instead of `take`, calls `finish_first`."""
+        # Offsets as they were taken, so in queue order.
+        self._running: dict[int, None] = {}
         self.duplicates_total = 0
         """Messages that came again while they were held."""
 
     def __repr__(self) -> str:
         return (
-            f"ProcessQueue(safe_offset={self.safe_offset}, waiting={len(self._waiting)}, "
+            f"ProcessQueue(safe_offset={self.safe_offset}, waiting={len(self.waiting)}, "
             f"unfinished={self.cached_count}, fetched_end={self.fetched_end})"
         )
 
@@ -72,9 +69,8 @@ class ProcessQueue(Generic[T]):
             entries = fresh
         if entries:
             assert entries[-1][0] < next_offset, "fetching goes on after the last message"
-            self._waiting.extend(entries)
-            self._unfinished.extend([entry[0] for entry in entries])
-            self.cached_count += len(entries)
+            self._last_offset = entries[-1][0]
+            self.waiting.extend(entries)
             self.cached_bytes += sum([entry[1] for entry in entries])
         self.fetched_end = max(self.fetched_end, next_offset)
         return duplicates
@@ -82,41 +78,41 @@ class ProcessQueue(Generic[T]):
     # ------------------------------------------------------------------------------ processing
 
     @property
-    def waiting_count(self) -> int:
-        return len(self._waiting)
+    def cached_count(self) -> int:
+        """Unfinished messages, waiting or running."""
+        return len(self.waiting) + len(self._running)
 
     @property
     def running_count(self) -> int:
-        """Taken and neither finished nor given back."""
-        return self.cached_count - len(self._waiting)
+        """Taken and not finished."""
+        return len(self._running)
 
     def take(self, count_max: int) -> list[Entry[T]]:
         """The next waiting messages, now running; at most `count_max`, none if none wait."""
-        waiting = self._waiting
-        if count_max == 1:
-            return [waiting.popleft()] if waiting else []
-        return [waiting.popleft() for _ in range(min(count_max, len(waiting)))]
+        waiting = self.waiting
+        taken = [waiting.popleft() for _ in range(min(count_max, len(waiting)))]
+        for offset, _, _ in taken:
+            self._running[offset] = None
+        return taken
 
     def finish(self, entries: Iterable[Entry[T]]) -> None:
         """These running messages are done, each exactly once."""
-        unfinished = self._unfinished
-        early = self._finished_early
         for offset, size, _ in entries:
-            self.cached_count -= 1
+            del self._running[offset]
             self.cached_bytes -= size
-            if offset != unfinished[0]:
-                early.add(offset)
-                continue
-            unfinished.popleft()
-            while early and unfinished[0] in early:
-                early.remove(unfinished.popleft())
+
+    def finish_first(self, size: int) -> None:
+        """Messages of `size` bytes were taken out of `waiting` when they were done."""
+        self.cached_bytes -= size
 
     @property
     def safe_offset(self) -> int:
         """The lowest unfinished offset; all below it may be committed."""
-        return self._unfinished[0] if self._unfinished else self.fetched_end
+        if self._running:
+            return next(iter(self._running))
+        return self.waiting[0][0] if self.waiting else self.fetched_end
 
     @property
     def span(self) -> int:
         """How far the last fetched message is ahead of the lowest unfinished one."""
-        return self._unfinished[-1] - self._unfinished[0] if self._unfinished else 0
+        return self._last_offset - self.safe_offset if self.cached_count else 0

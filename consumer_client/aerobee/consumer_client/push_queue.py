@@ -123,7 +123,7 @@ class PushQueue:
             first, last = entries[0][2], entries[-1][2]
             self._attempts.on_received(self.mark, first.store_timestamp_ms, last.store_timestamp_ms)
         self.messages.add(entries, next_offset)
-        if self.messages.waiting_count and not self.is_ready:
+        if self.messages.waiting and not self.is_ready:
             self._on_ready(self)
 
     # ------------------------------------------------------------------------------ processing
@@ -133,8 +133,19 @@ class PushQueue:
         if self.is_dropped:
             return
         self.messages.finish(entries)
-        self._finished_unseen += len(entries)
-        if self._finished_unseen >= CREDIT_CHECK_MESSAGES or not self.messages.waiting_count:
+        self._look_at_room(len(entries))
+
+    def finish_first(self, count: int, size: int) -> None:
+        """So many messages of `size` bytes were taken out of `messages.waiting`, each when its
+        listener had succeeded; ignored after a drop."""
+        if self.is_dropped:
+            return
+        self.messages.finish_first(size)
+        self._look_at_room(count)
+
+    def _look_at_room(self, finished: int) -> None:
+        self._finished_unseen += finished
+        if self._finished_unseen >= CREDIT_CHECK_MESSAGES or not self.messages.waiting:
             self._finished_unseen = 0
             self._on_room(self)
 
