@@ -1,7 +1,8 @@
 """How long no master acknowledges: after `kill -9` of a master, and during a planned hand-over.
 
-A few senders send numbered messages one after another throughout. At the end, what was acknowledged
-is compared with what is stored: a short pause is worth nothing if messages are lost.
+A few senders send numbered messages one after another throughout, and some more send messages that
+arrive later, which no pause is measured by. At the end, what was acknowledged is compared with what
+is stored: a short pause is worth nothing if messages are lost.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import random
 import signal
 import time
 from collections import Counter
@@ -30,6 +32,8 @@ FLAGS = ("--replicas", "2", "--replication", "sync")
 BROKER = "broker-a"
 TOPIC = "failover"
 SENDERS = 8
+SENDERS_OF_LATER = 2
+DELAYS_MS = (200, 2_000)
 SEND_INTERVAL_S = 0.005
 SEND_TIMEOUT_MS = 60_000
 STEADY_S = 1.0
@@ -46,7 +50,7 @@ async def run_failover(report: Report, load: suite.Load, say: suite.Say) -> None
     killed: list[float] = []
     handed_over: list[float] = []
     said_s: list[float] = []
-    lost = repeated = errors = sent = 0
+    lost = repeated = errors = sent = later = early = 0
     while len(killed) < load.rounds:
         async with running_cluster(flags=FLAGS) as cluster:
             async with sending(cluster) as senders:
@@ -65,18 +69,21 @@ async def run_failover(report: Report, load: suite.Load, say: suite.Say) -> None
                     deaths[master_id] += 1
                     killed.append(await _kill(cluster, master_id, senders))
             say("reading what is stored")
-            stored = await _stored(cluster)
+            stored, came_early = await _stored(cluster, senders)
         lost += len(senders.acknowledged - stored.keys())
         repeated += sum(count - 1 for count in stored.values())
         errors += senders.errors
         sent += len(senders.acknowledged)
+        later += len(senders.acknowledged & senders.due_ms.keys())
+        early += came_early
     report.add(_row("kill -9 of the master until a send is acknowledged again", killed))
     report.add(_row("hand-over, the broker's pause", said_s))
     report.add(_row("hand-over, longest time without an acknowledgement", handed_over))
     report.add(
         Row(
             "through all of it",
-            note=f"{sent:,} acknowledged, {lost} lost, {repeated} stored twice, {errors} failed",
+            note=f"{sent:,} acknowledged, {later:,} of them to arrive later, {lost} lost, "
+            f"{repeated} stored twice, {early} early, {errors} failed",
         )
     )
 
@@ -99,6 +106,8 @@ class Senders:
     moments: list[float] = field(default_factory=list)
     """Of each acknowledgement, with when that send began."""
     begun: list[float] = field(default_factory=list)
+    due_ms: dict[int, int] = field(default_factory=dict)
+    """Of each message that is to arrive later, by its number, in Unix milliseconds."""
     errors: int = 0
     number: int = 0
 
@@ -115,6 +124,20 @@ class Senders:
                 self.acknowledged.add(number)
                 self.moments.append(time.perf_counter())
                 self.begun.append(begun_s)
+            await asyncio.sleep(SEND_INTERVAL_S)
+
+    async def send_later_on(self, producer: Producer, chance: random.Random) -> None:
+        """Until cancelled."""
+        while True:
+            self.number = number = self.number + 1
+            due_ms = time.time_ns() // 1_000_000 + chance.randint(*DELAYS_MS)
+            self.due_ms[number] = due_ms
+            try:
+                await producer.send(Message(TOPIC, b"%d" % number, deliver_at=due_ms))
+            except MqError:
+                self.errors += 1
+            else:
+                self.acknowledged.add(number)
             await asyncio.sleep(SEND_INTERVAL_S)
 
     async def resumed_s(self, since_s: float) -> float:
@@ -143,6 +166,10 @@ async def sending(cluster: BenchCluster) -> AsyncIterator[Senders]:
     config = ProducerConfig(send_timeout_ms=SEND_TIMEOUT_MS)
     async with Producer(cluster.nameserver, config=config) as producer:
         tasks = [asyncio.create_task(senders.send_on(producer)) for _ in range(SENDERS)]
+        tasks += [
+            asyncio.create_task(senders.send_later_on(producer, random.Random(seed)))
+            for seed in range(SENDERS_OF_LATER)
+        ]
         try:
             yield senders
         finally:
@@ -182,15 +209,19 @@ async def _kill(cluster: BenchCluster, master_id: int, senders: Senders) -> floa
         ) from None
 
 
-async def _stored(cluster: BenchCluster) -> Counter[int]:
-    """How often each number is in the topic."""
+async def _stored(cluster: BenchCluster, senders: Senders) -> tuple[Counter[int], int]:
+    """How often each number is in the topic, and how many were there before they were due."""
+    await asyncio.sleep(DELAYS_MS[1] / 1_000)
     found: Counter[int] = Counter()
+    early = 0
     consumer = PullConsumer(
         cluster.nameserver, "failover-check", start_from=StartFrom.FIRST, auto_commit=False
     )
     async with consumer:
         await consumer.assign(await consumer.queues_of(TOPIC))
         while batches := await consumer.poll_batches(timeout_s=READ_IDLE_S):
-            for batch in batches:
-                found.update(int(body) for body in batch.bodies())
-    return found
+            for message in itertools.chain.from_iterable(batches):
+                number = int(message.body)
+                found[number] += 1
+                early += message.store_timestamp_ms < senders.due_ms.get(number, 0)
+    return found, early
