@@ -70,7 +70,7 @@ def send_later(
     """Store messages that wait; returns their unique keys."""
     unique_keys = []
     for body in bodies:
-        key = f"KEY{body.decode()}"
+        key = f"KEY{body[:40].decode()}"
         moved = waiting_record(
             record_to_send(topic, body, unique_key=key, now_ms=wiring.clock.now_ms()),
             Delay(level=level) if level else Delay(deliver_ms=deliver_ms),

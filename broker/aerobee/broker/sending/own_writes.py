@@ -8,6 +8,7 @@ clients may not do, such as sending to a system topic, is for the caller to know
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.store.statistics import Appended
@@ -19,6 +20,12 @@ from aerobee.store_format.record_encode import encode_record
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.tags import TagsCodes
 from aerobee.store_format.topic_end import topic_end_properties
+
+_FORMAT_LIMITS: Final = BatchLimits(
+    body_bytes_max=(1 << 31) - 1, record_bytes_max=(1 << 31) - 1, batch_bytes_max=(1 << 31) - 1
+)
+"""Of copies. What clients may send was checked when the originals came; a copy is a little larger,
+and may be made after the limit was lowered. To refuse it then would lose a message."""
 
 
 class OwnWrites:
@@ -100,7 +107,7 @@ class OwnWrites:
         reserve: bool = False,
     ) -> Appended:
         """All of these records, under these producers' numbers, or none; the caller calls `publish`
-        in the same turn. `reserve`: as in `append`.
+        in the same turn. They may be larger than what clients may send. `reserve`: as in `append`.
 
         Raises:
             BatchIllegal: nothing was stored; one of them is damaged, or cannot be stored.
@@ -110,7 +117,7 @@ class OwnWrites:
             b"".join(records),
             [len(record) for record in records],
             topic=topic,
-            limits=self._limits,
+            limits=_FORMAT_LIMITS,
             store_host_ipv6=self._store_host.is_ipv6,
             tags=self._tags,
         )
