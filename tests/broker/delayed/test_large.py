@@ -1,15 +1,19 @@
-"""Large messages wait and come like others."""
+"""Large messages wait, move on and come like others, and are not in memory together."""
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.broker.store.retention.retention_policy import CleanRequest
 from aerobee.store_format.record_encode import encode_record
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import BORN_HOST, MIB
-from tests.support.delayed import SetClock, send_later, until_delivered
+from tests.support.delayed import SetClock, delivered, send_later, settled, until_delivered
+from tests.support.retention import write_times
+from tests.support.waiting import until
 
 DAY_MS = 86_400_000
 LARGEST = 100_000
@@ -78,3 +82,52 @@ async def test_the_largest_message_comes_again(start_broker: Any) -> None:
     )
     assert response.results[0].status.code == common_pb2.OK
     assert len(await until_delivered(broker.wiring, "%RETRY%g", 1)) == 1
+
+
+async def test_a_list_of_large_messages_is_short(start_broker: Any) -> None:
+    clock = SetClock()
+    broker = await start_broker(clock=clock, store=store_of(4 * MIB))
+    wiring = broker.wiring
+    for number in range(60):
+        send_later(wiring, "t", [b"%02d" % number + b"x" * MIB], deliver_ms=clock.now_ms() + DAY_MS)
+    await settled(wiring)
+    tracemalloc.start()
+    try:
+        page = await wiring.delays.schedule.search("t", limit=1_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    found = len(page.messages)
+    while page.after:
+        page = await wiring.delays.schedule.search("t", limit=1_000, after=page.after)
+        found += len(page.messages)
+    assert found == 60
+    assert peak < 30 * MIB
+
+
+async def test_large_messages_move_on_a_few_at_a_time(start_broker: Any) -> None:
+    clock = SetClock()
+    broker = await start_broker(clock=clock, store=store_of(4 * MIB))
+    wiring = broker.wiring
+    due_ms = clock.now_ms() + DAY_MS
+    for number in range(60):
+        send_later(wiring, "t", [b"%02d" % number + b"x" * MIB], deliver_ms=due_ms)
+    await settled(wiring)
+    first = wiring.store.log.segments()[-1].base
+    tracemalloc.start()
+    try:
+
+        async def has_cleaned() -> bool:
+            write_times(wiring.config.store_root, LONG_AGO_MS)
+            await wiring.cleaning.clean(CleanRequest(commanded=True))
+            return bool(wiring.store.min_offset >= first)
+
+        await until(has_cleaned, "everything old is removed")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    clock.ahead_ms += DAY_MS
+    await until_delivered(wiring, "t", 60)
+    await settled(wiring)
+    assert len(delivered(wiring, "t")) == 60
+    assert peak < 30 * MIB

@@ -8,13 +8,13 @@ their queues are in the order of time, and entries are looked through.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from aerobee.broker.delayed.copies import record_of
-from aerobee.broker.delayed.waiting_log import WaitingLog
+from aerobee.broker.delayed.waiting_log import WaitingLog, in_parts
 from aerobee.broker.timers.entries import TIMER_QUEUE, Source
 from aerobee.broker.timers.index import PendingIndex
 from aerobee.broker.timers.index_works import OldestWork, SearchWork
@@ -32,8 +32,15 @@ from aerobee.store_format.timer_wheel import PRECISION_MS
 
 NAMED_MAX = 1_000
 """So many messages of one name are looked at."""
+NAMED_BYTES = 4 << 20
+"""After so many bytes of their records the others are left for another call: all of these are in
+memory, and appended, together."""
 LOOKED_AT_MAX = 20_000
 """So many records are read at most for one page of a list."""
+READ_AT_ONCE_BYTES = 1 << 20
+"""One message may be larger."""
+PAGE_BYTES = 16 << 20
+"""After so many bytes of records a page of a list ends."""
 LEVEL_ENTRIES_MAX = 100_000
 _ROUNDS_MAX = 10
 
@@ -123,17 +130,18 @@ class Finder:
             limit=NAMED_MAX,
             accepts=accepts,
         )
-        found = await self.read(
-            [Source(TIMER_QUEUE, int(row["offset"]), int(row["due_ms"])) for row in rows],
-            rows["position"].tolist(),
-            rows["size"].tolist(),
-        )
-        return [
-            each
-            for each in found
-            if each.record.property_value("REAL_TOPIC") == topic
-            and each.record.unique_key == unique_key
-        ]
+        candidates = [_candidate(row) for row in rows]
+        found: list[Found] = []
+        for some in in_parts(candidates, _size_of, READ_AT_ONCE_BYTES, NAMED_MAX):
+            found += [
+                each
+                for each in await self._read(some)
+                if each.record.property_value("REAL_TOPIC") == topic
+                and each.record.unique_key == unique_key
+            ]
+            if sum(len(each.data) for each in found) >= NAMED_BYTES:
+                break
+        return found
 
     # ------------------------------------------------------------------------------ by time
 
@@ -144,25 +152,24 @@ class Finder:
         time, in the order of their places; and after which place to go on, None if that is all.
         `topic` and `key` empty: any. Raises MqError."""
         rows, is_all = await self._timers_after(low, end_ms, topic, limit)
-        candidates = [
-            _Candidate(int(row["due_ms"]), TIMER_QUEUE, int(row["offset"]), *_span(row))
-            for row in rows
-        ]
+        candidates = [_candidate(row) for row in rows]
         reached = candidates[-1].due_ms if candidates and not is_all else end_ms
         for level in self._feeder.levels:
             candidates += await self._entries_between(level, low, min(end_ms, reached))
         candidates.sort()
         found: list[Found] = []
-        for first in range(0, len(candidates), limit):
-            if first >= LOOKED_AT_MAX or len(found) >= limit:
-                return found, candidates[first - 1][:3]
-            some = candidates[first : first + limit]
-            for each in await self._read_candidates(some):
+        count, size = 0, 0
+        for some in in_parts(candidates, _size_of, READ_AT_ONCE_BYTES, limit):
+            if count >= LOOKED_AT_MAX or size >= PAGE_BYTES:
+                return found, candidates[count - 1][:3]
+            for each in await self._read(some):
                 if _is_wanted(each.record, topic, key):
                     found.append(each)
                     if len(found) == limit:
                         source = each.source
                         return found, (source.due_ms, source.queue, source.offset)
+            count += len(some)
+            size += sum(map(_size_of, some))
         return found, None if is_all else candidates[-1][:3]
 
     async def _timers_after(
@@ -196,13 +203,6 @@ class Finder:
             if low[0] <= due_ms < end_ms
         )
         return [each for each in found if each[:3] > low and each.offset not in progress.loose]
-
-    async def _read_candidates(self, candidates: list[_Candidate]) -> list[Found]:
-        return await self.read(
-            [Source(each.queue, each.offset, each.due_ms) for each in candidates],
-            [each.position for each in candidates],
-            [each.size for each in candidates],
-        )
 
     # ------------------------------------------------------------------------------ the index
 
@@ -244,12 +244,13 @@ class Finder:
 
     # ------------------------------------------------------------------------------ records
 
-    async def read(
-        self, sources: list[Source], positions: list[int], sizes: list[int]
-    ) -> list[Found]:
+    async def _read(self, candidates: Sequence[_Candidate]) -> list[Found]:
         """Those that wait still, with their records. Raises MqError."""
-        data = await self._waiting.pieces_there(positions, sizes)
+        data = await self._waiting.pieces_there(
+            [each.position for each in candidates], [each.size for each in candidates]
+        )
         progress = self._progress()
+        sources = [Source(each.queue, each.offset, each.due_ms) for each in candidates]
         return [
             Found(source, piece)
             for source, piece in zip(sources, data, strict=True)
@@ -257,8 +258,13 @@ class Finder:
         ]
 
 
-def _span(row: Any) -> tuple[int, int]:
-    return int(row["position"]), int(row["size"])
+def _size_of(candidate: _Candidate) -> int:
+    return candidate.size
+
+
+def _candidate(row: Any) -> _Candidate:
+    numbers = (int(row[name]) for name in ("offset", "position", "size"))
+    return _Candidate(int(row["due_ms"]), TIMER_QUEUE, *numbers)
 
 
 def _is_wanted(record: Record, topic: str, key: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 from aerobee.broker.delayed.feeder import Feeder
 from aerobee.broker.delayed.finder import Finder
 from aerobee.broker.delayed.mover import Mover
-from aerobee.broker.delayed.waiting_log import WaitingLog
+from aerobee.broker.delayed.waiting_log import WaitingLog, in_parts
 from aerobee.broker.retention.holds import Hold, Need, Upkeep
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.store.message_store import MessageStore
@@ -30,6 +30,8 @@ ROLL_TIMEOUT_S: Final = 3.0
 """How long one removal waits for messages to move on; the next one goes on where it ended."""
 FOUND_MAX: Final = 5_000
 ROLLED_AT_ONCE: Final = 500
+ROLLED_BYTES: Final = 1 << 20
+"""At once, too; one message may go beyond."""
 
 _WAITS: Final = "delayed messages wait there"
 Places = list[tuple[Source, int, int]]
@@ -154,8 +156,8 @@ class DelaysHold(Hold):
 
     async def _roll(self, places: Places) -> None:
         """Raises MqError."""
-        for first in range(0, len(places), ROLLED_AT_ONCE):
-            await self._roll_some(places[first : first + ROLLED_AT_ONCE])
+        for some in in_parts(places, lambda place: place[2], ROLLED_BYTES, ROLLED_AT_ONCE):
+            await self._roll_some(some)
             await asyncio.sleep(0)
 
     async def _roll_some(self, places: Sequence[tuple[Source, int, int]]) -> None:

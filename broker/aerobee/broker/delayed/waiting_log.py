@@ -8,9 +8,9 @@ Owns: nothing. What is in the page cache is read here, all else in a turn of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
@@ -27,6 +27,8 @@ from aerobee.store_format.delayed_records import TIMER_TOPIC
 from aerobee.store_format.record import iterate_records
 from aerobee.store_format.record_view import Record
 from aerobee.store_format.tags import SCHEDULE_TOPIC
+
+Place = TypeVar("Place")
 
 READER = "delayed messages"
 """Their name among the cold reads."""
@@ -61,6 +63,21 @@ class WaitingEntries:
 def queue_name(queue: int) -> QueueName:
     """The store's name of a queue in which messages wait."""
     return (TIMER_TOPIC, 0) if queue == TIMER_QUEUE else (SCHEDULE_TOPIC, queue - 1)
+
+
+def in_parts(
+    places: Sequence[Place], size_of: Callable[[Place], int], bytes_max: int, count_max: int
+) -> Iterator[Sequence[Place]]:
+    """In their order, so many and so many bytes at once; one may be larger."""
+    begin, total = 0, 0
+    for at, place in enumerate(places):
+        size = size_of(place)
+        if at > begin and (total + size > bytes_max or at - begin == count_max):
+            yield places[begin:at]
+            begin, total = at, 0
+        total += size
+    if begin < len(places):
+        yield places[begin:]
 
 
 class WaitingLog:
