@@ -8,12 +8,14 @@ import asyncio
 import pytest
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.offsets.entries import OffsetsRemoved
+from aerobee.broker.journal.records import BODY_BYTES_MAX
+from aerobee.broker.offsets.entries import OffsetsRemoved, entry_text
 from aerobee.broker.offsets.sent_back import FinishedBeyond, SentBack
+from aerobee.broker.offsets.writer import SENT_BACK_AT_ONCE
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import NotWritable
 from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.retry_records import Death
+from aerobee.store_format.retry_records import Death, shortened_death
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import KEY, Replica, cut_below, nothing, running, stored
 from tests.support.waiting import until
@@ -187,3 +189,11 @@ async def test_what_the_journal_has_lost_is_not_finished() -> None:
         assert finished(again) == [Range(3, 4)]
         assert finished(again, GroupQueue("h", "t", 0)) == []
         assert open_numbers(again) == [0]
+
+
+def test_what_is_sent_back_at_once_shares_a_record_whatever_its_reason() -> None:
+    text = "й" * 2_000
+    death = shortened_death(Death("g" * 120, 1 << 31, 1 << 62, text, text, text))
+    key = GroupQueue("g" * 120, "t" * 127, 1_000)
+    entry = SentBack(key, 1 << 62, 1 << 47, death, 1 << 62, "й" * 127)
+    assert SENT_BACK_AT_ONCE * (len(entry_text(entry)) + 1) <= BODY_BYTES_MAX
