@@ -10,6 +10,7 @@ import click
 from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_documents, print_json, say
 from aerobee.cli.target import Target, target_options
+from aerobee.runtime.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,13 +51,21 @@ def list_groups(target: Target, as_json: bool) -> None:
         return
     print_documents(
         [
-            {**_summary(state), "held": sum(bool(each.lease_holder) for each in state.queues)}
+            {
+                **_summary(state),
+                "held": sum(
+                    bool(each.lease_holder) and not _is_of_retries(each.queue.topic)
+                    for each in state.queues
+                ),
+            }
             for state in states
         ],
         {
             "group": "group",
             "members": "members",
-            "topics": lambda state: " ".join(state["topics"]) or "-",
+            "topics": lambda state: (
+                " ".join(each for each in state["topics"] if not _is_of_retries(each)) or "-"
+            ),
             "queues held": "held",
             "lag": "lag",
         },
@@ -292,6 +301,11 @@ def _summary(state: GroupState) -> dict[str, Any]:
         "topics": sorted(subscribed | {queue.queue.topic for queue in state.queues}),
         "lag": state.lag,
     }
+
+
+def _is_of_retries(topic: str) -> bool:
+    """Every group has that topic, and its members hold it beside those that they chose."""
+    return topic.startswith(RETRY_PREFIX)
 
 
 def _member(member: broker_pb2.GroupMember) -> dict[str, Any]:
