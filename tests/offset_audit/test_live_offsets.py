@@ -176,7 +176,13 @@ def test_filters_are_sparks_and_leave_the_frame_whole(spark: SparkSession, live:
     }
     assert not _read(spark, live, table="commits").where("`group` = 'nobody'").collect()
     rows = _read(spark, live).where("table = 'topics'").collect()
-    assert {row.topic for row in rows} == {"orders", "AEROBEE_OFFSET_JOURNAL"}
+    assert {row.topic for row in rows} == {
+        "orders",
+        "AEROBEE_OFFSET_JOURNAL",
+        "AEROBEE_TIMER_JOURNAL",
+        "SCHEDULE_TOPIC_XXXX",
+        "rmq_sys_wheel_timer",
+    }
 
 
 def test_the_registry_says_who_is_there_and_at_which_revision(

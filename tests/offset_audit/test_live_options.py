@@ -104,8 +104,8 @@ def test_entries_of_the_journal_become_rows() -> None:
     origin = "cluster", "broker-a", 1
     rows = list(entries_of(JournalRecord(origin, 12, json.dumps(entries).encode())))
     assert rows == [
-        ("cluster", "broker-a", 1, 12, 0, "g", "t", 3, 7, 5, 9, "c", "commit"),
-        ("cluster", "broker-a", 1, 12, 2, "g", "t", 4, 0, None, None, None, "reset"),
+        ("cluster", "broker-a", 1, 12, 0, "g", "t", 3, 7, 5, 9, "c", "commit", None),
+        ("cluster", "broker-a", 1, 12, 2, "g", "t", 4, 0, None, None, None, "reset", None),
     ]
     assert len(rows[0]) == len(schema(JOURNAL).names)
     assert not list(entries_of(JournalRecord(origin, 13, b"no journal")))
