@@ -20,7 +20,9 @@ from tests.support.grpc_core_channel import channel_to
 from tests.support.grpc_core_server import SERVICE, serving
 from tests.support.raw_http2 import (
     call,
+    data,
     headers,
+    message,
     raw_peer,
     request_block,
 )
@@ -61,6 +63,19 @@ async def test_calls_that_are_answered_pay_for_resets() -> None:
             await peer.send(call(stream, SERVICE + "Never"))
             await peer.send(frames.rst_stream(stream, ErrorCode.CANCEL))
             stream += 2
+        await peer.ping()
+        assert running.met == []
+
+
+async def test_streams_that_have_brought_a_message_may_be_cancelled_one_after_the_other() -> None:
+    """As by a client that opens a stream for each message that it sends, and reads its answer."""
+    limits = replace(LIMITS, reset_burst=20, reset_per_s=0.001)
+    async with serving(limits=limits) as running, raw_peer(running.port) as peer:
+        for stream in range(1, 401, 2):
+            await peer.send(headers(stream, request_block(SERVICE + "Chat")))
+            await peer.send(data(stream, message(b"x")))
+            await peer.expect(frames.DATA)
+            await peer.send(frames.rst_stream(stream, ErrorCode.CANCEL))
         await peer.ping()
         assert running.met == []
 

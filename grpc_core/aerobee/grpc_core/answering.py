@@ -136,6 +136,8 @@ class AnsweringStream(Stream):
             )
         if not self._is_head_sent:
             self._send_head()
+            # Whoever cancels a stream that has brought a message has not done so for nothing.
+            self.server_connection.streams_answered += 1
         if self.head.may_compress and self._compresses(len(data)):
             self.send_message(compressed(data), 1)
         else:

@@ -114,7 +114,8 @@ class ConnectionLimits:
     reset_burst: int = 1_024
     reset_per_s: float = 500.0
     """Streams that the peer resets as soon as it has begun them, or makes us refuse; each that is
-    answered gives one back. With a burst of `streams_max` a peer may cancel all it has begun."""
+    answered, be it by the first message of several, gives one back. With a burst of `streams_max`
+    a peer may cancel all it has begun."""
     reset_free_after_s: float = 0.02
     """Age of a stream whose reset costs nothing: it has counted as one of `streams_max` that long,
     which is what rapid resets evade."""

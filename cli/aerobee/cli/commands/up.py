@@ -259,9 +259,10 @@ class _Announcer:
 
     def on_serving(self, cluster: LocalCluster, elapsed_s: float) -> None:
         self.cluster = cluster
-        self._write_ready_file()
         for line in ready_lines(cluster.plan, elapsed_s):
             say(line)
+        # Last: who waits for it may read what was said.
+        self._write_ready_file()
         for name, reason in cluster.not_writable.items():
             remark(f"{name} takes no messages: {reason}")
 
