@@ -319,9 +319,9 @@ BATCHES = [
     ),
     Refused(
         "unique key of another form",
-        lambda: carrying(b"UNIQ_KEY\x01order-7\x02"),
+        lambda: carrying(b"UNIQ_KEY\x01order 7\x02"),
         errors.MessageIllegal,
-        ("record 0", "property UNIQ_KEY", "32 to 56 hexadecimal digits"),
+        ("record 0", "property UNIQ_KEY", "1 to 255 visible ASCII characters"),
     ),
     Refused(
         "record of another topic",

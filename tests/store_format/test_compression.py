@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip as reference_gzip
 import zlib
 
 import pytest
@@ -14,6 +15,8 @@ from aerobee.store_format.compression import (
     CompressionKind,
     compress,
     decompress,
+    gzip,
+    is_gzip,
 )
 
 KINDS = pytest.mark.parametrize("kind", list(CompressionKind))
@@ -36,6 +39,23 @@ def test_flags_say_compressed_and_how() -> None:
 def test_without_a_format_a_compressed_body_is_zlib() -> None:
     assert decompress(zlib.compress(PLAIN), 0x001) == PLAIN
     assert zlib.decompress(compress(PLAIN, CompressionKind.ZLIB)) == PLAIN
+
+
+@given(st.binary(max_size=2000))
+def test_gzip_under_the_flags_of_zlib_is_read(body: bytes) -> None:
+    assert decompress(reference_gzip.compress(body), 0x001) == body
+    assert reference_gzip.decompress(gzip(body)) == body
+    assert is_gzip(gzip(body))
+    assert not is_gzip(zlib.compress(body))
+
+
+def test_every_truncation_of_gzip_and_what_grows_beyond_the_limit_is_refused() -> None:
+    body = reference_gzip.compress(PLAIN)
+    for cut in range(len(body)):
+        with pytest.raises(BodyCorrupt):
+            decompress(body[:cut], 0x001)
+    with pytest.raises(BodyCorrupt, match="exceeds"):
+        decompress(body, 0x001, plain_bytes_max=len(PLAIN) - 1)
 
 
 def test_a_frame_that_does_not_say_its_size_is_read_too() -> None:

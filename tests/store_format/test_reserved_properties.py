@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from aerobee.store_format.batch import BatchFault, BatchIllegal
 from aerobee.store_format.client_records import check_client_records
 from aerobee.store_format.properties import PropertyIllegal, PropertyName, encode_properties
+from aerobee.store_format.recall_handle import RecallHandle
 from aerobee.store_format.reserved_properties import (
     NAMES,
     PREFIXES,
@@ -23,7 +24,7 @@ from tests.support.stores import batch_with
 
 HEX = "C0A8000B30393764D8BE2A139A000007"
 VALUES = st.one_of(
-    st.sampled_from(["true", "False", "7", "0123456789", HEX, HEX + "ab", HEX + "0" * 24, "\n"]),
+    st.sampled_from(["true", "False", "7", "0123456789", HEX, "订单" * 99, "a b", "x" * 256, "\n"]),
     st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=40),
 )
 OWN_NAMES = ["carrier", "DELAYED", "T", "_x", "UNIQ", "UNIQ_KEY2", "1", "WAITING", "MY_DELAY"]
@@ -90,6 +91,27 @@ def test_usual_messages_are_found_legal_without_a_look_at_each_property() -> Non
 
 
 @pytest.mark.parametrize(
+    ("message_id", "may_be"),
+    [
+        (HEX, True),
+        ("01" + HEX, True),
+        ("order-7", True),
+        ('~!"#', True),
+        ("订单-7", False),
+        ("x" * 255, True),
+        ("x" * 256, False),
+        ("a b", False),
+        ("a\x7f", False),
+        ("a\n", False),
+    ],
+)
+def test_message_ids_are_texts_of_their_senders(message_id: str, may_be: bool) -> None:
+    assert is_legal({"UNIQ_KEY": message_id}) == may_be
+    if may_be:
+        assert RecallHandle("t", "broker-a", 1, message_id).encode()
+
+
+@pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
         ("DELAY", "-3", "property DELAY must be the number of a delay level"),
@@ -97,7 +119,7 @@ def test_usual_messages_are_found_legal_without_a_look_at_each_property() -> Non
         ("TIMER_OUT_MS", "3", "property TIMER_OUT_MS is set only by brokers"),
         ("TIMER_TO_COME", "3", "property TIMER_TO_COME is set only by brokers"),
         ("TRAN_MSG", "true", "property TRAN_MSG makes the message part of a transaction"),
-        ("UNIQ_KEY", "order-7", "must be a message id of 32 to 56 hexadecimal digits"),
+        ("UNIQ_KEY", "order 7", "must be a message id of 1 to 255 visible ASCII characters"),
         ("WAIT", "maybe", "property WAIT must be true or false"),
         ("POP_CK", "1", "property POP_CK is set only by brokers"),
         ("INNER_MULTI_DISPATCH", "%LMQ%a", "light queues"),

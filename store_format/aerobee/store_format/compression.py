@@ -1,7 +1,7 @@
 """Bodies compressed and decompressed as the system flag says; records keep what was sent.
 
-Formats: zlib stream, LZ4 frame, one Zstandard frame. LZ4 and Zstandard are loaded when first used,
-so that those who only read fields need not have them.
+Formats: zlib stream, gzip, LZ4 frame, one Zstandard frame. LZ4 and Zstandard are loaded when first
+used, so that those who only read fields need not have them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from aerobee.store_format.record_layout import (
 
 # What a compressed body may become; protects readers from a few bytes that claim gigabytes.
 PLAIN_BYTES_MAX: Final = 64 << 20
+
+# No zlib stream begins like this.
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_WINDOW: Final = 16 + 15
 
 _TOO_LARGE: Final = "the body exceeds {} bytes when decompressed"
 
@@ -57,6 +61,18 @@ def compress(body: bytes, kind: CompressionKind) -> bytes:
     return isal_zlib.compress(body, 3)
 
 
+def is_gzip(body: bytes) -> bool:
+    """Whether a compressed body is gzip: clients of Apache's gRPC API send it under the flags of
+    zlib."""
+    return body.startswith(_GZIP_MAGIC)
+
+
+def gzip(body: bytes) -> bytes:
+    """`body` as gzip, whose flag is SYSFLAG_COMPRESSED alone."""
+    compressor = isal_zlib.compressobj(3, isal_zlib.DEFLATED, _GZIP_WINDOW)
+    return compressor.compress(body) + compressor.flush()
+
+
 def decompress(body: bytes, sys_flag: int, *, plain_bytes_max: int = PLAIN_BYTES_MAX) -> bytes:
     """The body as the sender had it; `body` itself if `sys_flag` says it is not compressed.
 
@@ -75,12 +91,14 @@ def decompress(body: bytes, sys_flag: int, *, plain_bytes_max: int = PLAIN_BYTES
 
 
 def _decompress_zlib(body: bytes, plain_bytes_max: int) -> bytes:
-    decompressor = isal_zlib.decompressobj()
+    name = "gzip" if is_gzip(body) else "zlib"
+    window = _GZIP_WINDOW if name == "gzip" else isal_zlib.MAX_WBITS
+    decompressor = isal_zlib.decompressobj(window)
     try:
         plain = decompressor.decompress(body, plain_bytes_max + 1)
     except isal_zlib.error as error:  # type: ignore[misc]  # its stub calls the class an instance
-        raise BodyCorrupt(f"the body is not a zlib stream: {error}") from None
-    return _checked(plain, decompressor.eof, "zlib", plain_bytes_max)
+        raise BodyCorrupt(f"the body is not a {name} stream: {error}") from None
+    return _checked(plain, decompressor.eof, name, plain_bytes_max)
 
 
 def _decompress_lz4(body: bytes, plain_bytes_max: int) -> bytes:

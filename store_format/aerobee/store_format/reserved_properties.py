@@ -33,6 +33,8 @@ class Allowed(NamedTuple):
         return f"property {name[:40]} {self.advice}"
 
 
+MESSAGE_ID_LENGTH_MAX: Final = 255
+
 _ANYTHING: Final = Allowed(".*", "")
 _DELAY_MS: Final = Allowed(
     "[0-9]{1,18}", "must be a whole number, not negative; correct it or leave it out"
@@ -52,9 +54,12 @@ _READERS: Final = Allowed(
 _N: Final = PropertyName
 NAMES: Final[dict[str, Allowed]] = {
     # What clients send.
+    # Senders make ids in several ways: 32 to 56 hexadecimal digits, or texts of their own. Any of
+    # them can be part of a recall handle.
     _N.UNIQ_KEY: Allowed(
-        "[0-9A-Fa-f]{32,56}",
-        "must be a message id of 32 to 56 hexadecimal digits; correct it or leave it out",
+        f"[!-~]{{1,{MESSAGE_ID_LENGTH_MAX}}}",
+        f"must be a message id of 1 to {MESSAGE_ID_LENGTH_MAX} visible ASCII characters; correct "
+        "it or leave it out",
     ),
     _N.WAIT: Allowed("(?i:true|false)", "must be true or false; correct it or leave it out"),
     _N.CRC32: Allowed("[0-9]{10}", "must have ten digits, which brokers set; leave it out"),
