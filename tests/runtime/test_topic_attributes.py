@@ -7,8 +7,11 @@ import pytest
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.topic_attributes import (
     KEEP_UNREAD_MAX_BYTES,
+    MESSAGE_TYPE,
+    MESSAGE_TYPES,
     check_topic_attributes,
     keep_unread_max_bytes,
+    topic_type,
 )
 
 
@@ -25,6 +28,15 @@ def test_anything_else_is_refused_and_where_it_slipped_in_means_no_ceiling(text:
     with pytest.raises(InvalidArgument, match=KEEP_UNREAD_MAX_BYTES):
         check_topic_attributes(attributes)
     assert keep_unread_max_bytes(attributes) is None
+
+
+def test_a_topics_type_is_one_of_those_that_apache_knows() -> None:
+    for name in MESSAGE_TYPES:
+        check_topic_attributes({MESSAGE_TYPE: name})
+        assert topic_type({MESSAGE_TYPE: name}) == name
+    assert topic_type({}) == "NORMAL"
+    with pytest.raises(InvalidArgument, match="one of NORMAL, FIFO"):
+        check_topic_attributes({MESSAGE_TYPE: "fifo"})
 
 
 def test_without_it_and_when_it_is_removed_there_is_no_ceiling() -> None:

@@ -15,6 +15,20 @@ KEEP_UNREAD_MAX_BYTES = "keep_unread_max_bytes"
 """Unread messages of the topic keep the log only while at most so many bytes of it lie from them to
 its end; 0: they never do. Without the attribute they keep it whatever it takes."""
 
+MESSAGE_TYPE = "message.type"
+"""Which messages official clients may send to the topic, under Apache RocketMQ's names."""
+
+MESSAGE_TYPES = (
+    "NORMAL",
+    "FIFO",
+    "DELAY",
+    "TRANSACTION",
+    "PRIORITY",
+    "LITE",
+    "MIXED",
+    "UNSPECIFIED",
+)
+
 _DIGITS_MAX = 18
 
 
@@ -33,6 +47,16 @@ def check_topic_attributes(attributes: Mapping[str, str]) -> None:
         raise InvalidArgument(
             f"attribute {KEEP_UNREAD_MAX_BYTES} must be a number of bytes, 0 or more, not {text!r}"
         )
+    text = attributes.get(MESSAGE_TYPE, "")
+    if text and text not in MESSAGE_TYPES:
+        raise InvalidArgument(
+            f"attribute {MESSAGE_TYPE} must be one of {', '.join(MESSAGE_TYPES)}, not {text!r}"
+        )
+
+
+def topic_type(attributes: Mapping[str, str]) -> str:
+    """The value of `message.type`, NORMAL without one; others may have set what is unknown here."""
+    return attributes.get(MESSAGE_TYPE) or "NORMAL"
 
 
 def keep_unread_max_bytes(attributes: Mapping[str, str]) -> int | None:
