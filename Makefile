@@ -77,7 +77,7 @@ fmt: setup
 
 protos: setup
 	$(RUN) python -m grpc_tools.protoc -I protos --python_out=protos --pyi_out=protos \
-	  --grpc_python_out=protos protos/aerobee/v1/*.proto
+	  --grpc_python_out=protos protos/aerobee/v1/*.proto protos/apache/rocketmq/v2/*.proto
 
 bench: setup
 	$(RUN) aerobee bench all

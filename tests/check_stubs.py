@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from importlib.resources import files
 from pathlib import Path
 
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
+WELL_KNOWN = files("grpc_tools") / "_proto"
 
 
 def stale_stubs() -> list[str]:
     """Stubs that differ from a fresh generation, as paths relative to `protos/`."""
-    sources = sorted(str(path) for path in PROTOS.glob("aerobee/v1/*.proto"))
+    sources = sorted(str(path) for path in PROTOS.rglob("*.proto"))
     with tempfile.TemporaryDirectory() as folder:
         status = protoc.main(
             [
                 "protoc",
                 f"-I{PROTOS}",
+                f"-I{WELL_KNOWN}",
                 f"--python_out={folder}",
                 f"--pyi_out={folder}",
                 f"--grpc_python_out={folder}",

@@ -23,6 +23,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "broker": frozenset({"cluster_view", "v1", "runtime", "store_format"}),
     "store_repair": frozenset({"runtime", "store_format", "broker"}),
     "cluster_view": frozenset({"v1", "runtime", "grpc_core"}),
+    "rocketmq_api": frozenset({"cluster_view", "runtime", "store_format"}),
     "grpc_core": frozenset(),
     "client_core": frozenset({"cluster_view", "v1", "runtime", "store_format"}),
     "producer_client": frozenset({"client_core", "cluster_view", "v1", "runtime", "store_format"}),
@@ -93,7 +94,9 @@ FENCES: dict[str, tuple[str, ...]] = {
         *CLIENTS,
         *TOOLS,
     ),
+    "apache.rocketmq": ("rocketmq_api/",),
     "google.protobuf": (
+        "rocketmq_api/",
         "runtime/call_border.py",
         "runtime/reflection.py",
         "runtime/request_limits.py",
@@ -126,6 +129,7 @@ LOOP_FREE = (
     "store_format/",
     "broker/store/",
     "broker/timers/",
+    "rocketmq_api/",
     "store_repair/",
     "consumer_client/strategies.py",
 )
