@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.reading.tag_filter import TagFilter, parse_tags
+from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.queues.reading import Int64Array
 from aerobee.runtime.errors import FilterIllegal
+from aerobee.runtime.tag_expression import parse_tags
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.record import Record
 from tests.support.stores import batch_of

@@ -6,21 +6,16 @@ the judge of encoders, views, batches and scans.
 
 from __future__ import annotations
 
-import json
-import tarfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 
-from aerobee.store_format.record import HostAddress, Record, RecordCorrupt
-
-GOLDEN = Path(__file__).resolve().parent.parent / "golden"
-GOLDEN_NAMES = ("clean-small", "crashed", "crashed-torn", "retained", "ipv6-v2")
+from aerobee.store_format.record import HostAddress
+from tests.support.golden_log import GOLDEN_NAMES, GoldenLog
 
 IPV4 = HostAddress(bytes([10, 0, 0, 5]), 10911)
 IPV6 = HostAddress(bytes.fromhex("20010db8000000000000000000000001"), 10911)
@@ -173,50 +168,6 @@ def messages(property_bytes: st.SearchStrategy[bytes]) -> st.SearchStrategy[Mess
 @pytest.fixture(scope="session")
 def hosts() -> st.SearchStrategy[HostAddress]:
     return _HOSTS
-
-
-class GoldenLog:
-    """The commit log of one golden store, and its manifest."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.manifest: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text())
-        self.segments: dict[int, bytes] = {}
-        self.checkpoint = b""
-        with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-            for member in archive.getmembers():
-                folder, _, file = member.name.removeprefix(f"{name}/").rpartition("/")
-                if member.isfile() and (folder == "commitlog" or file == "checkpoint"):
-                    content = archive.extractfile(member)
-                    assert content is not None
-                    if folder == "commitlog":
-                        self.segments[int(file)] = content.read()
-                    else:
-                        self.checkpoint = content.read()
-
-    def records(self) -> list[Record]:
-        """All whole records; what comes after them is nothing, a blank record, or the tear."""
-        found: list[Record] = []
-        for _, data in sorted(self.segments.items()):
-            position = 0
-            while position < len(data):
-                try:
-                    record = Record(data, position)
-                    record.check()
-                except RecordCorrupt:
-                    break
-                found.append(record)
-                position = record.end
-        return found
-
-    def messages(self) -> dict[int, dict[str, Any]]:
-        """Every message the manifest lists, by its physical offset."""
-        return {
-            message["physicalOffset"]: message
-            for queues in self.manifest["topics"].values()
-            for queue in queues.values()
-            for message in queue["messages"]
-        }
 
 
 @pytest.fixture(scope="session", params=GOLDEN_NAMES)

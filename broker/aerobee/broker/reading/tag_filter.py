@@ -1,8 +1,7 @@
 """Which messages of a queue a consumer wants, by their tags.
 
-Owns: the reading of tag expressions (`a || b`, `*`, empty), and the two answers about a message:
-what its entry in the consume queue tells, which has the Java hash of the tag, and what its record
-tells, which has the tag. Two tags may share a hash.
+Owns: the two answers about a message: what its entry in the consume queue tells, which has the Java
+hash of the tag, and what its record tells, which has the tag. Two tags may share a hash.
 """
 
 from __future__ import annotations
@@ -12,43 +11,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from aerobee.broker.store.queues.reading import BoolArray, Int64Array
-from aerobee.runtime.errors import FilterIllegal
 from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.record import Record
 
-ALL_TAGS = "*"
-SEPARATOR = "||"
-EXPRESSION_LENGTH_MAX = 16_384
 _LOOPED_CODES_MAX = 16
-
-
-def parse_tags(expression: str) -> tuple[str, ...] | None:
-    """The wanted tags in the order written, each once; None means every message.
-
-    Raises:
-        FilterIllegal: no tag in it, `*` beside other tags, or unprintable characters.
-    """
-    wanted = expression.strip()
-    if wanted in ("", ALL_TAGS):
-        return None
-    if len(wanted) > EXPRESSION_LENGTH_MAX:
-        raise FilterIllegal(
-            f"the tag expression has {len(wanted)} characters; at most {EXPRESSION_LENGTH_MAX} are "
-            "allowed"
-        )
-    tags = tuple(dict.fromkeys(tag for part in wanted.split(SEPARATOR) if (tag := part.strip())))
-    if not tags:
-        raise FilterIllegal(
-            f"the tag expression {wanted[:40]!r} names no tag; write 'a || b', or '*' for all"
-        )
-    if ALL_TAGS in tags:
-        raise FilterIllegal(
-            f"the tag expression {wanted[:40]!r} mixes '*' with other tags; use '*' alone"
-        )
-    if not all(tag.isprintable() for tag in tags):
-        raise FilterIllegal(f"the tag expression {wanted[:40]!r} has unprintable characters")
-    return tags
 
 
 class TagFilter:

@@ -11,7 +11,7 @@ from aerobee.broker.groups.members import Member, Subscription, check_subscripti
 from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.egress import ReadCode
-from aerobee.broker.reading.tag_filter import TagFilter, parse_tags
+from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.ingest import Receipt
@@ -19,6 +19,7 @@ from aerobee.broker.store.retention.retention_statistics import UnreadRemoval
 from aerobee.runtime import names
 from aerobee.runtime.errors import Busy, FilterIllegal, MqError
 from aerobee.runtime.own_protocol import code_of
+from aerobee.runtime.tag_expression import parse_tags
 from aerobee.runtime.varint import varint
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2

@@ -13,10 +13,11 @@ from typing import TypeVar
 from aerobee.broker.groups.members import Members
 from aerobee.broker.observe.audit.rows import UNKNOWN, CommitRows, QueueRows, SegmentRows
 from aerobee.broker.reading.read_pool import ReadPool
-from aerobee.broker.reading.tag_filter import TagFilter, parse_tags
+from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.surveys import COUNTED_ENTRIES
 from aerobee.runtime.errors import FilterIllegal
+from aerobee.runtime.tag_expression import parse_tags
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 
 T = TypeVar("T")
