@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ def test_a_host_comes_back_from_bytes_and_from_text(
     assert HostAddress.unpack(host.pack()) == host
     assert len(host.pack()) == (20 if host.is_ipv6 else 8)
     assert HostAddress.parse(str(host)) == host
+    assert host.host == str(ipaddress.ip_address(host.ip))
 
 
 def test_ipv6_addresses_stand_in_brackets() -> None:

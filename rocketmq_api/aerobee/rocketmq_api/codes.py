@@ -1,0 +1,131 @@
+"""How apache.rocketmq.v2 says errors: the one table, its reverse, and the status messages.
+
+A failed call ends with gRPC status OK and a Status in its answer. Many errors share a code, most of
+them INTERNAL_SERVER_ERROR, which clients try again. All but one of those that share a code begin
+their message with the error's name, so that people see what it was, and a node that forwarded the
+call gets the same error back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from aerobee.runtime import errors
+from apache.rocketmq.v2 import definition_pb2 as v2
+
+
+class Refused(errors.InvalidArgument):
+    """A request that breaks a rule of this API, which has a code of its own for it."""
+
+    def __init__(self, code: v2.Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+_INTERNAL: Final = v2.INTERNAL_SERVER_ERROR
+
+# The first error of each code is what the code means when the message does not tell.
+CODES: Final[dict[type[errors.MqError], v2.Code]] = {
+    errors.InvalidArgument: v2.BAD_REQUEST,
+    errors.IllegalName: v2.BAD_REQUEST,
+    errors.TopicNotFound: v2.TOPIC_NOT_FOUND,
+    errors.QueueNotFound: v2.NOT_FOUND,
+    errors.GroupNotFound: v2.CONSUMER_GROUP_NOT_FOUND,
+    errors.MessageNotFound: v2.MESSAGE_NOT_FOUND,
+    errors.MessageIllegal: v2.MESSAGE_CORRUPTED,
+    errors.CorruptBody: v2.MESSAGE_CORRUPTED,
+    errors.MessageTooLarge: v2.MESSAGE_BODY_TOO_LARGE,
+    errors.PropertiesTooLarge: v2.MESSAGE_PROPERTIES_TOO_LARGE,
+    errors.FilterIllegal: v2.ILLEGAL_FILTER_EXPRESSION,
+    errors.NotWritableTopic: v2.FORBIDDEN,
+    errors.NotReadableTopic: v2.FORBIDDEN,
+    # Clients wait before they send again.
+    errors.Busy: v2.TOO_MANY_REQUESTS,
+    errors.LimitReached: v2.TOO_MANY_REQUESTS,
+    errors.NotEnoughReplicas: v2.HA_NOT_AVAILABLE,
+    errors.DeadlineExceeded: v2.PROXY_TIMEOUT,
+    # Clients try another queue, which is right for most of these.
+    errors.MqError: _INTERNAL,
+    errors.NoBrokerAvailable: _INTERNAL,
+    errors.NotMaster: _INTERNAL,
+    errors.StaleEpoch: _INTERNAL,
+    errors.ShuttingDown: _INTERNAL,
+    errors.NotWritable: _INTERNAL,
+    errors.StoreFailed: _INTERNAL,
+    errors.RegistryUnavailable: _INTERNAL,
+    errors.ReplicaBehind: _INTERNAL,
+    errors.Unreachable: _INTERNAL,
+    # What this API's calls do not meet.
+    errors.TopicExists: _INTERNAL,
+    errors.OutOfSequence: _INTERNAL,
+    errors.LeaseHeld: _INTERNAL,
+    errors.LeaseExpired: _INTERNAL,
+    errors.DuplicateClient: _INTERNAL,
+    errors.DuplicateBroker: _INTERNAL,
+    errors.UnknownMember: _INTERNAL,
+    errors.GroupDeleted: _INTERNAL,
+    errors.GroupInUse: _INTERNAL,
+    errors.ForeignCluster: _INTERNAL,
+    errors.ReplicaDiverged: _INTERNAL,
+    errors.ReplicationGap: _INTERNAL,
+    errors.CorruptFrame: _INTERNAL,
+    errors.ReplicaIncomplete: _INTERNAL,
+}
+_MEANINGS: Final = {code: kind for kind, code in reversed(CODES.items())}
+_NAMED: Final = {kind.__name__: kind for kind in CODES}
+_SUCCESSES: Final = frozenset((v2.OK, v2.MULTIPLE_RESULTS))
+
+OK: Final = v2.Status(code=v2.OK, message="OK")
+"""What every done call answers; copied into answers, never changed."""
+
+
+def status_of(error: errors.MqError) -> v2.Status:
+    """What an answer says of a typed error."""
+    if isinstance(error, Refused):
+        return v2.Status(code=error.code, message=str(error))
+    # A class that derives from one of the table's is said as that one.
+    kind = next(kind for kind in type(error).__mro__ if kind in CODES)
+    code = CODES[kind]
+    message = str(error) if _MEANINGS[code] is kind else f"{kind.__name__}: {error}"
+    return v2.Status(code=code, message=message)
+
+
+def error_of(status: v2.Status) -> errors.MqError | None:
+    """The typed error of another node's answer, the mirror of `status_of`; None: it succeeded.
+
+    A code that is not in the table gives Refused with that code, so that it can be passed on.
+    """
+    code, message = status.code, status.message
+    if code in _SUCCESSES:
+        return None
+    kind = _MEANINGS.get(code)
+    if kind is None:
+        return Refused(code, message or f"code {code} without a reason")
+    name, _, sentence = message.partition(": ")
+    named = _NAMED.get(name, kind)
+    if named is not kind and CODES[named] == code:
+        return named(sentence)
+    return kind(message or f"{kind.__name__} without a reason")
+
+
+def common_status(statuses: Iterable[v2.Status]) -> v2.Status:
+    """The status of an answer with many results: theirs if they agree, else MULTIPLE_RESULTS.
+
+    Without any it is an error: a call that promised a result had none.
+    """
+    found = list(statuses)
+    if not found:
+        return v2.Status(code=_INTERNAL, message="the call has no result")
+    first = found[0]
+    if all(status.code == first.code for status in found):
+        return first
+    return v2.Status(code=v2.MULTIPLE_RESULTS, message="results differ: see each of them")
+
+
+def topic_not_found(topic: str) -> errors.TopicNotFound:
+    """Of a topic that does not exist; clients' own tests look for the first words."""
+    return errors.TopicNotFound(
+        f"No topic route info in name server for the topic: {topic}. Create it with "
+        f"`aerobee topic create {topic}`, or correct the name"
+    )

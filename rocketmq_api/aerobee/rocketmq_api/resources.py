@@ -1,0 +1,85 @@
+"""Names of topics and groups: what clients call them, and what they are called in a store.
+
+   namespace `shop`, name `orders`             shop%orders
+   namespace `shop`, name `%DLQ%billing`       %DLQ%shop%billing
+   without a namespace                         the name
+
+Owns: the rules for both parts. Answers carry the resource as it was received, never one made of the
+stored name: a client takes on a namespace that differs from its own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from aerobee.rocketmq_api.codes import Refused
+from aerobee.runtime.errors import IllegalName
+from aerobee.runtime.names import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    check_group_name,
+    check_topic_name,
+    is_system_topic,
+)
+from apache.rocketmq.v2 import definition_pb2 as v2
+
+NAMESPACE_LENGTH_MAX: Final = 64
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+# Without `%`, so that a stored name has one reading only.
+_NAMESPACE: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAMESPACE_LENGTH_MAX}}}")
+
+
+def stored_topic(resource: v2.Resource, caller_namespace: str = "") -> str:
+    """The topic's name in the store. Raises Refused with ILLEGAL_TOPIC.
+
+    `caller_namespace` is the one in the call's metadata; it counts where the resource has none,
+    because some clients say it only there.
+    """
+    name = _stored(resource, caller_namespace, v2.ILLEGAL_TOPIC, "topic")
+    try:
+        check_topic_name(name)
+    except IllegalName as error:
+        raise Refused(v2.ILLEGAL_TOPIC, str(error)) from None
+    if is_system_topic(resource.name) or is_system_topic(name):
+        raise Refused(
+            v2.ILLEGAL_TOPIC,
+            f"topic {resource.name[:40]!r} belongs to the brokers themselves: use another one",
+        )
+    return name
+
+
+def stored_group(resource: v2.Resource, caller_namespace: str = "") -> str:
+    """As `stored_topic`, for a consumer group. Raises Refused with ILLEGAL_CONSUMER_GROUP."""
+    name = _stored(resource, caller_namespace, v2.ILLEGAL_CONSUMER_GROUP, "group")
+    try:
+        check_group_name(name)
+    except IllegalName as error:
+        raise Refused(v2.ILLEGAL_CONSUMER_GROUP, str(error)) from None
+    if resource.name.startswith(SYSTEM_GROUP_PREFIX):
+        raise Refused(
+            v2.ILLEGAL_CONSUMER_GROUP,
+            f"group {resource.name[:40]!r} belongs to the brokers themselves: its name may not "
+            f"begin with {SYSTEM_GROUP_PREFIX}",
+        )
+    return name
+
+
+def _stored(resource: v2.Resource, caller_namespace: str, code: v2.Code, what: str) -> str:
+    namespace = resource.resource_namespace or caller_namespace
+    name = resource.name
+    if not name:
+        raise Refused(code, f"the {what} has no name; give it one")
+    if not namespace:
+        return name
+    if _NAMESPACE.fullmatch(namespace) is None:
+        raise Refused(
+            code,
+            f"the namespace of {what} {name[:40]!r} is illegal: use 1 to {NAMESPACE_LENGTH_MAX} "
+            "letters, digits, '_' and '-' only",
+        )
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        if name.startswith(prefix):
+            return f"{prefix}{namespace}%{name[len(prefix) :]}"
+    return f"{namespace}%{name}"

@@ -1,0 +1,1 @@
+"""Messages on their way from a client to a record."""
