@@ -1,0 +1,63 @@
+"""Filters by tag, judged on messages."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.broker.reading.tag_filter import TagFilter
+from aerobee.rocketmq_api.codes import Refused
+from aerobee.rocketmq_api.receiving.filters import passes, wanted_tags
+from aerobee.rocketmq_api.receiving.messages import Delivery, message_of
+from apache.rocketmq.v2 import definition_pb2 as v2
+from tests.support.v2_messages import TOPIC, record_with
+
+TAGS = ["a", "b", "Aa", "BB", "订单", "a b"]
+
+
+def tag_filter(expression: str, kind: v2.FilterType = v2.TAG) -> v2.FilterExpression:
+    return v2.FilterExpression(type=kind, expression=expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [
+        ("", None),
+        ("*", None),
+        (" * ", None),
+        ("a", ("a",)),
+        ("a || b||c", ("a", "b", "c")),
+        ("a||||a", ("a",)),
+    ],
+)
+@pytest.mark.parametrize("kind", [v2.TAG, v2.FILTER_TYPE_UNSPECIFIED])
+def test_an_expression_names_tags(
+    expression: str, tags: tuple[str, ...] | None, kind: v2.FilterType
+) -> None:
+    assert wanted_tags(tag_filter(expression, kind)) == tags
+
+
+def test_without_an_expression_everything_is_wanted() -> None:
+    assert wanted_tags(v2.FilterExpression()) is None
+
+
+@pytest.mark.parametrize("expression", ["||", " || ", "a || *", "a\x00", "x" * 20_000])
+def test_an_expression_that_names_none_is_refused(expression: str) -> None:
+    with pytest.raises(Refused) as refused:
+        wanted_tags(tag_filter(expression))
+    assert refused.value.code == v2.ILLEGAL_FILTER_EXPRESSION
+
+
+def test_sql_is_refused_by_name() -> None:
+    with pytest.raises(Refused, match="SQL") as refused:
+        wanted_tags(tag_filter("a = 1", v2.SQL))
+    assert refused.value.code == v2.NOT_IMPLEMENTED
+
+
+@given(st.none() | st.sampled_from(TAGS), st.lists(st.sampled_from(TAGS), max_size=3))
+def test_a_message_passes_exactly_if_its_record_does(tag: str | None, wanted: list[str]) -> None:
+    record = record_with({} if tag is None else {"TAGS": tag})
+    message = message_of(record, Delivery(topic=TOPIC, attempt=1))
+    tags = wanted_tags(tag_filter("||".join(wanted)))
+    assert passes(message, tags) == (tags is None or TagFilter(tags).matches(record))
