@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.retries.policy import Exponential, RetryPolicy, Steps, policy_member
+from aerobee.broker.retries.policy import RetryPolicy, policy_member
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.json_config import JsonValue
+from aerobee.store_format.retry_delays import Exponential, Steps
 
 LEVELS = DelayLevels.parse()
 NOW_MS = 1_000

@@ -14,40 +14,12 @@ from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.delayed_records import DELAY_MAX_MS, Delay
 from aerobee.store_format.json_config import JsonValue
+from aerobee.store_format.retry_delays import Exponential, Steps
 from aerobee.store_format.retry_records import RETRIES_MAX, retry_level
 
 POLICY_MEMBER: Final = "groupRetryPolicy"
 RETRIES_LIMIT: Final = 100_000
 """The highest `retryMaxTimes` that is taken from operators and clients."""
-_STEPS_SKIPPED: Final = 2
-"""Of a list of delays Apache's broker leaves out the first two, as of its levels."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exponential:
-    """Waits `initial_ms` after the first failure, and `multiplier` times as long after each further
-    one, but never longer than `max_ms`."""
-
-    initial_ms: int = 5_000
-    max_ms: int = 7_200_000
-    multiplier: int = 2
-
-    def delay_ms(self, times: int) -> int:
-        """After the failure of a message that came `times` times again before."""
-        # 64 doublings exceed any maximum; more would only make large numbers.
-        factor: int = self.multiplier ** min(times, 64)
-        return min(self.max_ms, self.initial_ms * factor)
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Waits the times of a list, then the last one again and again."""
-
-    delays_ms: tuple[int, ...]
-
-    def delay_ms(self, times: int) -> int:
-        """As `Exponential.delay_ms`."""
-        return self.delays_ms[min(times + _STEPS_SKIPPED, len(self.delays_ms) - 1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from aerobee.broker.retries.policy import (
     POLICY_MEMBER,
     RETRIES_LIMIT,
-    Exponential,
     RetryPolicy,
     policy_member,
 )
@@ -23,6 +22,7 @@ from aerobee.broker.store.tables.config_tables import (
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store_format.delayed_records import DELAY_MAX_MS
 from aerobee.store_format.json_config import JsonValue
+from aerobee.store_format.retry_delays import Exponential
 
 MULTIPLIER_MAX = 1_000
 

@@ -1,0 +1,39 @@
+"""After which times a group's failed messages come again, as Apache's `groupRetryPolicy` says.
+
+Brokers wait so long by themselves; clients are told the same times and ask for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_STEPS_SKIPPED: Final = 2
+"""Of a list of delays Apache's broker leaves out the first two, as of its levels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Waits `initial_ms` after the first failure, and `multiplier` times as long after each further
+    one, but never longer than `max_ms`."""
+
+    initial_ms: int = 5_000
+    max_ms: int = 7_200_000
+    multiplier: int = 2
+
+    def delay_ms(self, times: int) -> int:
+        """After the failure of a message that came `times` times again before."""
+        # 64 doublings exceed any maximum; more would only make large numbers.
+        factor: int = self.multiplier ** min(times, 64)
+        return min(self.max_ms, self.initial_ms * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Waits the times of a list, then the last one again and again."""
+
+    delays_ms: tuple[int, ...]
+
+    def delay_ms(self, times: int) -> int:
+        """As `Exponential.delay_ms`."""
+        return self.delays_ms[min(times + _STEPS_SKIPPED, len(self.delays_ms) - 1)]
