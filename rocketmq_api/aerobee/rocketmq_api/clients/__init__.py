@@ -1,0 +1,1 @@
+"""What clients are told about themselves: settings, delays, traps of each language."""

@@ -1,0 +1,1 @@
+"""Where queues are, as clients are told."""

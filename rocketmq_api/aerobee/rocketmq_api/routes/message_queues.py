@@ -1,0 +1,94 @@
+"""A topic's queues as clients are told them, and which of them a consumer asks for messages.
+
+Both lists are the same on every node and in every answer while the route is: clients hash message
+groups onto positions in one, and stop and begin their polls when the other changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, TopicRoute
+from aerobee.rocketmq_api.routes.endpoints import endpoints_of
+from aerobee.rocketmq_api.sending.message_types import accepted_types
+from aerobee.runtime.errors import NoBrokerAvailable, NotReadableTopic
+from apache.rocketmq.v2 import definition_pb2 as v2
+
+ALL_QUEUES: Final = -1
+"""The queue id of an assignment that stands for all queues of a broker."""
+
+_PERMISSIONS: Final = {
+    PERM_READ | PERM_WRITE: v2.READ_WRITE,
+    PERM_READ: v2.READ,
+    PERM_WRITE: v2.WRITE,
+}
+_MASTER_ID: Final = 0
+
+
+def message_queues(route: TopicRoute, topic: v2.Resource) -> list[v2.MessageQueue]:
+    """Every queue whose broker has a master now, by broker name and queue id.
+
+    Slaves are not shown, since some clients would send to them. A master that takes no writes for a
+    while is: some clients fail for good if no queue is left to them, and its refusal makes them try
+    another one. `topic` is echoed. A topic that allows neither has no queues.
+
+    Raises NoBrokerAvailable if all masters are being elected: a client then keeps its old route,
+    where it would believe an empty one.
+    """
+    permission = _PERMISSIONS.get(route.perm & (PERM_READ | PERM_WRITE))
+    if permission is None:
+        return []
+    accepted = accepted_types(route.attributes)
+    brokers = _brokers(route)
+    return [
+        v2.MessageQueue(
+            topic=topic,
+            id=queue_id,
+            permission=permission,
+            broker=broker,
+            accept_message_types=accepted,
+        )
+        for broker, count in brokers
+        for queue_id in range(count)
+    ]
+
+
+def assignments(route: TopicRoute, topic: v2.Resource, *, is_ordered: bool) -> list[v2.Assignment]:
+    """What a consumer polls: each broker once, or each of its queues if the group is in order.
+
+    Every member of a group gets the same: what one of them has is invisible to the others.
+
+    Raises NotReadableTopic, and NoBrokerAvailable as `message_queues`.
+    """
+    if not route.perm & PERM_READ:
+        raise NotReadableTopic(
+            f"topic {route.topic} has no readable queue: its permission forbids reading"
+        )
+    permission = _PERMISSIONS[route.perm & (PERM_READ | PERM_WRITE)]
+    return [
+        v2.Assignment(
+            message_queue=v2.MessageQueue(
+                topic=topic, id=queue_id, permission=permission, broker=broker
+            )
+        )
+        for broker, count in _brokers(route)
+        for queue_id in (range(count) if is_ordered else (ALL_QUEUES,))
+    ]
+
+
+def _brokers(route: TopicRoute) -> list[tuple[v2.Broker, int]]:
+    """Masters that have queues of the topic, by name, and how many."""
+    found = [
+        (
+            v2.Broker(name=name, id=_MASTER_ID, endpoints=endpoints_of(master.address)),
+            count,
+        )
+        for name, count in sorted(route.queues_by_broker.items())
+        if count and (master := route.master(name)) is not None
+    ]
+    if not found:
+        raise NoBrokerAvailable(
+            f"no broker of topic {route.topic} has a live master now: retry, or see `aerobee "
+            "cluster show`"
+        )
+    return found
