@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime.call_border import Reply
 from aerobee.runtime.call_context import current_fields
-from aerobee.runtime.errors import InvalidArgument, LimitReached, TopicNotFound
+from aerobee.runtime.errors import InvalidArgument, LimitReached, MqError, TopicNotFound
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY, say_error
 from aerobee.runtime.request_limits import Limit, RequestLimits
@@ -223,7 +223,7 @@ async def serving(engine: Engine, **options: Any) -> AsyncIterator[Running]:
     servicer, observed = Servicer(), Observed()
     limits: Any = ReadLimits()
     server = RpcServer(
-        say_error, [SERVICE], engine=engine, limits=limits, latencies=observed, **options
+        say_error, [SERVICE], engine=engine, limits=(limits,), latencies=observed, **options
     )
     server.server.add_registered_method_handlers(
         SERVICE, {name: _handler(servicer, name) for name in (*_METHODS, "Missing")}
@@ -322,6 +322,57 @@ async def test_an_error_has_status_words_and_code(running: Running, style: str) 
     assert dict(error.trailing_metadata() or ())["raw-bin"] == b"\x00\xff"
     told = [(style, "topic_not_found"), (style, "already_exists")]
     await until(lambda: running.observed.answers == told)
+
+
+def told(error: MqError, request: Any) -> list[Any]:
+    """An error as an answer, with what was asked."""
+    asked = "nothing" if request is None else request.offset_message_id
+    return [Answer(record=f"{type(error).__name__} of {asked}: {error}".encode())]
+
+
+def told_twice(error: MqError, request: Any) -> list[Any]:
+    return told(error, request) * 2
+
+
+TOLD = {
+    f"/{SERVICE}/{name}": told_twice if name == "Count" else told
+    for name in ("AtOnce", "Later", "Task", "Count", "Converse", "Chat")
+}
+
+
+@EveryStyle
+async def test_a_protocol_may_say_errors_in_its_answers(engine: Engine, style: str) -> None:
+    async with serving(engine, answer_errors=TOLD) as running:
+        stub = running.stub(style)
+        answer = await stub(asking("typed"))
+        assert answer.record.decode() == "TopicNotFound of typed: no such topic: ärger"
+        assert (await stub(asking("bug"))).record == (
+            b"MqError of bug: the server failed because of a bug of its own; see its log"
+        )
+        answer = await stub(asking("x" * (ASKED_ID_MAX + 1)))
+        assert answer.record.startswith(b"InvalidArgument of nothing: GetMessageRequest.offset")
+        assert running.observed.answers == [
+            (style, "topic_not_found"),
+            (style, "internal"),
+            (style, "invalid_argument"),
+        ]
+        with pytest.raises(grpc.aio.AioRpcError) as status:
+            await stub(asking("status"))
+        assert status.value.code() is grpc.StatusCode.ALREADY_EXISTS
+
+
+async def test_a_stream_of_such_a_protocol_ends_well_after_the_answers_that_tell_the_error(
+    engine: Engine,
+) -> None:
+    async with serving(engine, answer_errors=TOLD) as running:
+        answers = [each.record async for each in running.stub("Count")(asking("1:typed"))]
+        assert answers == [b"0", *[b"LimitReached of 1:typed: enough"] * 2]
+        answers = [each.record async for each in running.stub("Count")(asking("x" * 101))]
+        assert [answer[:26] for answer in answers] == [b"InvalidArgument of nothing"] * 2
+        for name in ("Converse", "Chat"):
+            requests = [asking("a"), asking("typed"), asking("never read")]
+            answers = [each.record async for each in running.stub(name)(requests)]
+            assert answers == [b"a", "TopicNotFound of nothing: no such topic: ärger".encode()]
 
 
 @EveryStyle

@@ -135,7 +135,7 @@ def _server(
         say_error,
         [SERVICE_NAME],
         engine=config.grpc.engine,
-        limits=nameserver_request_limits(),
+        limits=(nameserver_request_limits(),),
         latencies=latencies,
         clock=clock,
         observer=peer_limits,

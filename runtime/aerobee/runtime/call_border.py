@@ -5,6 +5,9 @@ runs, its time is measured, and a typed error is answered as the protocol says. 
 of a handler is a bug: it is logged with its traceback and answered as INTERNAL without details.
 Access control belongs here too, before the handler.
 
+A protocol says errors in one of two ways: it ends the call with a gRPC status, or it succeeds with
+an answer that tells the error. Which one is decided for each method.
+
 A single request that cannot be read is answered with that error, and the servicer does not run.
 Where requests stream, the servicer's read raises the error.
 
@@ -15,8 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import grpc
@@ -39,6 +43,10 @@ INTERNAL = "internal"
 Read = Callable[[bytes], Any]
 SayError = Callable[[MqError], RpcError]
 """How a protocol ends a call with an error."""
+AnswerError = Callable[[MqError, Any], Sequence[Any]]
+"""The answers that tell an error, of a protocol whose calls succeed then too: one where the method
+has one, else those that end the stream. Gets the request, or None if it could not be read, or if
+requests stream."""
 
 log = logging.getLogger(__name__)
 
@@ -77,16 +85,24 @@ class CallBorder:
         *,
         limits: tuple[RequestLimits, ...],
         observer: RpcObserver | None,
+        answer_errors: Mapping[str, AnswerError] = MappingProxyType({}),
     ) -> None:
-        """A method without `limits` refuses only requests that cannot be read."""
+        """A method without `limits` refuses only requests that cannot be read. `answer_errors` by
+        path, for methods that do not end with `say_error`."""
         self._say_error = say_error
         self._now = clock.monotonic_s
+        self._answer_errors = answer_errors
         self._limits = limits
         self._observer = observer
 
     def served(self, path: str, handler: Any) -> ServedMethod | None:
         """From grpcio's handler of a method; None if the servicer does not have the method."""
         name = path.rpartition("/")[2]
+        failure = _Failure(
+            self._say_error,
+            self._answer_errors.get(path),
+            requests_stream=handler.request_streaming,
+        )
         behaviour = (
             handler.unary_unary
             or handler.unary_stream
@@ -97,15 +113,15 @@ class CallBorder:
         if style is None:
             return None
         if style is Style.SYNCHRONOUS:
-            served: Callable[..., Any] = self._at_once(name, behaviour)
+            served: Callable[..., Any] = self._at_once(name, behaviour, failure)
         elif style is Style.COMPLETION:
-            served = self._later(name, behaviour)
+            served = self._later(name, behaviour, failure)
         elif style is Style.GENERATOR:
-            served = self._generated(name, behaviour)
+            served = self._generated(name, behaviour, failure)
         elif handler.response_streaming:
-            served = self._conversed(name, behaviour)
+            served = self._conversed(name, behaviour, failure)
         else:
-            served = self._answered(name, behaviour)
+            served = self._answered(name, behaviour, failure)
         reader = next(filter(None, (limits.reader(path) for limits in self._limits)), None)
         read = _reading(reader, handler.request_deserializer)
         return ServedMethod(
@@ -120,7 +136,9 @@ class CallBorder:
 
     # ----------------------------------------------------------------------- one answer, timed
 
-    def _at_once(self, name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+    def _at_once(
+        self, name: str, behaviour: Callable[..., Any], failure: _Failure
+    ) -> Callable[..., Any]:
         now = self._now
 
         def answered(request: Any, context: Any) -> Any:
@@ -132,19 +150,21 @@ class CallBorder:
                     raise request
                 return behaviour(request, context)
             except Exception as error:
-                refusal, outcome = self.refusal(error)
-                raise refusal from None
+                cause, outcome = failure.cause_of(error)
+                return failure.answers(cause, request)[0]
             finally:
                 CURRENT_CALL.reset(before)
                 self.tell(name, outcome, began_s)
 
         return answered
 
-    def _later(self, name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+    def _later(
+        self, name: str, behaviour: Callable[..., Any], failure: _Failure
+    ) -> Callable[..., Any]:
         now = self._now
 
         def begun(request: Any, context: Any, call: OpenCall) -> None:
-            reply = Reply(self, name, call, now())
+            reply = Reply(self, failure, name, call, now(), request)
             before = _begin(name, context)
             try:
                 if isinstance(request, MqError):
@@ -158,7 +178,9 @@ class CallBorder:
 
         return begun
 
-    def _answered(self, name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+    def _answered(
+        self, name: str, behaviour: Callable[..., Any], failure: _Failure
+    ) -> Callable[..., Any]:
         now = self._now
 
         async def answered(request: Any, context: Any) -> Any:
@@ -172,8 +194,8 @@ class CallBorder:
                 outcome = SUCCESS
                 return answer
             except Exception as error:
-                refusal, outcome = self.refusal(error)
-                raise refusal from None
+                cause, outcome = failure.cause_of(error)
+                return failure.answers(cause, request)[0]
             finally:
                 self.tell(name, outcome, began_s)
 
@@ -186,7 +208,9 @@ class CallBorder:
 
     # ------------------------------------------------------------------------- calls that stream
 
-    def _generated(self, name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+    def _generated(
+        self, name: str, behaviour: Callable[..., Any], failure: _Failure
+    ) -> Callable[..., Any]:
         async def generated(request: Any, context: Any) -> AsyncIterator[Any]:
             _begin(name, context)
             try:
@@ -196,11 +220,15 @@ class CallBorder:
                     async for answer in answers:
                         yield answer
             except Exception as error:
-                raise self.refusal(error)[0] from None
+                cause, _ = failure.cause_of(error)
+                for answer in failure.answers(cause, request):
+                    yield answer
 
         return generated
 
-    def _conversed(self, name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+    def _conversed(
+        self, name: str, behaviour: Callable[..., Any], failure: _Failure
+    ) -> Callable[..., Any]:
         """A coroutine that writes its answers itself."""
 
         async def conversed(requests: Any, context: Any) -> None:
@@ -210,19 +238,40 @@ class CallBorder:
                     raise requests
                 await behaviour(requests, context)
             except Exception as error:
-                raise self.refusal(error)[0] from None
+                cause, _ = failure.cause_of(error)
+                for answer in failure.answers(cause, requests):
+                    await context.write(answer)
 
         return conversed
 
-    # ------------------------------------------------------------------------------------ errors
 
-    def refusal(self, error: Exception) -> tuple[RpcError, str]:
-        """How the call ends, and the name of its outcome. Raises what the engine raised."""
+# ------------------------------------------------------------------------------------ errors
+
+
+class _Failure:
+    """How the calls of one method fail."""
+
+    __slots__ = ("_answer_error", "_requests_stream", "_say_error")
+
+    def __init__(
+        self, say_error: SayError, answer_error: AnswerError | None, *, requests_stream: bool
+    ) -> None:
+        self._say_error = say_error
+        self._answer_error = answer_error
+        self._requests_stream = requests_stream
+
+    @property
+    def needs_request(self) -> bool:
+        """Whether the answers may depend on the request."""
+        return self._answer_error is not None
+
+    def cause_of(self, error: Exception) -> tuple[MqError | RpcError, str]:
+        """What is said, and the name of the outcome. Raises what the engine raised."""
         cause = sole_cause(error)
         if isinstance(cause, MqError):
             name = type(cause).__name__
             log_event(log, "call refused", level=logging.DEBUG, code=name, reason=cause)
-            return self._say_error(cause), _snake_case(name)
+            return cause, _snake_case(name)
         if isinstance(cause, RpcError):
             return cause, cause.status.name.lower()
         if isinstance(cause, grpc.aio.InternalError):
@@ -233,31 +282,63 @@ class CallBorder:
             raise cause  # gRPC's own, of a call that has ended already
         log_event(log, "a servicer failed because of a bug", level=logging.ERROR, error=cause)
         words = "the server failed because of a bug of its own; see its log"
+        if self._answer_error is not None:
+            return MqError(words), INTERNAL
         return RpcError(Status.INTERNAL, words), INTERNAL
+
+    def answers(self, cause: MqError | RpcError, request: Any) -> Sequence[Any]:
+        """What ends the call. Raises RpcError if that is a status."""
+        if isinstance(cause, RpcError):
+            raise cause from None
+        if self._answer_error is None:
+            raise self._say_error(cause) from None
+        is_one = not (self._requests_stream or isinstance(request, MqError))
+        return self._answer_error(cause, request if is_one else None)
 
 
 class Reply:
     """The answer of a call, given later and once."""
 
-    __slots__ = ("_began_s", "_border", "_call", "_name")
+    __slots__ = ("_began_s", "_border", "_call", "_failure", "_name", "_request")
 
-    def __init__(self, border: CallBorder, name: str, call: OpenCall, began_s: float) -> None:
+    def __init__(
+        self,
+        border: CallBorder,
+        failure: _Failure,
+        name: str,
+        call: OpenCall,
+        began_s: float,
+        request: Any,
+    ) -> None:
         self._border = border
+        self._failure = failure
         self._name = name
         self._call = call
         self._began_s = began_s
+        self._request = request if failure.needs_request else None
 
     def answer(self, message: Any) -> None:
         """It succeeded. Nothing happens if the client is gone."""
-        call = self._call
-        self._border.tell(self._name, CANCELLED if call.is_over else SUCCESS, self._began_s)
-        call.finish(message)
+        self._finish(message, SUCCESS)
 
     def refuse(self, error: Exception) -> None:
         """It failed, as if the servicer had raised `error`."""
-        refusal, outcome = self._border.refusal(error)
-        self._border.tell(self._name, CANCELLED if self._call.is_over else outcome, self._began_s)
-        self._call.abort(refusal.status, refusal.message, trailers=refusal.trailers)
+        cause, outcome = self._failure.cause_of(error)
+        try:
+            (message,) = self._failure.answers(cause, self._request)
+        except RpcError as refusal:
+            self._tell(outcome)
+            self._call.abort(refusal.status, refusal.message, trailers=refusal.trailers)
+        else:
+            self._finish(message, outcome)
+
+    def _finish(self, message: Any, outcome: str) -> None:
+        self._tell(outcome)
+        self._call.finish(message)
+
+    def _tell(self, outcome: str) -> None:
+        outcome = CANCELLED if self._call.is_over else outcome
+        self._border.tell(self._name, outcome, self._began_s)
 
 
 def _begin(name: str, context: Any) -> Any:

@@ -6,6 +6,7 @@ A setting chooses the implementation of gRPC; what surrounds each call is the sa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ from grpc_health.v1 import health_pb2_grpc
 
 from aerobee.grpc_core.limits import LimitObserver
 from aerobee.runtime import errors
-from aerobee.runtime.call_border import CallBorder, RpcObserver, SayError
+from aerobee.runtime.call_border import AnswerError, CallBorder, RpcObserver, SayError
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.grpcio_engine import GrpcioEngine
@@ -35,15 +36,17 @@ class RpcServer:
         service_names: Sequence[str],
         *,
         engine: Engine = Engine.OWN,
-        limits: RequestLimits | None = None,
+        limits: Sequence[RequestLimits] = (),
+        answer_errors: Mapping[str, AnswerError] = MappingProxyType({}),
         connections_max: int | None = None,
         latencies: RpcObserver | None = None,
         clock: Clock | None = None,
         observer: LimitObserver | None = None,
     ) -> None:
-        """`say_error` of the protocol. `service_names`: full protobuf names, listed by reflection
-        and health. `limits` of these services' requests; without them only what cannot be read is
-        refused. Connections beyond `connections_max` are closed at once. `latencies` gets the time
+        """`say_error` of the protocol; `answer_errors`, by path, of methods that say errors in
+        their answers. `service_names`: full protobuf names, listed by reflection and health.
+        `limits` of these services' requests; without them only what cannot be read is refused.
+        Connections beyond `connections_max` are closed at once. `latencies` gets the time
         of each call with one answer, `observer` each peer that meets a limit of the engine."""
         files = reflection_files()
         self._service_names = tuple(service_names)
@@ -54,12 +57,9 @@ class RpcServer:
         border = CallBorder(
             say_error,
             clock or SystemClock(),
-            limits=(
-                *((limits,) if limits is not None else ()),
-                health_limits(),
-                *reflection_limits(files),
-            ),
+            limits=(*limits, health_limits(), *reflection_limits(files)),
             observer=latencies,
+            answer_errors=answer_errors,
         )
         self.server = MethodTable(self._engine, border)
         """For protoc's `add_XServicer_to_server`."""

@@ -60,7 +60,7 @@ class BrokerServer:
             say_error,
             SERVICE_NAMES,
             engine=config.grpc.engine,
-            limits=broker_request_limits(),
+            limits=(broker_request_limits(),),
             connections_max=connections_max(config.own_files),
             latencies=latencies,
             clock=clock,
