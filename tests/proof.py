@@ -31,6 +31,7 @@ CAMPAIGNS = (
     Campaign("power-cuts", 25, "100,000 lives of a store, each ended by a power failure"),
     Campaign("simulation", 25, "200,000 lives of a replicated cluster in virtual time"),
     Campaign("timer-simulation", 20, "100,000 lives of a broker's timers, over logs that are cut"),
+    Campaign("send-back-simulation", 12, "100,000 lives of messages that fail and come again"),
     Campaign("torture", 15, "200 rounds of kill -9 under load with synchronous flush"),
     Campaign("failover", 30, "100 fail-overs of real processes under load"),
     Campaign("fuzz", 15, "1,000,000 mutated byte streams against the gRPC server"),

@@ -5,6 +5,7 @@ the command that does both. What is simulated is a parameter.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 import traceback
@@ -128,6 +129,7 @@ class SeedCampaign(Generic[F]):
 def _run_piece(package: str, mutant: str, seeds: range) -> Result[Any]:
     """In another process, which finds the campaign by its name."""
     campaign: SeedCampaign[Any] = import_module(f"{package}.campaign").CAMPAIGN
+    _silence()
     return campaign.run_seeds(seeds, mutant)
 
 
@@ -145,9 +147,15 @@ def parser_of(campaign: SeedCampaign[Any]) -> argparse.ArgumentParser:
 
 def run_command(campaign: SeedCampaign[Any], arguments: argparse.Namespace) -> int:
     """Do what the options of `parser_of` ask for; the exit code."""
+    _silence()
     if arguments.seed is not None:
         return _run_one(campaign, arguments.seed, arguments.mutant, with_trace=arguments.trace)
     return _run_many(campaign, arguments)
+
+
+def _silence() -> None:
+    """What the product logs of faults that are meant would hide what is told here."""
+    logging.disable()
 
 
 def main(campaign: SeedCampaign[Any], words: Sequence[str] | None = None) -> int:

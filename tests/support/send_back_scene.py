@@ -13,18 +13,22 @@ import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.journal.records import read_body
+from aerobee.broker.journal.records import ImageEnd, body_of, read_body
 from aerobee.broker.journal.writer import JournalWriter
-from aerobee.broker.offsets.entries import Entry, decode_entry
+from aerobee.broker.offsets.entries import Entry, decode_entry, entry_text
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind
+from aerobee.broker.offsets.sent_back import SentBack
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.writer import OffsetWriter
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.send_backs import Failure, SendBacks, Sender, SentBackMessage
 from aerobee.broker.store.producers.producer_windows import ProducerWindows
+from aerobee.broker.store.producers.window import NEW
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.broker.timers.acts import Standing
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import MqError, NotWritable
 from aerobee.store_format.delay_levels import DelayLevels
@@ -72,6 +76,8 @@ class Placed:
 class SceneLog:
     """One log that every master goes on with, as much of it as is left."""
 
+    written: Callable[[bytes], bytes]
+    """What of a journal record's body gets into the log; a variant may lose some."""
     records: list[Stored | bytes] = field(default_factory=list)
     confirmed: int = 0
     flushed: int = 0
@@ -88,7 +94,7 @@ class SceneLog:
         ]
 
     def append(self, body: bytes, *, ends_topic: str = "") -> Placed:
-        self.records.append(body)
+        self.records.append(self.written(body))
         return Placed(len(self.journal()) - 1, len(self.records))
 
     def fail(self, error: Exception) -> None:
@@ -132,12 +138,22 @@ class SceneWriter(JournalWriter[Entry]):
 class SendBackScene:
     """One run; all chance is of the seed."""
 
-    def __init__(self, seed: int, *, cuts_power: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        cuts_power: bool = False,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
         """`cuts_power`: what was confirmed may be lost if it was not flushed."""
         self.chance = random.Random(seed)
         self.cuts_power = cuts_power
+        self._trace = trace
+        self.falls = 0
+        self.copies = self.dead = 0
+        """That were in the log in the end."""
         self.clock = ManualClock()
-        self.log = SceneLog()
+        self.log = SceneLog(self.written)
         self.failures_of = {
             f"m{number}": self.chance.choice((0, 0, 1, 1, 2, RETRIES_MAX + 1))
             for number in range(MESSAGES)
@@ -150,6 +166,27 @@ class SendBackScene:
         for name in self.failures_of:
             self.log.records.append(Stored("t", 0, encoded(name)))
         self.log.confirmed = self.log.flushed = len(self.log.records)
+
+    # ------------------------------------------------------------------------------ variants
+
+    def written(self, body: bytes) -> bytes:
+        """What of a journal record's body gets into the log; a variant may lose some."""
+        return body
+
+    @property
+    def standing(self) -> Standing:
+        """By which a new master looks for copies."""
+        return self.windows.standing
+
+    # ------------------------------------------------------------------------------ the story
+
+    def tell(self, what: str) -> None:
+        if self._trace is not None:
+            log = self.log
+            self._trace(
+                f"{what}: {len(log.records)} records, {log.confirmed} confirmed, "
+                f"{log.flushed} flushed"
+            )
 
     async def run(self, steps: int) -> None:
         """Raises Broken."""
@@ -216,7 +253,7 @@ class SendBackScene:
             self,
             self.clock,
             term=lambda: self.term,
-            standing=self.windows.standing,
+            standing=self.standing,
             read_original=self.read_original,
             policy_of=lambda group: RetryPolicy(RETRIES_MAX),
             levels=DelayLevels.parse(),
@@ -232,6 +269,7 @@ class SendBackScene:
 
     def restart(self) -> None:
         """After a crash of the process, a fail-over, or a power cut."""
+        self.falls += 1
         self.writer.end()
         log = self.log
         kept = log.confirmed
@@ -240,6 +278,7 @@ class SendBackScene:
         log.cut(self.chance.randint(kept, len(log.records)))
         if self.chance.random() < 0.5:
             self.snapshot = b""  # another replica, which followed from the journal's beginning
+        self.tell("falls over")
         self.begin_term()
 
     def confirm(self, end: int) -> None:
@@ -360,6 +399,7 @@ class SendBackScene:
             return
         failure = Failure(offset, 0, "ValueError", f"cannot read {name}")
         (answer,) = await self.send_backs.send_back(Sender(key, NO_LEASE, "c"), [failure])
+        self.tell(f"{name} of {key.topic} {offset} is sent back, {answer.error or answer.way}")
         if may_fault and self.chance.random() < 0.15:
             return  # the answer is lost
         if self.is_success(answer):
@@ -390,6 +430,7 @@ class SendBackScene:
                 copies[place] = copies.get(place, 0) + 1
                 if each.topic.startswith(DEAD_LETTER_PREFIX):
                     dead[name] = dead.get(name, 0) + 1
+        self.copies, self.dead = sum(copies.values()), sum(dead.values())
         if self.state.open_copies and self.term.owed_copies():
             raise Broken("copies are owed for ever")
         for name, failures in self.failures_of.items():
@@ -400,6 +441,27 @@ class SendBackScene:
                 raise Broken(f"{name} is lost: it was never handled")
         if twice := [place for place, count in copies.items() if count > 1]:
             raise Broken(f"there are two copies of {twice[0]}")
+
+
+class JournalsNoAttempt(SendBackScene):
+    """Now and then the journal is not told that a message was sent back."""
+
+    def written(self, body: bytes) -> bytes:
+        entries = cast("list[Entry | ImageEnd]", read_body(body, decode_entry))
+        if self.chance.random() < 0.8:
+            return body
+        kept = [each for each in entries if not isinstance(each, SentBack)]
+        return body_of(
+            each.text() if isinstance(each, ImageEnd) else entry_text(each) for each in kept
+        )
+
+
+class LooksForNoCopy(SendBackScene):
+    """A new master makes the copies that are owed without asking which of them are there."""
+
+    @property
+    def standing(self) -> Standing:
+        return lambda name, first_sequence, count: NEW
 
 
 def encoded(name: str) -> bytes:
