@@ -9,9 +9,12 @@ import pytest
 
 from aerobee.broker.edge.own.request_limits import broker_request_limits
 from aerobee.nameserver.request_limits import nameserver_request_limits
+from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.request_limits import Limit, RequestLimits, RequestReader
 from aerobee.v1 import audit_pb2, broker_pb2, nameserver_pb2, replication_pb2
+from apache.rocketmq.v2 import definition_pb2 as v2
+from apache.rocketmq.v2 import service_pb2
 from tests.support.costly_requests import Place, delimited, methods_of, places
 from tests.support.refusals import looked_into_from
 
@@ -23,11 +26,13 @@ REFUSAL_S_MAX = 0.1
 
 BROKER = broker_request_limits()
 NAMESERVER = nameserver_request_limits()
+MESSAGING = messaging_request_limits()
 SERVED = [
     (limits, place)
     for limits, files in (
         (BROKER, (broker_pb2.DESCRIPTOR, audit_pb2.DESCRIPTOR, replication_pb2.DESCRIPTOR)),
         (NAMESERVER, (nameserver_pb2.DESCRIPTOR,)),
+        (MESSAGING, (service_pb2.DESCRIPTOR,)),
     )
     for place in places(methods_of(*files))
 ]
@@ -99,6 +104,23 @@ def test_a_frame_of_many_batches_has_no_more_records_than_fit_it() -> None:
     reader.read(half * 2)
     with pytest.raises(InvalidArgument, match=r"RecordBatch\.record_sizes has .* in all"):
         reader.read(half * 3)
+
+
+def test_messages_have_no_more_keys_together_than_a_request_may_cost() -> None:
+    """They are counted before anything is made of them, and again as they are."""
+    reader = MESSAGING.reader("/apache.rocketmq.v2.MessagingService/SendMessage")
+    assert reader is not None
+    limit = MESSAGING.fields["apache.rocketmq.v2.SystemProperties.keys"]
+    assert limit.count is not None
+    assert limit.total is not None
+    message = v2.Message(system_properties=v2.SystemProperties(keys=[""] * limit.count))
+    enough = limit.total // limit.count
+    for body in (b"", bytes(100_000)):  # a request beyond 64 KiB is counted on the wire
+        message.body = body
+        reader.read(service_pb2.SendMessageRequest(messages=[message] * enough).SerializeToString())
+        request = service_pb2.SendMessageRequest(messages=[message] * (enough + 1))
+        with pytest.raises(InvalidArgument, match=r"SystemProperties\.keys has .* at most"):
+            reader.read(request.SerializeToString())
 
 
 def test_unknown_fields_cannot_make_the_counting_long() -> None:

@@ -24,6 +24,8 @@ COUNTED_FROM = 65_536
 """Bytes. What fits makes at most 32,768 elements, a few milliseconds and MiB."""
 OTHER_FIELDS_MAX = 1_024
 """Fields of a counted request that are no elements, unknown ones included."""
+FIELDS_PER_ELEMENT_MAX = 64
+"""The same of each element that has elements of its own."""
 
 _Fields = Mapping[str, "Limit"]
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
@@ -38,7 +40,8 @@ class Limit:
     length: int | None = None
     """Characters of a string or bytes of a `bytes` field: of each element, key and value."""
     total: int | None = None
-    """Elements in the whole request, where several messages of it have the field."""
+    """Elements in the whole request, where several messages of it have the field. Elements of
+    elements need it: the price of a request is that of all of them."""
     looked_into_from: int = 0
     """Bytes of a request from which its elements are counted before they are made, and checked one
     by one. Above 0 only where the code that works on them refuses each that breaks a limit, and
@@ -263,34 +266,45 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise IndexError
 
 
-def _wires_of(descriptor: Descriptor, fields: _Fields) -> dict[int, _Wire]:
+def _wires_of(
+    descriptor: Descriptor, fields: _Fields, *, of_elements: bool = False
+) -> dict[int, _Wire]:
     """What must be counted before it is parsed: elements that become objects. Numbers do not, so
-    they cost little more than their bytes."""
+    they cost little more than their bytes. Elements of elements are counted together."""
     wires: dict[int, _Wire] = {}
     for each in descriptor.fields:
-        element = each.message_type
-        inside = {} if element is None else _wires_of(element, fields)
+        element, inside = each.message_type, {}
+        if element is not None:
+            inside = _wires_of(element, fields, of_elements=of_elements or each.is_repeated)
         if not each.is_repeated:
             if inside:
                 wires[each.number] = _Wire(each.full_name, None, inside)
         elif element is not None or each.type in _TEXTS:
-            if inside:
-                raise ValueError(f"{each.full_name}: elements with elements of their own")
-            wires[each.number] = _Wire(each.full_name, limit_of(each, fields).count, {})
+            limit = limit_of(each, fields)
+            if of_elements and limit.total is None:
+                raise ValueError(f"{each.full_name} has no limit of its total")
+            count_max = limit.total if of_elements else limit.count
+            wires[each.number] = _Wire(each.full_name, count_max, inside)
     return wires
 
 
 def _elements_of(wires: Mapping[int, _Wire]) -> int:
-    return sum((wire.count_max or 0) + _elements_of(wire.inside) for wire in wires.values())
+    """Also what else there may be in them."""
+    return sum(
+        (wire.count_max or 0) * (FIELDS_PER_ELEMENT_MAX if wire.inside else 1)
+        + _elements_of(wire.inside)
+        for wire in wires.values()
+    )
 
 
 def _looked_into_from(wires: Mapping[int, _Wire], fields: _Fields) -> int:
     """The largest of the elements' own."""
     return max(
         (
-            _looked_into_from(wire.inside, fields)
-            if wire.count_max is None
-            else fields[wire.name].looked_into_from
+            max(
+                _looked_into_from(wire.inside, fields),
+                0 if wire.count_max is None else fields[wire.name].looked_into_from,
+            )
             for wire in wires.values()
         ),
         default=0,
