@@ -566,7 +566,8 @@ class TimerScene:
     def roll(self) -> None:
         """The oldest go to the end of the log, and the queue's floor follows."""
         self.settle()
-        oldest = self.index.oldest(self.term.progress.view(), limit=4)
+        basis = self.term.progress
+        oldest = self.index.oldest(basis.view(), limit=4)
         oldest.run()
         rows = oldest.result if oldest.result is not None else no_rows()
         sources = [
@@ -576,7 +577,9 @@ class TimerScene:
         if len(sources) < 4:
             return
         floor = sources[-1].offset + 1
-        self.intend(IntentKind.ROLL, sources)
+        self.writer.flush()  # comes while they are looked for
+        self.settle()
+        self._carry_out(self.term.intend(IntentKind.ROLL, sources, basis=basis))
         self.term.raise_floor(TIMER_QUEUE, floor)
 
     # ------------------------------------------------------------------------------ judging

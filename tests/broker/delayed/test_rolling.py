@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.delayed.hold import ROLL_TIMEOUT_S, ROLLED_AT_ONCE
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.retention.retention_policy import CleanRequest
+from aerobee.broker.store.retention.retention_ledger import Candidate
+from aerobee.broker.store.retention.retention_policy import Cause, CleanRequest
+from aerobee.broker.timers.entries import Removed, Source
 from tests.support.delayed import SetClock, delivered, send_later, settled, until_delivered
 from tests.support.retention import write_times
 from tests.support.waiting import until
@@ -87,3 +90,76 @@ async def test_what_is_done_lets_the_log_go_at_once(start_broker: Any, small: St
     timers = wiring.store.queues.bounds("rmq_sys_wheel_timer", 0).max_offset
     assert await cleaned(broker) > 2 * SEGMENT
     assert wiring.store.queues.bounds("rmq_sys_wheel_timer", 0).max_offset == timers, "none rolled"
+
+
+@pytest.mark.parametrize("level", [0, 18])
+async def test_a_recall_that_came_to_nothing_while_messages_moved_on_loses_none(
+    start_broker: Any, small: StoreConfig, monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    clock = SetClock()
+    broker = await start_broker(clock=clock, store=small)
+    wiring = broker.wiring
+    names = [b"%d" % number for number in range(10)]
+    send_later(wiring, "t", names, deliver_ms=clock.now_ms() + YEAR_MS, level=level)
+    for number in range(3):
+        send_later(wiring, "t", [b"x" * 900] * 150, queue_id=2, deliver_ms=clock.now_ms() + 1)
+        await until_delivered(wiring, "t", 150 * (number + 1), queue_id=2)
+    await settled(wiring)
+    recalled = (await wiring.delays.schedule.search(limit=10)).messages[4]
+    hold, term = wiring.delays.hold, wiring.delays.mover.term
+    look = hold._oldest_below
+
+    async def look_while_a_recall_is_decided(end: int) -> Any:
+        """It is known at once, and not any more when the log has refused it."""
+        monkeypatch.setattr(hold, "_oldest_below", look)
+        term.progress.apply([Removed((Source(level, 4, recalled.deliver_ms),))])
+        found = await look(end)
+        term.dropped(())
+        return found
+
+    monkeypatch.setattr(hold, "_oldest_below", look_while_a_recall_is_decided)
+    await cleaned(broker)
+    clock.ahead_ms += YEAR_MS + 1_000
+    await settled(wiring)
+    assert sorted(each.body for each in delivered(wiring, "t")) == names
+
+
+class SlowClock(SetClock):
+    """Time passes where a test says so."""
+
+    __slots__ = ("passed_s",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.passed_s
+
+
+async def no_upkeep(work: object) -> None:
+    """Nothing that waits needs any."""
+
+
+async def test_a_removal_waits_no_longer_than_it_may_for_what_moves_on(
+    start_broker: Any, small: StoreConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SlowClock()
+    broker = await start_broker(clock=clock, store=small)
+    wiring = broker.wiring
+    count = 3 * ROLLED_AT_ONCE
+    names = [b"%d" % number for number in range(count)]
+    due_ms = clock.now_ms() + YEAR_MS
+    send_later(wiring, "t", names, deliver_ms=due_ms)
+    await settled(wiring)
+    roll = wiring.delays.mover.act_out_of_turn
+
+    async def roll_slowly(*some: Any, **how: Any) -> Any:
+        clock.passed_s += 0.6 * ROLL_TIMEOUT_S
+        return await roll(*some, **how)
+
+    monkeypatch.setattr(wiring.delays.mover, "act_out_of_turn", roll_slowly)
+    candidate = Candidate(0, wiring.store.appended_end, Cause.DISK, 0, CleanRequest())
+    need = await wiring.delays.hold.need(candidate, no_upkeep)
+    assert need is not None
+    assert wiring.delays.progress().of(0).floor == 2 * ROLLED_AT_ONCE, "the third part is for later"

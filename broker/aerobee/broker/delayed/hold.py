@@ -68,18 +68,21 @@ class DelaysHold(Hold):
         return self._state.progress if term is None else term.progress
 
     async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
-        end, begin_s = candidate.end, self._clock.monotonic_s()
+        end, until_s = candidate.end, self._clock.monotonic_s() + ROLL_TIMEOUT_S
         try:
-            while (oldest := await self._oldest_below(end)) is not None:
+            while True:
+                basis = self._progress
+                oldest = await self._oldest_below(end)
+                if oldest is None:
+                    return await self._safe(candidate)
                 position, places = oldest
                 if not places:
                     return Need(position, f"{_WAITS}, and are still being read or delivered")
                 if not self._mover.is_ready:
                     return Need(position, f"{_WAITS}; their master will store them once more")
-                if self._clock.monotonic_s() - begin_s > ROLL_TIMEOUT_S:
+                if self._clock.monotonic_s() >= until_s:
                     return Need(position, f"{_WAITS}, and are being stored once more")
-                await self._roll(places)
-            return await self._safe(candidate)
+                await self._roll(places, basis, until_s)
         except StoreFailed:
             raise
         except MqError as error:
@@ -154,17 +157,25 @@ class DelaysHold(Hold):
 
     # ------------------------------------------------------------------------------ rolling
 
-    async def _roll(self, places: Places) -> None:
-        """Raises MqError."""
+    async def _roll(self, places: Places, basis: TimerProgress, until_s: float) -> None:
+        """Those for which there is time, and some of them in any case. `basis`: what was done when
+        they were looked for. Raises MqError."""
         for some in in_parts(places, lambda place: place[2], ROLLED_BYTES, ROLLED_AT_ONCE):
-            await self._roll_some(some)
+            await self._roll_some(some, basis)
             await asyncio.sleep(0)
+            if self._clock.monotonic_s() >= until_s:
+                return
 
-    async def _roll_some(self, places: Sequence[tuple[Source, int, int]]) -> None:
+    async def _roll_some(
+        self, places: Sequence[tuple[Source, int, int]], basis: TimerProgress
+    ) -> None:
         sources = [source for source, _, _ in places]
         data = await self._waiting.pieces_there(
             [position for _, position, _ in places], [size for _, _, size in places]
         )
         await self._mover.act_out_of_turn(
-            IntentKind.ROLL, list(zip(sources, data, strict=True)), floor=sources[-1]
+            IntentKind.ROLL,
+            list(zip(sources, data, strict=True)),
+            floor=sources[-1],
+            basis=basis,
         )

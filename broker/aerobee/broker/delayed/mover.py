@@ -30,6 +30,7 @@ from aerobee.broker.timers.entries import TIMER_QUEUE, Intent, IntentKind, Sourc
 from aerobee.broker.timers.index import PendingIndex
 from aerobee.broker.timers.level_window import LevelWindow
 from aerobee.broker.timers.planner import PlanLimits, Planner
+from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS
 from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import Clock
@@ -333,9 +334,11 @@ class Mover:
         *,
         new_due_ms: int = 0,
         floor: Source | None = None,
+        basis: TimerProgress | None = None,
     ) -> list[Source]:
         """Deliver these messages now, roll them, or change their time. Returns those of them that
-        were not done yet. `floor`: everything in its queue up to it is done then.
+        were not done yet. `floor`: everything in its queue up to it is done then; that was found
+        out from `basis`, and is refused with Busy if something of it has not come true.
 
         Raises:
             NotMaster: nothing was done.
@@ -358,7 +361,7 @@ class Mover:
             intent = term.intend(
                 kind,
                 [copy.source for copy in copies],
-                basis=term.progress,
+                basis=basis or term.progress,
                 new_due_ms=new_due_ms,
             )
             self._act(term, intent, copies)
