@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,22 @@ from rich.console import Console
 from aerobee.cli.demo.display import Gauge, opened_display
 from aerobee.cli.demo.flights import flights_archive, parse_flight, read_flights
 from aerobee.cli.demo.proof import judge
+from aerobee.cli.demo.refunds import Refunded
 from aerobee.cli.demo.report import Holding, Outcome, Pace, print_report
 from aerobee.cli.demo.settings import DemoSettings
 from aerobee.cli.demo.sightings import Position, Sighting, SightingsReader, SightingsWriter
 from aerobee.cli.local_cluster.programs import REGISTRATION_LEASE_MS
 from aerobee.runtime.clock import ManualClock
+
+REFUNDED = Refunded(
+    group="desk",
+    sent=4,
+    attempts=3,
+    reason="NoPassengerList: no list of UA1545",
+    handled=4,
+    repeated=0,
+    letters_left=0,
+)
 
 
 def sighting(identity: str, offset: int, *, checksum: int = 7, queue: int = 0) -> Sighting:
@@ -36,6 +48,7 @@ def outcome_of(sightings: dict[str, list[Sighting]], expected: dict[str, int]) -
         killed="c1",
         commit_interval_ms=1_000,
         takeover_s=3.0,
+        refunded=REFUNDED,
         retried_batches=0,
     )
 
@@ -61,6 +74,8 @@ def test_a_flight_is_known_by_its_own_row() -> None:
     assert flight.identity == "2013-01-01/UA1545/EWR/0515"
     assert (flight.carrier, flight.tail_number) == ("UA", "N14228")
     assert flight.line == line.encode()
+    assert not flight.is_cancelled
+    assert parse_flight(line.replace("517,", "NA,", 1)).is_cancelled
     assert parse_flight(line.replace("N14228", "NA")).tail_number is None
     with pytest.raises(ValueError, match="19 columns"):
         parse_flight("2013,1,1")
@@ -174,6 +189,23 @@ def test_lag_that_stays_is_no_proof() -> None:
     assert outcome.is_proven
     outcome.lag_after_close["all"] = 3
     assert not outcome.is_proven
+
+
+def test_a_failed_message_that_was_sent_again_is_told() -> None:
+    text = printed(outcome_of({"c2": [sighting("a", 0)]}, {"a": 7}))
+    assert "desk: handled 4 of 4 cancelled flights; one failed 3 times, was a dead letter" in text
+    assert "failed with NoPassengerList: no list of UA1545" in text
+
+
+@pytest.mark.parametrize(
+    "refunded", [replace(REFUNDED, handled=3), replace(REFUNDED, letters_left=1)]
+)
+def test_a_dead_letter_that_is_not_handled_in_the_end_is_no_proof(refunded: Refunded) -> None:
+    whole = outcome_of({"c2": [sighting("a", 0)]}, {"a": 7})
+    assert whole.is_proven
+    outcome = replace(whole, refunded=refunded)
+    assert not outcome.is_proven
+    assert "is not handled" in printed(outcome)
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:

@@ -220,5 +220,8 @@ def test_the_demo_proves_what_it_claims(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kill -9 of consumer-2" in done.stdout
     assert "saw 20,000 of 20,000 flights" in done.stdout
+    assert "refund-desk cannot handle came 3 times and is a dead letter" in done.stdout
+    assert "refund-desk: handled 4 of 4 cancelled flights" in done.stdout
+    assert "was sent again and is handled" in done.stdout
     assert "PROVEN: none of 20,000 flights is missing" in done.stdout
     assert list(tmp_path.iterdir()) == []

@@ -46,7 +46,8 @@ def demo(flights_max: int | None, replicas: int, keep: bool) -> None:
     """Send real events through a real cluster, kill a consumer, and prove that nothing is missing.
 
     The cluster has two broker groups. One producer sends; three consumers share one group, and one
-    of them is killed halfway; a second group reads two carriers by tag. Takes about a minute.
+    of them is killed halfway; a second group reads two carriers by tag. A third group fails at one
+    message until it is a dead letter, which is then sent again. Takes about a minute.
     """
     settings = DemoSettings(flights_max=flights_max, replicas=replicas)
     console = Console()

@@ -34,6 +34,8 @@ class Flight(NamedTuple):
     tail_number: str | None
     line: bytes
     """The row as CSV: the message body."""
+    is_cancelled: bool
+    """It never departed."""
 
 
 def flights_archive() -> Path:
@@ -73,11 +75,12 @@ def parse_flight(line: str) -> Flight:
     row = line.split(",") if '"' not in line else next(csv.reader([line]))
     if len(row) != COLUMNS:
         raise ValueError(f"a flight has {COLUMNS} columns, this row has {len(row)}")
-    year, month, day, _, scheduled, *_ = row
+    year, month, day, departed, scheduled, *_ = row
     carrier, number, tail, origin = row[9:13]
     return Flight(
         identity=f"{year}-{month:>02}-{day:>02}/{carrier}{number}/{origin}/{scheduled:>04}",
         carrier=carrier,
         tail_number=None if tail in ("", UNKNOWN) else tail,
         line=line.encode("ascii"),
+        is_cancelled=departed == UNKNOWN,
     )

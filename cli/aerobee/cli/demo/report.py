@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aerobee.cli.demo.proof import Verdict
+from aerobee.cli.demo.refunds import Refunded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +59,17 @@ class Outcome:
     commit_interval_ms: int
     takeover_s: float | None
     """From the kill to the first message of a queue that the killed consumer had held."""
+    refunded: Refunded
     retried_batches: int
     killed_master: str | None = None
     """The broker that was killed, with replicas."""
 
     @property
     def is_proven(self) -> bool:
-        return all(verdict.is_proven for verdict in self.verdicts.values()) and not any(
-            self.lag_after_close.values()
+        return (
+            all(verdict.is_proven for verdict in self.verdicts.values())
+            and not any(self.lag_after_close.values())
+            and self.refunded.is_proven
         )
 
 
@@ -102,6 +106,8 @@ def print_report(console: Console, outcome: Outcome) -> None:
         lag = outcome.lag_after_close[group]
         for line in verdict_lines(group, verdict, lag, outcome):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in refund_lines(outcome.refunded):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(conclusion(outcome), soft_wrap=True)
 
 
@@ -140,6 +146,19 @@ def verdict_lines(group: str, verdict: Verdict, lag: int, outcome: Outcome) -> l
             f"    {verdict.stored_twice:,} are stored twice: the producer sent them again because "
             "it got no acknowledgement"
         )
+    return lines
+
+
+def refund_lines(refunded: Refunded) -> list[str]:
+    """What became of the cancelled flights, and of the one that failed."""
+    lines = [
+        f"{refunded.group}: handled {refunded.handled:,} of {refunded.sent:,} cancelled flights; "
+        f"one failed {refunded.attempts} times, was a dead letter, was sent again and is "
+        f"{'handled' if refunded.is_proven else 'not handled'}",
+        f"  it failed with {refunded.reason}",
+    ]
+    if refunded.repeated:
+        lines.append(f"  {refunded.repeated:,} came twice")
     return lines
 
 

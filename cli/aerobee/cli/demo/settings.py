@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TOPIC = "flights"
+REFUNDS_TOPIC = "refunds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,11 @@ class DemoSettings:
     commit_interval_ms: int = 1_000
     """What a consumer saw since its last commit comes again when it dies."""
     batch_messages: int = 1_000
+    refunds: int = 4
+    """So many cancelled flights go to the group that has a message fail."""
+    retries_max: int = 2
+    back_off_ms: int = 200
+    """After the first failure; twice as long after the second one."""
     send_timeout_ms: int = 15_000
     """Longer than a broker group may be without a master."""
     patience_s: float = 60.0
@@ -40,6 +46,7 @@ class DemoSettings:
 
     all_group: str = "all-flights"
     carriers_group: str = "two-carriers"
+    refunds_group: str = "refund-desk"
 
     @property
     def member_session_timeout_ms(self) -> int:

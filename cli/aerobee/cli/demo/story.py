@@ -1,4 +1,4 @@
-"""The course of the demo: two groups, a flood of events, a kill, and the reckoning.
+"""The course of the demo: three groups, a flood of events, a kill, a dead letter, the reckoning.
 
 The order of the acts is the content of this file; each act is somebody else's. It needs a serving
 cluster and leaves it as it is.
@@ -20,6 +20,7 @@ from aerobee.cli.demo.feed import Feed
 from aerobee.cli.demo.flights import Flight
 from aerobee.cli.demo.killing import BrokerKilling, Killing
 from aerobee.cli.demo.proof import judge
+from aerobee.cli.demo.refunds import Refunded, Refunds, opened_refunds
 from aerobee.cli.demo.report import Holding, Outcome, Pace
 from aerobee.cli.demo.settings import TOPIC, DemoSettings
 from aerobee.cli.demo.sightings import checksum
@@ -64,11 +65,17 @@ async def play(stage: Stage) -> Outcome:
     ):
         await Topics(connection).create(TOPIC, queues=settings.queues)
         admin = Admin(connection)
-        async with _consumers(stage) as consumers:
+        async with (
+            opened_refunds(
+                connection, producer, settings, stage.flights, stage.nameserver, stage.clock
+            ) as refunds,
+            _consumers(stage) as consumers,
+        ):
             everything = GroupTally(settings.all_group, consumers[:-1], stage.clock)
             carriers = GroupTally(settings.carriers_group, consumers[-1:], stage.clock)
             await _until_shared(stage, admin, everything, carriers)
             feed = Feed(stage.clock)
+            await refunds.begin()
             killing = Killing(everything.consumers[len(everything.consumers) // 2])
             with opened_display(stage.console, _gauges(stage), stage.clock) as display:
                 async with asyncio.TaskGroup() as tasks:
@@ -79,6 +86,7 @@ async def play(stage: Stage) -> Outcome:
                         name="feed",
                     )
                     await _watch(stage, admin, display, feed, everything, carriers, killing)
+                refunded = await _settle(display, refunds)
                 states = await _until_committed(stage, admin, (everything, carriers))
             for consumer in consumers:
                 await consumer.stop()
@@ -86,7 +94,7 @@ async def play(stage: Stage) -> Outcome:
             group: (await admin.describe_group(group)).lag
             for group in (everything.group, carriers.group)
         }
-    return _outcome(stage, feed, everything, carriers, killing, states, lag_after_close)
+    return _outcome(stage, feed, everything, carriers, killing, refunded, states, lag_after_close)
 
 
 @asynccontextmanager
@@ -217,6 +225,18 @@ async def _kill_master(stage: Stage, admin: Admin, display: Display, seen_share:
         display.say(f"kill -9 of {victim.name}, the master of {victim.broker_name}")
 
 
+async def _settle(display: Display, refunds: Refunds) -> Refunded:
+    """The message that failed until then: found among the dead letters, sent again."""
+    letter = await refunds.until_dead()
+    death = letter.told.death
+    display.say(
+        f"a message that group {refunds.group} cannot handle came {death.attempts} times and is a "
+        f"dead letter: {death.reason}"
+    )
+    display.say("now the group can handle it, and the dead letter is sent again")
+    return await refunds.end(letter)
+
+
 async def _until_committed(
     stage: Stage, admin: Admin, tallies: Sequence[GroupTally]
 ) -> list[GroupState]:
@@ -237,6 +257,7 @@ def _outcome(
     everything: GroupTally,
     carriers: GroupTally,
     killing: Killing,
+    refunded: Refunded,
     states: Sequence[GroupState],
     lag_after_close: dict[str, int],
 ) -> Outcome:
@@ -277,6 +298,7 @@ def _outcome(
         killed=killing.victim.name,
         commit_interval_ms=settings.commit_interval_ms,
         takeover_s=killing.takeover_s,
+        refunded=refunded,
         retried_batches=feed.retried_batches,
         killed_master=stage.broker_killing.victim.name
         if stage.broker_killing is not None and stage.broker_killing.victim is not None
