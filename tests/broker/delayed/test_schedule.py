@@ -8,8 +8,17 @@ import pytest
 
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import InvalidArgument, MessageNotFound
+from aerobee.store_format.delayed_records import recall_record
+from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.recall_handle import RecallHandle
-from tests.support.delayed import SetClock, delivered, send_later, settled, until_delivered
+from tests.support.delayed import (
+    BORN_HOST,
+    SetClock,
+    delivered,
+    send_later,
+    settled,
+    until_delivered,
+)
 
 HOUR_MS = 3_600_000
 
@@ -112,3 +121,29 @@ async def test_what_is_no_handle_of_this_broker_is_refused(broker: Any, handle: 
         await broker.wiring.delays.schedule.recall(handle)
     with pytest.raises(InvalidArgument):
         await broker.wiring.delays.schedule.search(after=handle or "x")
+
+
+async def test_a_request_of_apaches_broker_counts_however_much_is_done_out_of_turn(
+    start_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.broker.timers.term.LOOSE_MAX", 0)
+    clock = SetClock()
+    broker = await start_broker(clock=clock)
+    wiring = broker.wiring
+    due_ms = clock.now_ms() + HOUR_MS
+    send_later(wiring, "t", [b"dropped", b"kept"], deliver_ms=due_ms)
+    request = recall_record(
+        topic="t",
+        unique_key="KEYdropped",
+        deliver_ms=due_ms,
+        now_ms=clock.now_ms(),
+        host=BORN_HOST,
+    )
+    wiring.writes.append_copies(
+        request.topic, request.queue_id, [request.record], [ProducerRun(0, 0, 1)]
+    )
+    wiring.writes.publish()
+    clock.set_to(due_ms + HOUR_MS)
+    await until_delivered(wiring, "t", 1)
+    await settled(wiring)
+    assert [each.body for each in delivered(wiring, "t")] == [b"kept"]

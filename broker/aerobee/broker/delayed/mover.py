@@ -312,17 +312,8 @@ class Mover:
             dropped = [each.source for each in await self._finder.named_by(record)]
             if term is not self._term:
                 break
+            term.remove_as_requested([source, *dropped], "recalled by a request")
             requests.add(source)
-            try:
-                term.remove([source, *dropped], "recalled by a request")
-            except Busy as error:
-                log_event(
-                    log,
-                    "a request to drop a delayed message could not be carried out",
-                    level=logging.ERROR,
-                    offset=source.offset,
-                    reason=error,
-                )
         return requests
 
     # ------------------------------------------------------------------------------ out of turn

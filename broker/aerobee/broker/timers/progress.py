@@ -8,7 +8,8 @@ A message at (queue, offset), due at some time, is done if and only if one of th
 
 Nothing here is ever undone, so a record that is applied twice changes nothing, and an image is the
 same facts once more. Bounded: the floor and the frontier are a few numbers; what is loose falls
-away as they pass it, and `removals` beyond LOOSE_MAX are refused before they are written.
+away as they pass it, and removals beyond LOOSE_MAX are refused before they are written, but for
+those that Apache's broker asked for: they are as many as it has left.
 
 Intents are carried out one after the other: the first number of one says that all before it has
 been acted. So at most one is open, `open`, and its acts are all that a new master has to look for.

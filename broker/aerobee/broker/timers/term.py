@@ -124,6 +124,11 @@ class TimerTerm:
             NotMaster: the term is over.
         """
         self.check_out_of_turn(len(sources))
+        return self.remove_as_requested(sources, reason)
+
+    def remove_as_requested(self, sources: Sequence[Source], reason: str) -> Any:
+        """As `remove`, however much is done out of turn: a request that is in the log already, as
+        Apache's broker left it, cannot be refused any more."""
         return self._add(
             Removed(tuple(sources), reason[:REASON_LENGTH_MAX], self._clock.now_ms()),
             is_durable=True,
