@@ -1,15 +1,9 @@
-"""Retry and dead-letter topics are made when they are needed, and what is owed keeps the log."""
+"""Retry and dead-letter topics are made when they are needed, once each."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.offsets.sent_back import SentBack
 from aerobee.broker.retries.topics import RetryTopics
-from aerobee.broker.retries.wired import OpenCopiesHold
 from aerobee.broker.store.tables.config_tables import TopicTable
-from aerobee.store_format.delayed_records import Delay
 
 
 async def test_they_are_made_once_with_one_queue_each_and_saved() -> None:
@@ -30,14 +24,3 @@ async def test_they_are_made_once_with_one_queue_each_and_saved() -> None:
     saved.clear()
     await topics.make("g")
     assert saved == []
-
-
-async def test_originals_are_kept_while_their_copies_are_owed() -> None:
-    owed = [SentBack(GroupQueue("g", "t", 0), 1, 0, Delay(level=3), 1)]
-    hold = OpenCopiesHold(lambda: owed)
-    anything: Any = None
-    need = await hold.need(anything, anything)
-    assert need is not None
-    assert need.position == 0
-    owed.clear()
-    assert await hold.need(anything, anything) is None

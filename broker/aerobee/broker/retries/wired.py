@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,8 @@ from aerobee.broker.retries.dead_letters import DeadLetters
 from aerobee.broker.retries.send_backs import SendBacks
 from aerobee.broker.retries.settings import RetrySettings
 from aerobee.broker.retries.topics import RetryTopics
-from aerobee.broker.store.retention.retention_ledger import Candidate
+from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
+from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.broker.store.tables.config_tables import SUBSCRIPTION_GROUPS_PATH, TOPICS_PATH
 from aerobee.store_format.delay_levels import DelayLevels
 
@@ -29,7 +30,7 @@ class Retries:
         self.settings = RetrySettings(
             folder.groups, parts.known.admit, partial(parts.files.save, SUBSCRIPTION_GROUPS_PATH)
         )
-        self.hold = OpenCopiesHold(lambda: parts.journal_state.open_copies)
+        self.hold = OpenCopiesHold(partial(_open_copies, parts), store.retention)
         self.send_backs = SendBacks(
             parts.offsets,
             parts.writes,
@@ -52,14 +53,44 @@ class Retries:
         )
 
 
-class OpenCopiesHold(Hold):
-    """The original of a message that was sent back is needed until its copy is in the log, which
-    takes a moment."""
+def _open_copies(parts: Wiring) -> Iterator[SentBack]:
+    """What is confirmed, and what a master has begun."""
+    yield from parts.journal_state.open_copies
+    if (term := parts.journal.term) is not None:
+        yield from term.owed_copies()
 
-    def __init__(self, open_copies: Callable[[], Sequence[SentBack]]) -> None:
+
+class OpenCopiesHold(Hold):
+    """The original of a message that was sent back is needed until its copy is in the log."""
+
+    def __init__(
+        self, open_copies: Callable[[], Iterable[SentBack]], retention: RetentionLedger
+    ) -> None:
         self._open_copies = open_copies
+        self._retention = retention
+        self._asked: frozenset[int] = frozenset()
 
     async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
-        if not self._open_copies():
+        found = list(self._open_copies())
+        self._asked = frozenset(entry.number for entry in found)
+        if not found:
             return None
-        return Need(0, "copies of failed messages are being written; the log is asked again soon")
+        originals = (
+            QueueReaders(entry.key.topic, entry.key.queue_id, {entry.key.group: entry.offset})
+            for entry in found
+        )
+        search = self._retention.take_search(candidate, originals)
+        await upkeep(search)
+        holding = self._retention.finish_search(search)
+        if holding is None:
+            return None
+        return Need(
+            holding.position,
+            f"copies of messages that group {holding.readers.slowest} sent back are being written; "
+            "their originals are removed after that",
+        )
+
+    def changed(self) -> str:
+        if all(entry.number in self._asked for entry in self._open_copies()):
+            return ""
+        return "messages were sent back while the log was searched for others"

@@ -1,0 +1,64 @@
+"""The log keeps the originals of messages that were sent back until their copies are in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.sent_back import SentBack
+from aerobee.runtime.clock import SystemClock
+from aerobee.store_format.delayed_records import Delay
+from tests.broker.test_cleaning import STORE, clean, expire, fill, minimum
+from tests.support.retention import roomy_disk
+from tests.support.waiting import until
+
+KEY = GroupQueue("g", "t", 0)
+
+
+async def owe(broker: Any, *offsets: int) -> None:
+    """Send messages back, and do not append their copies."""
+    writer = broker.wiring.journal.writer()
+    now_ms = SystemClock().now_ms()
+    for offset in offsets:
+        await writer.send_back([SentBack(KEY, offset, writer.next_copy, Delay(level=3), now_ms)])
+
+
+async def test_only_what_is_at_or_after_the_oldest_original_stays(
+    start_broker: Any, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    broker = await start_broker(store=STORE, disk=roomy_disk(root))
+    await fill(broker, 23)
+    await owe(broker, 17, 12)
+    expire(root)
+    kept = await clean(broker)
+    assert kept.removed_segments == 2, "segments of 5 messages"
+    assert "sent back" in kept.kept_because
+    assert 5 < await minimum(broker) <= 12
+    broker.wiring.retries.send_backs.wake()
+    await until(lambda: not broker.wiring.journal_state.open_copies)
+    assert (await clean(broker)).removed_segments > 0
+    assert await minimum(broker) > 12
+
+
+async def test_what_is_sent_back_while_the_log_is_searched_is_searched_for_again(
+    start_broker: Any, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    broker = await start_broker(store=STORE, disk=roomy_disk(root))
+    await fill(broker, 23)
+    expire(root)
+    hold = broker.wiring.retries.hold
+    ask = hold.need
+
+    async def need(*args: Any) -> object:
+        answer = await ask(*args)
+        if not broker.wiring.journal_state.open_copies:
+            await owe(broker, 2)
+        return answer
+
+    hold.need = need
+    kept = await clean(broker)
+    assert kept.removed_segments == 0
+    assert "sent back" in kept.kept_because
