@@ -11,8 +11,10 @@ import grpc
 import pytest
 
 from aerobee.broker.config import GroupsConfig
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import broker_pb2, common_pb2
+from tests.broker.retries.test_sending_back import codes, send_back
 from tests.broker.test_membership import Participant
 from tests.support.stub_errors import error_from_rpc
 
@@ -69,6 +71,17 @@ async def test_a_deleted_group_is_gone_for_good(start_broker: Any, tmp_path: Pat
     assert (again.known, again.removed_count) == (False, 0)
     await broker.stop()
     assert await offsets(await start_broker(), "g") == {}
+
+
+async def test_a_group_that_never_committed_leaves_nothing_of_what_it_finished(
+    broker: Any,
+) -> None:
+    await broker.send_bodies("t", 0, b"0", b"1")
+    assert codes(await send_back(broker, 1)) == [common_pb2.OK]
+    # A replica that has become master has never had a request of the group.
+    broker.wiring.folder.groups.remove("g")
+    assert (await delete(broker, "g")).known
+    assert broker.wiring.journal_state.finished_beyond(GroupQueue("g", "t", 0)) is None
 
 
 async def test_a_group_with_members_is_not_deleted(broker: Any) -> None:

@@ -160,6 +160,48 @@ async def test_an_image_does_not_finish_again_what_a_reset_has_taken_back() -> N
         assert finished(master) == []
 
 
+@pytest.mark.parametrize(
+    "removed",
+    [
+        OffsetsRemoved("g", None, None, 1),
+        OffsetsRemoved(None, "t", None, 1),
+        OffsetsRemoved("g", "t", 0, 1),
+    ],
+)
+@pytest.mark.parametrize("is_confirmed", [True, False])
+async def test_an_image_does_not_finish_again_what_a_removal_takes_away(
+    removed: OffsetsRemoved, is_confirmed: bool
+) -> None:
+    master = Replica(MemoryLog(is_sync=False))
+    async with running(master):
+        await master.lead(1)
+        send_back(master, 5)
+        if is_confirmed:
+            master.log.confirm()
+        writer = master.journal.writer()
+        confirmed, records = master.log.end, master.log.records_end
+        writer.remove(removed)
+        await until(lambda: master.log.records_end > records)
+        master.log.confirm(confirmed)
+        assert finished(master) == [Range(5, 6)]
+        assert not any(isinstance(entry, FinishedBeyond) for entry in writer.image())
+
+
+async def test_with_a_topic_go_the_copies_that_nobody_has_made_of_its_messages() -> None:
+    """Its next life has other messages at the same offsets."""
+    master = Replica(MemoryLog())
+    other = GroupQueue("g", "u", 0)
+    async with running(master):
+        await master.lead(1)
+        await send_back(master, 3)
+        await send_back(master, 4, key=other)
+        writer = master.journal.writer()
+        await writer.end_topic("t", 7, lease_epoch=1)
+        assert open_numbers(master) == [1]
+        assert [entry.key for entry in writer.owed_copies()] == [other]
+        assert open_numbers(Replica(master.log, stored(master.table))) == [1]
+
+
 async def test_what_could_not_be_written_is_not_finished_and_its_number_is_not_used_again() -> None:
     log = MemoryLog()
     master = Replica(log)
@@ -189,6 +231,28 @@ async def test_what_the_journal_has_lost_is_not_finished() -> None:
         assert finished(again) == [Range(3, 4)]
         assert finished(again, GroupQueue("h", "t", 0)) == []
         assert open_numbers(again) == [0]
+
+
+async def test_the_number_of_a_lost_copy_is_used_again_by_the_next_master() -> None:
+    """A master that comes back after another went on from an earlier end of its log."""
+    master = Replica(MemoryLog())
+    async with running(master):
+        await master.lead(1)
+        kept = master.log.records_end
+        await send_back(master, 3)
+        master.journal.writer().note_copied([0])
+        await until(lambda: master.state.open_copies == [])
+        snapshot = stored(master.table)
+    master.log.cut(kept)
+    Replica(master.log, snapshot)  # truncated, before anything comes
+    async with running(other := Replica(master.log.copy(), broker_id=1)):
+        await other.lead(2)
+        await send_back(other, 5)
+        assert open_numbers(other) == [0]
+        again = Replica(other.log, stored(snapshot))
+        async with running(again):
+            await until(lambda: again.state.next_offset == other.log.records_end)
+            assert open_numbers(again) == [0]
 
 
 def test_what_is_sent_back_at_once_shares_a_record_whatever_its_reason() -> None:

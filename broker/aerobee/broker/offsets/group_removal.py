@@ -94,7 +94,9 @@ class GroupRemoval:
                     "them, or delete the group with --force, which ends their sessions"
                 )
             entry = OffsetsRemoved(group, None, None, self._clock.now_ms(), reason)
-            was_known = bool(ended or group in self._configs or self._table.topics_of(group))
+            was_known = bool(
+                ended or group in self._configs or self._journal.writer().selected(entry)
+            )
             offsets = await self._remove([entry], end_s) if was_known else []
             self._configs.remove(group)
             self._coordinator.members.forget(group)

@@ -56,6 +56,8 @@ def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
         mark,
         next_offset=journal_end,
         image_position=UNKNOWN_IMAGE,
+        # What comes instead may use the numbers of lost copies again.
+        copied_through=0,
         open_copies=tuple(each for each in mark.open_copies if each.record < journal_end),
     )
     table.finished.cut(journal_end)
@@ -182,10 +184,10 @@ class OffsetJournalState:
         ]
 
     def selected(self, removed: OffsetsRemoved) -> list[GroupQueue]:
-        """The queues on which a removal would take an offset away."""
+        """The queues on which a removal would take an offset away, or what is finished beyond; the
+        one that it names in any case."""
         if removed.queue_id is not None:
-            key = removed.queue
-            return [] if self._table.query(*key) is None else [key]
+            return [removed.queue]
         groups = self._table.groups() if removed.group is None else [removed.group]
         found: list[GroupQueue] = []
         for group in groups:
@@ -193,7 +195,8 @@ class OffsetJournalState:
             for topic in topics:
                 queue_ids = self._table.of_topic(group, topic)
                 found += [GroupQueue(group, topic, queue_id) for queue_id in queue_ids]
-        return found
+        beyond = (GroupQueue(*name) for name, _ in self._table.finished.items())
+        return list(dict.fromkeys((*found, *filter(removed.selects, beyond))))
 
     def apply(self, entries: Sequence[Entry | ImageEnd], queue_offset: int) -> None:
         """The next record of the journal."""
@@ -265,6 +268,12 @@ class OffsetJournalState:
     def _end_topic(self, entry: TopicEnded, record: int) -> None:
         assert entry.topic is not None
         self._remove(entry)
+        # Their originals are gone: what is at those offsets later is of the topic's next life.
+        self._open_copies = {
+            number: each
+            for number, each in self._open_copies.items()
+            if each[1].key.topic != entry.topic
+        }
         self._note_end(entry.topic, TopicEnd(entry.deleted_at_ms, record, entry.lease_epoch))
 
     def _hear_of_end(self, entry: TopicEndKnown | TopicLivesOn, record: int) -> None:

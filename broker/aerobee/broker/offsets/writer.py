@@ -84,15 +84,16 @@ class OffsetWriter:
         return [*self._state.keys(), *(key for key in self._ahead if not self._state.standing(key))]
 
     def selected(self, removed: OffsetsRemoved) -> list[GroupQueue]:
-        """The queues on which a removal takes an offset away, now or once all that waits counts."""
-        ahead: Iterable[GroupQueue] = filter(removed.selects, self._ahead)
+        """As the state's, also once all that waits counts."""
+        found = self._state.selected(removed)
         if removed.queue_id is not None:
-            ahead = [key] if (key := removed.queue) in self._ahead else ()
-        return list(dict.fromkeys(chain(self._state.selected(removed), ahead)))
+            return found
+        ahead = filter(removed.selects, chain(self._ahead, self._sending_back))
+        return list(dict.fromkeys(chain(found, ahead)))
 
     def is_changing(self, group: str) -> bool:
         """Whether anything of the group waits to be confirmed."""
-        return any(key.group == group for key in self._ahead)
+        return any(key.group == group for key in chain(self._ahead, self._sending_back))
 
     def is_removing(self, key: GroupQueue) -> bool:
         """Whether a removal of the queue's offset waits to be confirmed."""
@@ -129,6 +130,10 @@ class OffsetWriter:
     def owed_copies(self) -> list[SentBack]:
         """Copies that may not be in the log, in the order of their numbers."""
         return list(self._owed.values())
+
+    def owes(self, entry: SentBack) -> bool:
+        """Whether this copy may not be in the log, and can be made."""
+        return self._owed.get(entry.number) is entry
 
     def lease(self) -> RunRecord | None:
         """The newest record of queue leases once all that waits counts; None: there is none."""
@@ -238,6 +243,8 @@ class OffsetWriter:
                 if entry.change.kind is ChangeKind.RESET:
                     self._on_reset(entry.key)
             elif isinstance(entry, OffsetsRemoved):
+                if isinstance(entry, TopicEnded):
+                    self._forget_owed(entry.topic)
                 if entry.queue_id is None:
                     self._removing_all[entry.group, entry.topic] -= 1
                     self._removing_all += Counter()  # without what waits no more
@@ -285,7 +292,7 @@ class OffsetWriter:
 
     def _is_taking_back(self, key: GroupQueue) -> bool:
         """Whether anything that waits takes away what is finished beyond the offset."""
-        return key in self._ahead and any(
+        return (bool(self._removing) or key in self._ahead) and any(
             entry.key == key and entry.change.kind is ChangeKind.RESET
             if isinstance(entry, OffsetEntry)
             else isinstance(entry, OffsetsRemoved) and entry.selects(key)
@@ -311,6 +318,11 @@ class OffsetWriter:
             del waiting[entry.offset]
             if not waiting:
                 del self._sending_back[entry.key]
+
+    def _forget_owed(self, topic: str | None) -> None:
+        """The originals of these copies went with their topic."""
+        for number in [each.number for each in self._owed.values() if each.key.topic == topic]:
+            del self._owed[number]
 
     def _forget_ahead(self, key: GroupQueue, entry: OffsetEntry | OffsetsRemoved) -> bool:
         """The entry counts now; whether no newer one waits."""

@@ -406,6 +406,8 @@ class SendBacks:
             data = await self._owed(entry)
             if self._term() is not writer:
                 return
+            if not writer.owes(entry):
+                continue  # its topic has ended meanwhile
             if data is None:
                 writer.note_copied([entry.number])
             else:
