@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.data.compare import TROUBLE
-from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST
+from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST, RETRY_TWICE
 from aerobee.offset_audit.checks.data.waiting import failed_by_group
 from aerobee.offset_audit.tables import STATES, schema
 from tests.offset_audit.table_builders import BROKER, CLUSTER, NOW_MS, TableRows, frame
@@ -104,6 +104,24 @@ def test_what_the_journal_says_is_copied_has_its_copy(spark: SparkSession) -> No
     assert "t/0, queue offset 7" in found["lost"][2]
 
 
+def test_what_failed_once_has_one_copy_in_each_log(spark: SparkSession) -> None:
+    stores = Stores()
+    for name in ("twice", "sound", "replica", "damaged"):
+        stores.store(name)
+        stores.copy(name, "WAITING", number=4)
+        stores.copy(name, "RETRY", position=5_100)  # moved on: no number of the journal
+        stores.copy(name, "WAITING", number=5, position=5_200)
+    for name in ("twice", "damaged"):
+        stores.copy(name, "DEAD", number=4, position=5_300, queue_offset=8)
+    stores.rows.add("faults", broker_name="damaged", store="/damaged", kind="HOLE", position=5_100)
+    found = stores.found(spark, RETRY_TWICE)
+    assert found.keys() == {"twice"}
+    assert found["twice"][:2] == ("ERROR", 1)
+    assert (
+        "SCHEDULE_TOPIC_XXXX/0, queue offset 3, and %DLQ%g/0, queue offset 8" in found["twice"][2]
+    )
+
+
 def test_dead_letters_name_a_message_that_their_log_had(spark: SparkSession) -> None:
     stores = Stores()
     origin = {"origin_queue_id": 0, "origin_position": 2_000}
@@ -153,6 +171,9 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
         rows.add("queues", topic="%DLQ%g", broker_id=replica, min_offset=1, max_offset=4 - replica)
         rows.add("queues", topic="%RETRY%new", broker_id=replica, min_offset=0, max_offset=6)
     rows.add("queues", topic="%RETRY%g", max_offset=30)
+    for offset in (0, 1, 1):  # retention removed the first
+        settled = {"group": "CID_RMQ_SYS_DEAD_LETTERS", "topic": "%DLQ%g", "offset": offset}
+        rows.add("journal", kind="resent", journal_offset=1, timestamp_ms=9, **settled)
     states = [
         state("t", 0, 10),
         state("t", 1, 20),
@@ -165,11 +186,11 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
     rows.add("queues", topic="%DLQ%unknown", min_offset=0, max_offset=1)
     tables, progress = rows.tables(spark), frame(spark, STATES, states)
     found = failed_by_group(tables, progress, knows_waiting=True).collect()
-    assert {row.group: (row.unread, row.waiting, row.again, row.dead) for row in found} == {
-        "g": (28, 2, 4, 3),
-        "new": (None, 0, 6, 0),
-        "elsewhere": (None, 0, 1, 0),
-        "unknown": (1, 0, None, 1),
+    assert {row.group: tuple(row[2:]) for row in found} == {
+        "g": (28, 2, 4, 2, 1),
+        "new": (None, 0, 6, 0, 0),
+        "elsewhere": (None, 0, 1, 0, 0),
+        "unknown": (1, 0, None, 1, 0),
     }
     found = failed_by_group(tables, progress, knows_waiting=False).collect()
     assert {row.waiting for row in found} == {None}

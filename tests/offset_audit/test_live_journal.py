@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.offsets.sent_back import Copied, SentBack, out_of_turn_document
+from aerobee.broker.offsets.sent_back import Copied, Resend, SentBack, out_of_turn_document
 from aerobee.offset_audit.sources.live import journal
 from aerobee.offset_audit.sources.live.asking import BrokerAddress
 from aerobee.offset_audit.sources.live.journal import (
@@ -151,8 +151,11 @@ def test_what_was_sent_back_has_the_number_of_its_copy_unless_an_image_says_it_a
     said = out_of_turn_document(entry)
     again = out_of_turn_document(replace(entry, is_repeated=True))
     copied = out_of_turn_document(Copied(41, 10))
-    rows = list(entries_of(record(said, again, copied, {**copied, "through": "x"})))
+    letter = GroupQueue("CID_RMQ_SYS_DEAD_LETTERS", "%DLQ%g", 0)
+    resent = out_of_turn_document(SentBack(letter, 2, 42, Resend("t", 3, 1), 11))
+    rows = list(entries_of(record(said, again, copied, {**copied, "through": "x"}, resent)))
     assert [row[4:] for row in rows] == [
         (0, "g", "t", 3, 7, None, 9, "one", "sentBack", 40),
         (2, None, None, None, None, None, 10, None, "copied", 41),
+        (4, *letter, 2, None, 11, None, "resent", 42),
     ]

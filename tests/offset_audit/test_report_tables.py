@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.offset_audit.outputs.report.data import Bounds, ReportData
+from aerobee.offset_audit.outputs.report.data import Bounds, Failed, ReportData
+from aerobee.offset_audit.outputs.report.render import render
 from tests.offset_audit.sample_report import NOW_MS, sample
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def report(
     queues: Iterable[Mapping[str, Any]] = (),
     history: Iterable[Mapping[str, Any]] = (),
     waiting: Iterable[Mapping[str, Any]] = (),
+    failed: Iterable[Mapping[str, Any]] = (),
 ) -> ReportData:
     from aerobee.offset_audit import tables
     from aerobee.offset_audit.outputs.report.collect import report_data
@@ -75,6 +77,7 @@ def report(
         queues=frame(spark, tables.QUEUES, queues),
         history=frame(spark, tables.STATES, history),
         waiting=frame(spark, "topic string, kind string, messages long", waiting),
+        failed=frame(spark, "group string, waiting long, again long, dead long", failed),
         bounds=SMALL,
     )
 
@@ -128,6 +131,10 @@ def crowded(spark: SparkSession) -> ReportData:
                 ("elsewhere", "TIMER", 9),
             )
         ],
+        failed=[
+            {"group": "group-4", "waiting": None, "again": 0, "dead": 1},
+            {"group": "elsewhere", "waiting": 1, "again": 2, "dead": 3},
+        ],
     )
 
 
@@ -155,6 +162,14 @@ def test_each_list_is_bounded_and_begins_with_the_worst(crowded: ReportData) -> 
     assert {len(pair.queues) for group in crowded.groups for pair in group.pairs} <= {0, 2}
     assert crowded.groups[0].pairs[0].queues[0].state == "STUCK"
     assert crowded.groups[0].pairs[0].queues[1].lag is None
+
+
+def test_a_group_shows_what_it_could_not_handle(crowded: ReportData) -> None:
+    failed = {one.group: one.failed for one in crowded.groups}
+    assert failed == {"group-0": None, "group-4": Failed(None, 0, 1), "group-3": None}
+    page = render(crowded)
+    assert "<b>1</b> dead letter<" in page
+    assert "to be retried" not in page, "none is"
 
 
 def test_a_cell_of_the_heat_map_stands_for_neighbours_and_shows_the_worst(

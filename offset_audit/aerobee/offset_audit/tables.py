@@ -97,7 +97,8 @@ JOURNAL = f"""{ORIGIN}, journal_offset long, entry int, group string, topic stri
 offset long, lease_epoch long, timestamp_ms long, client_id string, kind string, number long"""
 """The history of commits, entry by entry; `kind`: commit, reset, image, remove (offsets deleted: of
 its `group`, `topic` and `queue_id` null stands for all), sentBack (the message at `offset` failed,
-and copy `number` takes its place), or copied (all copies below `number` are in the log)."""
+and copy `number` takes its place), resent (the
+same of a dead letter that was sent again), or copied (all copies below `number` are in the log)."""
 
 LOG_RANGES = f"""{ORIGIN}, store string, begin long, end long, records long, blanks long,
 checksum long, first_store_ms long, last_store_ms long"""

@@ -51,7 +51,7 @@ class FailedMessages:
         self._number = 0
         self._waiting = 0
 
-    def send_back(self, offset: int, *, is_dead: bool = False, is_copied: bool = True) -> Record:
+    def send_back(self, offset: int, *, is_dead: bool = False, copies: int = 1) -> Record:
         """A message of orders/0; returns the copy."""
         now_ms = self._clock.now_ms()
         way = Death(GROUP, 1, now_ms, "ValueError", "no") if is_dead else Delay(level=LEVEL)
@@ -62,7 +62,7 @@ class FailedMessages:
         original = place(self._root, "orders", 0, offset)
         record = Record(original.read(0, original.number(0, ">i")))
         moved = copy_of(record, entry, store_host_ipv6=False)
-        if is_copied:
+        for _ in range(copies):
             self._append(moved, run_of(entry))
         self._journal(out_of_turn_document(Copied(self._number, now_ms)))
         return Record(moved.record)
@@ -138,7 +138,14 @@ def lose_copy(root: Path) -> None:
     """The journal says that both were copied."""
     with failed_messages(root) as failed:
         failed.deliver(failed.send_back(390))
-        failed.send_back(391, is_copied=False)
+        failed.send_back(391, copies=0)
+
+
+def copy_twice(root: Path) -> None:
+    """Both under the one number that the journal has."""
+    with failed_messages(root) as failed:
+        failed.deliver(failed.send_back(390))
+        failed.send_back(391, copies=2)
 
 
 def lose_delivery(root: Path) -> None:
@@ -177,6 +184,19 @@ FAILED: tuple[StoreDamage, ...] = (
         "retry-never-arrived",
         lose_delivery,
         Expected("RETRY_LOST", "CRITICAL", None, None, GROUP, 1, "SCHEDULE_TOPIC_XXXX/1"),
+    ),
+    StoreDamage(
+        "retry-copied-twice",
+        copy_twice,
+        Expected(
+            "RETRY_TWICE",
+            "ERROR",
+            None,
+            None,
+            GROUP,
+            1,
+            "and SCHEDULE_TOPIC_XXXX/1, queue offset 2",
+        ),
     ),
     StoreDamage(
         "dead-letter-of-nowhere",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from aerobee.offset_audit.checks.data.waiting import waiting_by_topic
+from aerobee.offset_audit.checks.data.waiting import failed_by_group, waiting_by_topic
 from aerobee.offset_audit.checks.registry import all_checks, checks_for
 from aerobee.offset_audit.outputs.folder import replace_document
 from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
@@ -102,6 +102,9 @@ def _report(request: AuditRequest, judged: Judged) -> str:
         queues=judged.tables.queues,
         history=judged.tables.history,
         waiting=waiting_by_topic(judged.tables),
+        failed=failed_by_group(
+            judged.tables, judged.states, knows_waiting=request.is_deep and bool(request.stores)
+        ),
     )
     return render(data)
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from aerobee.offset_audit.checks.check import Check
 from aerobee.offset_audit.checks.data import corrupt, index_missing, tier_imbalance
 from aerobee.offset_audit.checks.data.entries import DUPLICATE, GAP, MISSING_ENTRY
-from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST
+from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST, RETRY_TWICE
 from aerobee.offset_audit.checks.data.overdue import DELAY_OVERDUE, HALF_OVERDUE, TIMER_OVERDUE
 
 CHECKS: tuple[Check, ...] = (
@@ -40,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     DELAY_OVERDUE,
     TIMER_OVERDUE,
     RETRY_LOST,
+    RETRY_TWICE,
     DEAD_LETTER_ORIGIN,
     tier_imbalance.CHECK,
 )

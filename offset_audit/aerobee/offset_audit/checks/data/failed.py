@@ -1,4 +1,5 @@
-"""DEAD_LETTER_ORIGIN, RETRY_LOST: dead letters that come from nowhere, copies that came nowhere.
+"""RETRY_LOST, RETRY_TWICE, DEAD_LETTER_ORIGIN: one copy of each message that failed, not none, not
+two, and dead letters that say where they come from.
 
 A store's log tells the whole way of a message that failed, since each step is appended after the
 one before: entry of the journal, copy that waits, copy in the retry topic or dead letter. So as
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
@@ -244,6 +245,58 @@ def _never_arrived(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
+def _retry_twice(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each group in a store: numbers of the journal under which the log has more
+    than one copy. What is moved on from a copy has no number of the journal."""
+    twice = (
+        _readable(tables.failed.where(F.col("number").isNotNull()), tables)
+        .groupBy(*STORE, "group", "number")
+        .agg(
+            F.count("*").alias("copies"),
+            F.min_by(F.struct("topic", "queue_id", "queue_offset"), "position").alias("first"),
+            F.max_by(F.struct("topic", "queue_id", "queue_offset"), "position").alias("last"),
+        )
+        .where(F.col("copies") > 1)
+    )
+    found = twice.groupBy(*STORE, "group").agg(
+        F.count("*").alias("messages"),
+        F.sum("copies").alias("copies"),
+        F.min_by(F.struct("first", "last"), "number").alias("one"),
+    )
+
+    def place(name: str) -> tuple[Column | str, ...]:
+        at = f"one.{name}"
+        return (
+            F.col(f"{at}.topic"),
+            "/",
+            F.col(f"{at}.queue_id"),
+            ", queue offset ",
+            F.col(f"{at}.queue_offset"),
+        )
+
+    return finding_rows(
+        with_roles(found, tables),
+        "RETRY_TWICE",
+        severity=F.lit(Severity.ERROR.value),
+        evidence=sentence(
+            count_text(F.col("messages"), "message", "messages"),
+            " of group ",
+            F.col("group"),
+            " failed once, with ",
+            F.col("copies"),
+            " copies; the first: ",
+            *place("first"),
+            ", and ",
+            *place("last"),
+            "; store ",
+            F.col("store"),
+            ".",
+        ),
+        affected=F.col("messages"),
+        command=verify_command(),
+    )
+
+
 DEAD_LETTER_ORIGIN = Check(
     "DEAD_LETTER_ORIGIN",
     "Dead letters do not say where they come from.",
@@ -260,4 +313,11 @@ RETRY_LOST = Check(
         "failed": "bool_or(state = 'WAITING')",
         "journal": "bool_or(kind = 'sentBack')",
     },
+)
+RETRY_TWICE = Check(
+    "RETRY_TWICE",
+    "Messages that failed once have more than one copy.",
+    _retry_twice,
+    is_deep=True,
+    needs={"failed": "bool_or(number is not null)"},
 )

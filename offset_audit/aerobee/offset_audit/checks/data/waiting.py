@@ -42,11 +42,13 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
     unread    in the group's topics and not finished, but for those that were sent back
     waiting   to be put into the retry topic; null if `knows_waiting` says that no store was read
     again     in the retry topic, and not finished there; null if that is not known
-    dead      in the dead-letter topic
+    dead      in the dead-letter topic, and not sent again
+    resent    in the dead-letter topic, and sent again: counted once more wherever they are now
 
     Each message is in one state at most; the others are finished. `states` are the run's.
     """
     retry = F.col("topic").startswith(RETRY_PREFIX)
+    resent = _resent(tables)
     parts = [
         states.select(
             *_GROUP,
@@ -63,14 +65,16 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
         .where(retry)
         .select("cluster", _group_of(RETRY_PREFIX), F.col("messages").alias("waiting")),
         _stored(tables, DEAD_LETTER_PREFIX, "dead"),
+        resent.withColumn("dead", -F.col("resent")),
     ]
     together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
     zero = F.lit(0).cast("long")
     sums = together.groupBy(*_GROUP).agg(
-        *(F.try_sum(name).alias(name) for name in ("unread", "waiting", "again", "dead")),
+        *(F.try_sum(name).alias(name) for name in ("unread", "waiting", "again", "dead", "resent")),
         F.max("unknown").alias("unknown"),
     )
-    failed = F.coalesce("waiting", zero) + F.coalesce("again", zero) + F.coalesce("dead", zero)
+    stored = [F.coalesce(name, zero) for name in ("waiting", "again", "dead", "resent")]
+    failed = reduce(Column.__add__, stored)
     return sums.where(failed > 0).select(
         *_GROUP,
         "unread",
@@ -79,6 +83,7 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
         ),
         F.when(F.col("unknown").isNull(), F.coalesce("again", zero)).alias("again"),
         F.coalesce("dead", zero).alias("dead"),
+        F.coalesce("resent", zero).alias("resent"),
     )
 
 
@@ -101,6 +106,24 @@ def _sent_back(tables: Tables, states: DataFrame) -> DataFrame:
         .where(F.col("offset") >= F.col("committed_offset"))
         .select(*_KEY, "offset")
         .distinct()
+    )
+
+
+def _resent(tables: Tables) -> DataFrame:
+    """Letters that their queues still have; once each, though each replica's journal says it."""
+    begins = (
+        tables.queues.where(F.col("topic").startswith(DEAD_LETTER_PREFIX))
+        .groupBy(*_QUEUE)
+        .agg(F.min("min_offset").alias("begin"))
+    )
+    return (
+        tables.journal.where(F.col("kind") == "resent")
+        .join(begins, _QUEUE)
+        .where(F.col("offset") >= F.col("begin"))
+        .select(*_QUEUE, "offset")
+        .distinct()
+        .groupBy("cluster", _group_of(DEAD_LETTER_PREFIX))
+        .agg(F.count("*").alias("resent"))
     )
 
 

@@ -54,7 +54,7 @@ def _low(tables: Tables, limits: Limits) -> DataFrame:
     did so has told its journal, which is read later.
     """
     told = (
-        tables.journal.where("kind <> 'sentBack'")
+        tables.journal.where("kind not in ('sentBack', 'resent')")
         .groupBy(*KEY)
         .agg(F.expr("max_by(offset, struct(journal_offset, entry)) told_offset"))
     )

@@ -10,6 +10,7 @@ from aerobee.offset_audit.outputs.report.data import (
     Bounds,
     BrokerRow,
     CheckCount,
+    Failed,
     FindingRow,
     GroupRow,
     HeatCell,
@@ -61,6 +62,10 @@ def assemble(run: RunFacts, first: Rows, second: Rows, bounds: Bounds) -> Report
         for row in second["pairs"]
     ]
     pairs.sort(key=_attention)
+    failed = {
+        row["group"]: Failed(row.get("waiting"), row.get("again"), row.get("dead"))
+        for row in second["failed"]
+    }
     return ReportData(
         run=run,
         totals=_totals(first),
@@ -69,7 +74,10 @@ def assemble(run: RunFacts, first: Rows, second: Rows, bounds: Bounds) -> Report
         ),
         findings=tuple(_finding(row) for row in _ordered(first["findings"])),
         brokers=tuple(_broker(row) for row in first["brokers"]),
-        groups=tuple(_group(row, run, pairs, second["points"], bounds) for row in first["groups"]),
+        groups=tuple(
+            _group(row, run, pairs, second["points"], failed.get(row["group"]), bounds)
+            for row in first["groups"]
+        ),
         topics=_topics(first, second, pairs, bounds),
         heat=_heat(chosen, second["cells"]),
         bounds=bounds,
@@ -169,7 +177,12 @@ def _queue(row: Row) -> QueueRow:
 
 
 def _group(
-    row: Row, run: RunFacts, pairs: Sequence[PairRow], points: Sequence[Row], bounds: Bounds
+    row: Row,
+    run: RunFacts,
+    pairs: Sequence[PairRow],
+    points: Sequence[Row],
+    failed: Failed | None,
+    bounds: Bounds,
 ) -> GroupRow:
     mine = sorted((one for one in points if one["group"] == row["group"]), key=_moment)
     return GroupRow(
@@ -187,6 +200,7 @@ def _group(
             if one["at_ms"] <= run.run_at_ms
         ),
         pairs=tuple(pair for pair in pairs if pair.group == row["group"])[: bounds.pairs_each],
+        failed=failed,
     )
 
 

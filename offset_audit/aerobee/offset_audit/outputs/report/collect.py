@@ -34,11 +34,12 @@ def report_data(
     queues: DataFrame,
     history: DataFrame,
     waiting: DataFrame,
+    failed: DataFrame,
     bounds: Bounds | None = None,
 ) -> ReportData:
     """`states` and `findings` of this run, `brokers` and `queues` as read, `history`: STATES of
-    earlier runs, `waiting`: as `waiting_by_topic` has it. Persist them first if they are dear: each
-    is read a few times."""
+    earlier runs, `waiting`, `failed`: as `waiting_by_topic`, `failed_by_group` have it. Persist
+    them first if they are dear: each is read a few times."""
     bounds = bounds or Bounds()
     pairs = _pairs(states)
     first = collect_together(
@@ -68,7 +69,7 @@ def report_data(
         keeps_nulls=False,
     )
     second = collect_together(
-        _details(states, queues, history, waiting, run, first, bounds), keeps_nulls=False
+        _details(states, queues, history, waiting, failed, run, first, bounds), keeps_nulls=False
     )
     return assemble(run, first, second, bounds)
 
@@ -78,6 +79,7 @@ def _details(
     queues: DataFrame,
     history: DataFrame,
     waiting: DataFrame,
+    failed: DataFrame,
     run: RunFacts,
     first: Rows,
     bounds: Bounds,
@@ -103,6 +105,9 @@ def _details(
         "waiting": waiting.where(F.col("topic").isin(topics))
         .groupBy("topic")
         .agg(F.sum("messages").alias("messages")),
+        "failed": failed.where(F.col("group").isin(groups))
+        .groupBy("group")
+        .agg(*(F.sum(name).alias(name) for name in ("waiting", "again", "dead"))),
         "queues": _worst_queues(with_place, bounds),
         "cells": _cells(with_place.where(F.col("place") < bounds.heat_rows), bounds),
         "points": _points(earlier, F.col("run_at_ms")).unionByName(

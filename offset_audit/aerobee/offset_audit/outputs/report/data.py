@@ -171,6 +171,16 @@ class LagPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """Messages that a group could not handle: `again` in the retry topic, and not finished there;
+    None is not known."""
+
+    waiting: int | None = None
+    again: int | None = None
+    dead: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRow:
     group: str
     members: int | None
@@ -179,6 +189,8 @@ class GroupRow:
     points: tuple[LagPoint, ...]
     """Oldest run first, this run last."""
     pairs: tuple[PairRow, ...]
+    failed: Failed | None = None
+    """None: none failed."""
 
 
 @dataclass(frozen=True, slots=True)

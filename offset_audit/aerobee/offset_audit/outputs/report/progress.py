@@ -11,6 +11,7 @@ from aerobee.offset_audit.outputs.report.charts import (
     sparkline,
 )
 from aerobee.offset_audit.outputs.report.data import (
+    Failed,
     GroupRow,
     PairRow,
     Progress,
@@ -143,10 +144,27 @@ def _lag_facts(progress: Progress, data: ReportData) -> list[tuple[str, str]]:
     return facts
 
 
+def _failed_facts(failed: Failed | None) -> list[tuple[str, str]]:
+    """What is zero is not worth a word; what is not known is."""
+    if failed is None:
+        return []
+    facts = [
+        ("wait for a retry", failed.waiting),
+        ("to be retried", failed.again),
+        (_noun(failed.dead or 0, "dead letter"), failed.dead),
+    ]
+    return [
+        (label, NOT_KNOWN if count is None else short(count))
+        for label, count in facts
+        if count != 0
+    ]
+
+
 def _group(group: GroupRow, data: ReportData) -> Markup:
     facts = _lag_facts(group.progress, data)
     if group.members is not None:
         facts.append((_noun(group.members, "member"), number(group.members)))
+    facts += _failed_facts(group.failed)
     more = group.topics - len(group.pairs)
     charts = tag(
         "div",

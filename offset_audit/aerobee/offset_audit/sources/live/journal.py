@@ -51,6 +51,7 @@ TOPIC_END: Final = "topicEnd"
 """Offsets were deleted. What such an entry does not name, of group, topic and queue id, is null in
 its row and stands for all."""
 SENT_BACK: Final = "sentBack"
+RESENT: Final = "resent"
 COPIED: Final = "copied"
 UNREAD: Final = "unread"
 """Kind of the row that stands for a journal whose reading broke off: what else there is of it must
@@ -272,7 +273,7 @@ def entries_of(record: JournalRecord) -> Iterator[tuple[object, ...]]:
             row = _removal(record, number, entry)
         elif isinstance(kind, str) and kind in CHANGES:
             row = _row(record, number, entry)
-        elif kind == SENT_BACK and entry.get("repeated") is not True:
+        elif kind in (SENT_BACK, RESENT) and entry.get("repeated") is not True:
             # In an image it says nothing new, and of an earlier log.
             row = _row(record, number, entry, int64(entry.get("number")))
         elif kind == COPIED:
