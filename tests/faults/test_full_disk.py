@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import signal
@@ -38,10 +39,10 @@ class Ballast:
         self._path = disk / "ballast"
 
     def leave(self, free_bytes: int) -> None:
-        with self._path.open("ab") as file:
-            while (excess := shutil.disk_usage(self._disk).free - free_bytes) > 0:
+        while (excess := shutil.disk_usage(self._disk).free - free_bytes) > 0:
+            # The broker may take the last of it first.
+            with contextlib.suppress(OSError), self._path.open("ab", buffering=0) as file:
                 file.write(bytes(min(excess, MIB)))
-                file.flush()
         assert shutil.disk_usage(self._disk).free <= free_bytes
 
     def drop(self) -> None:

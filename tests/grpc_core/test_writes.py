@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from unittest.mock import Mock
 
@@ -66,3 +67,13 @@ async def test_answers_to_requests_that_came_together_leave_together(
     for number in range(5):
         assert (await peer.expect(frames.DATA)).payload == message(b"%d" % number)
     assert writes.count == 1
+
+
+async def test_small_answers_leave_at_once_on_every_event_loop() -> None:
+    """Or each waits up to 40 ms for an acknowledgement of the one before."""
+    async with serving() as running, raw_peer(running.port) as peer:
+        await peer.ping()
+        (connection,) = running.server.connections
+        assert connection.transport is not None
+        theirs = connection.transport.get_extra_info("socket")
+        assert theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -58,7 +58,9 @@ def _all_bound(addresses: Iterable[tuple[int, Any]]) -> list[socket.socket]:
 
 
 def _bound(family: int, address: Any, *, is_dual: bool = False) -> socket.socket:
-    one = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is named, and the
+    # sockets of connections have it from this one.
+    one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         # Connections of an ended server that are in TIME_WAIT do not keep the port.
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
