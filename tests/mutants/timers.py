@@ -79,13 +79,13 @@ TIMERS: Final = (
     ),
     Mutant(
         name="level-waits-for-a-clock-ahead",
-        breaks="a delayed message that was stored while the clock was a year ahead waits a year",
-        file=f"{_TIMERS}/level_window.py",
-        old="is_due = (due_ms <= now_ms) | (due_ms > now_ms + self._delay_ms)",
-        new="is_due = due_ms <= now_ms",
+        breaks="a level waits a year for a message stored while the clock was a year ahead",
+        file=f"{_TIMERS}/planner.py",
+        old="return self._rolls(progress, now_ms) if moves is None else moves",
+        new="return moves",
         tests=(
             f"{_TESTS}/test_timer_planner.py"
-            "::test_a_delayed_message_from_a_clock_that_was_ahead_counts_as_due",
+            "::test_what_a_level_has_ahead_waits_on_among_the_times_and_holds_up_nothing",
         ),
     ),
     Mutant(

@@ -218,7 +218,8 @@ class TimerScene:
         self.acknowledged: dict[int, Waiting] = {}
         self.recalled: dict[int, list[Written]] = {}
         self.earliest_ms: dict[int, int] = {}
-        self.stored_on_level: dict[int, Waiting] = {}
+        self.stored_ms = 0
+        """The newest time of storing in the log: it never falls."""
         self.set_aside: set[int] = set()
         self.seen: dict[int, int] = {}
         """Name -> position of the copy that consumers have seen."""
@@ -279,7 +280,9 @@ class TimerScene:
             )
             for number, delay_ms in LEVELS_MS.items()
         }
-        self.planner = Planner(self.index, self.levels, self.clock, PLAN_LIMITS)
+        self.planner = Planner(
+            self.index, self.levels, self.clock, PLAN_LIMITS, log_ms=lambda: self.stored_ms
+        )
         self.feed()
 
     def _fill_window(self, record: Record, number: int, offset: int) -> None:
@@ -384,10 +387,10 @@ class TimerScene:
         destination = self.chance.choice(DESTINATIONS)
         offset = self.log.end_of(("waiting", queue))
         self._names += 1
-        message = Waiting(self._names, queue, offset, now_ms + delay_ms, destination)
+        self.stored_ms = max(self.stored_ms, now_ms)
+        due_ms = (self.stored_ms if queue in LEVELS_MS else now_ms) + delay_ms
+        message = Waiting(self._names, queue, offset, due_ms, destination)
         self.earliest_ms[message.name] = message.due_ms
-        if queue in LEVELS_MS:
-            self.stored_on_level[message.name] = message
         self.log.append(message)
 
     def confirm(self) -> None:
@@ -407,12 +410,7 @@ class TimerScene:
         name = copy.name
         if name in self.seen:
             raise Broken(f"message {name} came twice")
-        # A delay level counts a message as due that was stored while the clock was ahead.
-        on_level = self.stored_on_level.get(name)
-        is_from_ahead = (
-            on_level is not None and on_level.due_ms > copy.at_ms + LEVELS_MS[on_level.queue]
-        )
-        if copy.at_ms < self.earliest_ms[name] and not is_from_ahead:
+        if copy.at_ms < self.earliest_ms[name]:
             raise Broken(f"message {name} came {self.earliest_ms[name] - copy.at_ms} ms early")
         if self._is_recalled(name):
             raise Broken(f"message {name} came after its recall was confirmed")
@@ -527,7 +525,18 @@ class TimerScene:
         if self.chance.random() < 0.2:
             self.recall()  # comes while the records are read
         sources = sorted(plan.sources(), key=lambda each: self.message_of(each).destination)
-        self._carry_out(self.term.intend(IntentKind.MOVE, sources, plan.marks, basis=plan.basis))
+        new_due_ms = 0
+        if plan.kind is IntentKind.RETIME:
+            if self.stored_ms <= self.clock.now_ms():
+                raise Broken("the clock was not set back, and a level waits for another time")
+            new_due_ms = self.clock.now_ms() + LEVELS_MS[sources[0].queue]
+            for name in (self.message_of(source).name for source in sources):
+                self.earliest_ms[name] = min(self.earliest_ms[name], new_due_ms)
+        self._carry_out(
+            self.term.intend(
+                plan.kind, sources, plan.marks, basis=plan.basis, new_due_ms=new_due_ms
+            )
+        )
         return True
 
     def a_pending_one(self) -> Waiting | None:

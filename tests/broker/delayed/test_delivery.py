@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from tests.support.delayed import SetClock, delivered, send_later, settled, until_delivered
+from tests.support.waiting import until
 
 HOUR_MS = 3_600_000
 
@@ -55,6 +57,49 @@ async def test_a_clock_that_jumps_back_delivers_nothing_twice(start_broker: Any)
         [*(b"%d" % number for number in range(20)), b"later"]
     )
     assert len(delivered(wiring, "t")) == 21
+
+
+async def test_a_clock_that_is_set_back_delivers_nothing_of_a_level_early(
+    start_broker: Any,
+) -> None:
+    """Nor does it hold up anything for as long as the clock was ahead."""
+    clock = SetClock()
+    broker = await start_broker(clock=clock)
+    wiring = broker.wiring
+    clock.ahead_ms += HOUR_MS
+    send_later(wiring, "t", [b"while it was ahead"], level=5)
+    await until(lambda: wiring.delays.feeder.levels[5].queue_end == 1)
+    clock.ahead_ms -= HOUR_MS
+    send_later(wiring, "t", [b"after it"], level=5)
+    await until(lambda: wiring.delays.feeder.levels[5].queue_end == 2)
+    await settled(wiring)
+    clock.ahead_ms += 50_000
+    await settled(wiring)
+    assert delivered(wiring, "t") == []
+    clock.ahead_ms += 11_000
+    messages = await until_delivered(wiring, "t", 2)
+    assert {each.body for each in messages} == {b"while it was ahead", b"after it"}
+
+
+async def test_a_level_that_is_shortened_keeps_the_time_of_what_waits(start_broker: Any) -> None:
+    clock = SetClock()
+    stores = [
+        StoreConfig(segment_bytes=1 << 20, disk_free_bytes_min=0, delay_levels_ms=(delay_ms,))
+        for delay_ms in (HOUR_MS, 60_000)
+    ]
+    broker = await start_broker(clock=clock, store=stores[0])
+    send_later(broker.wiring, "t", [b"an hour"], level=1)
+    due_ms = clock.now_ms() + HOUR_MS
+    await broker.stop()
+    again = await start_broker(clock=clock, store=stores[1])
+    send_later(again.wiring, "t", [b"a minute"], level=1)
+    await settled(again.wiring)
+    clock.ahead_ms += 60_001
+    assert [each.body for each in await until_delivered(again.wiring, "t", 1)] == [b"a minute"]
+    await settled(again.wiring)
+    assert len(delivered(again.wiring, "t")) == 1
+    clock.set_to(due_ms)
+    assert (await until_delivered(again.wiring, "t", 2))[1].body == b"an hour"
 
 
 async def test_what_was_delivered_is_not_after_a_start_and_what_waits_is(

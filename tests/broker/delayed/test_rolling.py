@@ -151,7 +151,7 @@ async def test_a_removal_waits_no_longer_than_it_may_for_what_moves_on(
     names = [b"%d" % number for number in range(count)]
     due_ms = clock.now_ms() + YEAR_MS
     send_later(wiring, "t", names, deliver_ms=due_ms)
-    await settled(wiring)
+    await until(lambda: wiring.delays.feeder.index.fed_end == count)
     roll = wiring.delays.mover.act_out_of_turn
 
     async def roll_slowly(*some: Any, **how: Any) -> Any:

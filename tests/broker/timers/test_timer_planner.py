@@ -31,7 +31,10 @@ class Scene:
         )
         self.level = LevelWindow(2, LEVEL_MS, begin=0)
         self.progress = TimerProgress()
-        self.planner = Planner(self.index, {2: self.level}, self.clock, limits)
+        self.log_ms = 0
+        self.planner = Planner(
+            self.index, {2: self.level}, self.clock, limits, log_ms=lambda: self.log_ms
+        )
         self.due: dict[tuple[int, int], int] = {}
 
     def add_timers(self, *due_ms: int, size: int = 100) -> None:
@@ -56,7 +59,7 @@ class Scene:
             number = self.progress.next_number
             named = {(source.queue, source.offset) for source in sources}
             waiting = self.waiting() - named
-            self.progress.apply([Intent(IntentKind.MOVE, number, tuple(sources), plan.marks)])
+            self.progress.apply([Intent(plan.kind, number, tuple(sources), plan.marks)])
             assert self.waiting() == waiting, "marks cover nothing else"
         return plan
 
@@ -190,12 +193,39 @@ def test_a_delay_level_keeps_the_order_of_its_queue() -> None:
     assert scene.moved() == [NOW_MS + 900, NOW_MS + 100]
 
 
-def test_a_delayed_message_from_a_clock_that_was_ahead_counts_as_due() -> None:
+def test_what_a_level_has_ahead_waits_on_among_the_times_and_holds_up_nothing() -> None:
+    """The level was longer when the second one was stored."""
     scene = Scene()
-    scene.add_delayed(NOW_MS + LEVEL_MS, NOW_MS + 3_600_000)
-    assert scene.moved() == []
-    scene.clock.step_wall_ms(-1)
-    assert scene.moved() == [NOW_MS + LEVEL_MS, NOW_MS + 3_600_000]
+    hour_ms = 3_600_000
+    scene.add_delayed(NOW_MS + LEVEL_MS, NOW_MS + hour_ms, NOW_MS + LEVEL_MS + 1)
+    assert scene.plan() is None
+    scene.clock.advance_ms(LEVEL_MS)
+    moved, rolled = scene.plan(), scene.plan()
+    assert moved is not None
+    assert rolled is not None
+    assert (moved.kind, moved.due_ms.tolist()) == (IntentKind.MOVE, [NOW_MS + LEVEL_MS])
+    assert (rolled.kind, rolled.due_ms.tolist()) == (IntentKind.ROLL, [NOW_MS + hour_ms])
+    assert scene.plan() is None
+    scene.clock.advance_ms(1)
+    assert scene.moved() == [NOW_MS + LEVEL_MS + 1]
+    assert scene.progress.of(2) == QueueProgress(floor=3)
+
+
+def test_where_the_clock_was_set_back_a_level_waits_from_now_on() -> None:
+    scene = Scene()
+    scene.log_ms = NOW_MS + 9_000
+    scene.add_delayed(scene.log_ms + LEVEL_MS)
+    plan = scene.plan()
+    assert plan is not None
+    assert (plan.kind, plan.marks) == (IntentKind.RETIME, (Floor(2, 1),))
+
+
+def test_what_was_recalled_holds_up_nothing_in_its_level() -> None:
+    scene = Scene()
+    scene.add_delayed(NOW_MS + LEVEL_MS, NOW_MS + 9 * LEVEL_MS, NOW_MS + LEVEL_MS)
+    scene.progress.apply([Removed((Source(2, 1, NOW_MS + 9 * LEVEL_MS),))])
+    scene.clock.advance_ms(LEVEL_MS)
+    assert scene.moved() == [NOW_MS + LEVEL_MS, NOW_MS + LEVEL_MS]
 
 
 def test_what_is_done_out_of_turn_is_left_out() -> None:
@@ -260,7 +290,7 @@ def test_whatever_comes_each_message_is_moved_once_and_not_early(
             assert len(plan) <= 3
             for source in plan.sources():
                 due_ms = scene.due[source.queue, source.offset]
-                assert due_ms <= now_ms or source.queue == 2, "never early"
+                assert due_ms <= now_ms or plan.kind is not IntentKind.MOVE, "never early"
                 moved.add(source)
         scene.clock.advance_ms(number // 8)
         assert len(scene.progress.of(TIMER_QUEUE).frontier.steps) <= STEPS_MAX

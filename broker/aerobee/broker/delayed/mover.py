@@ -123,7 +123,13 @@ class Mover:
         for level, window in feeder.levels.items():
             window.queue_end = max(window.queue_end, self._waiting.bounds(level).max_offset)
         if self._term is not None:
-            self._planner = Planner(feeder.index, feeder.levels, self._clock, self._limits)
+            self._planner = Planner(
+                feeder.index,
+                feeder.levels,
+                self._clock,
+                self._limits,
+                log_ms=lambda: self._store.log.store_timestamp_ms,
+            )
         self._due.set()
 
     def wake(self) -> None:
@@ -224,15 +230,21 @@ class Mover:
         found = await self._waiting.pieces_there(plan.positions.tolist(), plan.sizes.tolist())
         requests = await self._carry_out_requests(term, sources, found)
         chosen = [each for each in zip(sources, found, strict=True) if each[0] not in requests]
-        copies = await self._make(IntentKind.MOVE, chosen)
+        is_retimed = plan.kind is IntentKind.RETIME
+        new_due_ms = self._clock.now_ms() + _longest_delay_ms(chosen) if is_retimed else 0
+        copies = await self._make(plan.kind, chosen, new_due_ms)
         if term is not self._term:
             return False
         copies.sort(key=lambda copy: copy.destination)
         intent = term.intend(
-            IntentKind.MOVE, [copy.source for copy in copies], plan.marks, basis=plan.basis
+            plan.kind,
+            [copy.source for copy in copies],
+            plan.marks,
+            basis=plan.basis,
+            new_due_ms=new_due_ms,
         )
         self._act(term, intent, copies)
-        if intent.sources:
+        if intent.sources and plan.kind is IntentKind.MOVE:
             self._on_moved(intent.sources, self._clock.now_ms())
         return True
 
@@ -360,3 +372,15 @@ class Mover:
                 term.raise_floor(floor.queue, floor.offset + 1)
         self._due.set()
         return list(intent.sources)
+
+
+def _longest_delay_ms(found: Sequence[tuple[Source, bytes | None]]) -> int:
+    """For how long messages of a level wait, by when they were stored."""
+    delays_ms = [0]
+    for source, data in found:
+        if data is not None:
+            try:
+                delays_ms.append(source.due_ms - record_of(source, data).store_timestamp_ms)
+            except RecordCorrupt:
+                continue  # it is given up
+    return max(delays_ms)

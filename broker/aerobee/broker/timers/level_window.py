@@ -5,8 +5,10 @@ they came, and leave in that order. Here is a window of it, with bounded memory,
 the queue's entries: as they come, or from where it ends.
 
 Clocks step. A message that is due later than any that is stored now would be (the clock was ahead
-then, or the level was longer) counts as due; one that is due earlier than those before it waits for
-them. Both as Apache's broker has it.
+then, or the level was longer) must not hold up those after it: once it is the first it is *ahead*,
+to wait on elsewhere. Apache's broker delivers it at once, and so before its delay is over. One that
+is due earlier than those before it waits for them, as Apache's broker has it; never longer than the
+level's delay.
 """
 
 from __future__ import annotations
@@ -81,22 +83,33 @@ class LevelWindow:
 
     def due(self, now_ms: int, progress: QueueProgress, limit: int) -> Due:
         """The first messages, at most `limit`, that are due and not done."""
+        found = self._first(now_ms + 1, progress, limit, are_before=True)
+        return found._replace(due_ms=np.maximum.accumulate(found.due_ms))
+
+    def ahead(self, now_ms: int, progress: QueueProgress, limit: int) -> Due:
+        """The first messages, at most `limit`, that are ahead and not done; each with its own
+        time."""
+        return self._first(now_ms + self._delay_ms + 1, progress, limit, are_before=False)
+
+    def _first(self, time_ms: int, progress: QueueProgress, limit: int, *, are_before: bool) -> Due:
+        """Those that are not done, up to the first one that is on the other side of a time."""
         self._forget(progress)
         if not self._entries.shape[1]:
             return NOTHING_DUE
         due_ms, positions, sizes = self._entries[:, : limit + len(progress.loose)]
-        is_due = (due_ms <= now_ms) | (due_ms > now_ms + self._delay_ms)
-        count = len(is_due) if is_due.all() else int(np.argmin(is_due))
+        others = np.flatnonzero((due_ms < time_ms) != are_before).tolist()
+        waiting = (at for at in others if self._begin + at not in progress.loose)
+        count = next(waiting, len(due_ms))
         offsets = np.arange(self._begin, self._begin + count)
-        in_turn = np.maximum.accumulate(np.minimum(due_ms[:count], now_ms))
-        found = Due(offsets, in_turn, positions[:count], sizes[:count])
+        found = Due(offsets, due_ms[:count], positions[:count], sizes[:count])
         if progress.loose:
             waits = [offset not in progress.loose for offset in offsets.tolist()]
             found = Due(*(column[waits] for column in found))
         return Due(*(column[:limit] for column in found))
 
     def next_due_ms(self, now_ms: int, progress: QueueProgress) -> int | None:
-        """When the first message is due that is not done; None: there is none in the window."""
+        """When the first message that is not done is due, or is ahead, which is now; None: there is
+        none in the window."""
         self._forget(progress)
         for at, due_ms in enumerate(self._entries[0].tolist()):
             if self._begin + at not in progress.loose:

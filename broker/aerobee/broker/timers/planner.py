@@ -8,17 +8,20 @@ again when the first has reached the second. Nothing remembers them but the fron
 rise a lane begins.
 
 Delay levels keep the order of their queues, so each is one lane whose late messages come first.
+What a level has ahead (see `LevelWindow`) goes to the timer queue when nothing is to be moved: due
+as before if the level was longer. Where the clock was set back nobody knows when it was stored, for
+times of storing never fall: it then waits for the whole delay from now on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 
-from aerobee.broker.timers.entries import TIMER_QUEUE, Floor, Mark, Source
+from aerobee.broker.timers.entries import TIMER_QUEUE, Floor, IntentKind, Mark, Source
 from aerobee.broker.timers.frontier import Frontier, Region
 from aerobee.broker.timers.level_window import Due, LevelWindow
 from aerobee.broker.timers.pending import FIRST, LAST, NUMBER_MAX, Int64Array, Key, Rows, no_rows
@@ -64,8 +67,8 @@ class TimersByTime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to move now, in this order: columns of equal length. The marks are true once all of it
-    is moved."""
+    """What to move now, or to roll or retime, in this order: columns of equal length. The marks are
+    true once all of it is. What is retimed waits for its whole delay from now on."""
 
     queues: Int64Array
     offsets: Int64Array
@@ -75,6 +78,7 @@ class Plan:
     sizes: Int64Array
     marks: tuple[Mark, ...]
     basis: TimerProgress
+    kind: IntentKind = IntentKind.MOVE
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -125,7 +129,11 @@ class Planner:
         levels: Mapping[int, LevelWindow],
         clock: Clock,
         limits: PlanLimits | None = None,
+        *,
+        log_ms: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`log_ms`: the newest time of storing in the log, Unix ms."""
+        self._log_ms = log_ms
         self._timers = timers
         self._levels = levels
         self._clock = clock
@@ -137,6 +145,10 @@ class Planner:
         """The next batch; None if nothing is due, or what is due is late and has to wait for its
         rate: see `wake_ms`."""
         now_ms = self._clock.now_ms()
+        moves = self._moves(progress, now_ms)
+        return self._rolls(progress, now_ms) if moves is None else moves
+
+    def _moves(self, progress: TimerProgress, now_ms: int) -> Plan | None:
         lanes = self._timer_lanes(progress.of(TIMER_QUEUE), now_ms)
         for number, window in self._levels.items():
             due = window.due(now_ms, progress.of(number), self._limits.batch_messages)
@@ -197,6 +209,21 @@ class Planner:
                 due = window.due(now_ms, progress.of(number), limit - len(times))
                 times += due.due_ms.tolist()
         return len(times), min(times, default=None)
+
+    def _rolls(self, progress: TimerProgress, now_ms: int) -> Plan | None:
+        """What one level has ahead."""
+        limits = self._limits
+        for level, window in self._levels.items():
+            ahead = window.ahead(now_ms, progress.of(level), limits.batch_messages)
+            if len(ahead.offsets):
+                chosen = _within(np.arange(len(ahead.offsets)), ahead.sizes, limits.batch_bytes)
+                ahead = Due(*(column[chosen] for column in ahead))
+                marks = (Floor(level, int(ahead.offsets[-1]) + 1),)
+                queues = np.full(len(chosen), level)
+                is_set_back = self._log_ms() > now_ms
+                kind = IntentKind.RETIME if is_set_back else IntentKind.ROLL
+                return Plan(queues, *ahead, marks, progress, kind)
+        return None
 
     # ------------------------------------------------------------------------------ lanes
 
