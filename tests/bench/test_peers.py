@@ -126,6 +126,7 @@ async def test_our_own_side_measures_every_part() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", run.PEERS)
 def test_a_peer_that_was_fetched_before_is_measured_beside_us(name: str) -> None:
     """Fetching takes minutes and the network: `aerobee bench peers --fetch` has to do it."""
