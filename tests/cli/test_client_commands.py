@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aerobee.consumer_client import PushConsumer
 from aerobee.store_format.recall_handle import RecallHandle
 from tests.support.local_up import (
     AEROBEE,
@@ -22,7 +25,7 @@ from tests.support.local_up import (
     running,
     sent,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -189,6 +192,33 @@ def test_topics_are_created_shown_changed_and_deleted(cluster: Up) -> None:
     assert listed["life"]["queues"] == 5
     cluster.run("topic", "delete", "life", "--yes")
     assert "life" not in {topic["topic"] for topic in cluster.json("topic", "list")}
+
+
+def test_topics_of_brokers_are_listed_when_asked_for(cluster: Up) -> None:
+    cluster.run("topic", "create", "listed", "--queues", "2")
+    consumer = PushConsumer(cluster.document()["nameserver"], "listing", lambda messages: None)
+    consumer.subscribe("listed")
+
+    async def all_topics() -> dict[str, Any]:
+        """Once the group's retry topic is among them."""
+        topics = await asyncio.to_thread(cluster.json, "topic", "list", "--all")
+        named = {topic["topic"]: topic for topic in topics}
+        return named if "%RETRY%listing" in named else {}
+
+    async def until_joined() -> Any:
+        await consumer.start()
+        try:
+            return await until(all_topics, "the group's retry topic")
+        finally:
+            await consumer.aclose()
+
+    everything = asyncio.run(until_joined())
+    listed = {topic["topic"]: topic for topic in cluster.json("topic", "list")}
+    assert "%RETRY%listing" not in listed
+    retry = everything["%RETRY%listing"]
+    assert (retry["queues"], retry["permission"]) == (len(retry["queuesByBroker"]), "rw")
+    assert "AEROBEE_OFFSET_JOURNAL" in everything
+    assert everything["listed"] == listed["listed"], "as the nameserver has it"
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from aerobee.client_core.admin import Admin
+from aerobee.client_core.audit import Audit
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.methods import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_TOPIC
 from aerobee.runtime.names import check_topic_name
-from aerobee.v1 import common_pb2, nameserver_pb2
+from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 
 
 class Topics:
@@ -23,6 +25,8 @@ class Topics:
         self._nameservers = connection.nameservers
         self._cluster = connection.cluster
         self._routes = connection.routes
+        self._channels = connection.channels
+        self._admin = Admin(connection, timeout_ms=timeout_ms)
         self._timeout_ms = timeout_ms
 
     async def create(
@@ -103,11 +107,40 @@ class Topics:
         )
         self._routes.invalidate(name)
 
-    async def list(self) -> Sequence[common_pb2.TopicConfig]:
-        """All topics, by name."""
+    async def list(self, *, with_own: bool = False) -> Sequence[common_pb2.TopicConfig]:
+        """All topics, by name.
+
+        Args:
+            with_own: also those that masters made themselves and no nameserver keeps: of groups'
+                failed messages and dead letters, and of the brokers.
+
+        Raises:
+            RegistryUnavailable, Unreachable; with `with_own` also DeadlineExceeded, Busy.
+        """
         response = await self._nameservers.call(
             LIST_TOPICS,
             nameserver_pb2.ListTopicsRequest(cluster=self._cluster),
             timeout_ms=self._timeout_ms,
         )
-        return sorted(response.topics, key=lambda topic: topic.name)
+        topics = {topic.name: topic for topic in response.topics}
+        if with_own:
+            kept = frozenset(topics)
+            for broker_name, rows in await self._rows_of_masters():
+                columns = (rows.topics, rows.read_queue_counts, rows.write_queue_counts, rows.perms)
+                for name, reads, writes, perm in zip(*columns, strict=True):
+                    if name not in kept:
+                        topic = topics.setdefault(
+                            name, common_pb2.TopicConfig(name=name, perm=perm)
+                        )
+                        topic.queues_by_broker[broker_name] = max(reads, writes)
+        return sorted(topics.values(), key=lambda topic: topic.name)
+
+    async def _rows_of_masters(self) -> Sequence[tuple[str, audit_pb2.TopicRows]]:
+        audit = Audit(self._channels, timeout_ms=self._timeout_ms)
+        wanted = audit_pb2.SnapshotRequest(tables=[audit_pb2.SNAPSHOT_TOPICS])
+        return [
+            (master.broker_name, part.topics)
+            for master in await self._admin.masters()
+            async for part in audit.snapshot(master.address, wanted)
+            if part.HasField("topics")
+        ]

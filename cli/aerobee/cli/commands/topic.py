@@ -67,13 +67,19 @@ def create(
 
 
 @topic.command("list")
+@click.option("--all", "with_own", is_flag=True, help="Also those that brokers make themselves.")
 @json_option
 @target_options
-def list_topics(target: Target, as_json: bool) -> None:
-    """List all topics."""
+def list_topics(target: Target, with_own: bool, as_json: bool) -> None:
+    """List the cluster's topics.
+
+    --all adds what masters have besides: groups' retry topics and dead letters, system topics.
+    """
+
     from aerobee.client_core import Topics
 
-    topics = [_config(each) for each in target.ask(lambda connection: Topics(connection).list())]
+    listed = target.ask(lambda connection: Topics(connection).list(with_own=with_own))
+    topics = [_config(each) for each in listed]
     if as_json:
         print_json(topics)
         return
