@@ -55,6 +55,11 @@ class Sender:
         await self._send(address, times, {"TIMER_DELIVER_MS": ""})
         await self._send(address, [now + 1_000] * 10, {"DELAY": "1"})
 
+    async def send_in(self, address: str, delay_ms: int) -> None:
+        """As many for one time. As `send`."""
+        times = [now_ms() + delay_ms] * SENT_AT_ONCE
+        await self._send(address, times, {"TIMER_DELIVER_MS": ""})
+
     async def _send(self, address: str, due_ms: Sequence[int], asks: dict[str, str]) -> None:
         bodies = []
         for _ in due_ms:
