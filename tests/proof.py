@@ -29,7 +29,7 @@ CAMPAIGNS = (
     Campaign("search", 20, "property tests with random examples, twenty times as many"),
     Campaign("mutants", 5, "known errors in a copy of the product, each caught by its tests"),
     Campaign("power-cuts", 25, "100,000 lives of a store, each ended by a power failure"),
-    Campaign("simulation", 25, "200,000 lives of a replicated cluster in virtual time"),
+    Campaign("simulation", 65, "200,000 lives of a replicated cluster in virtual time"),
     Campaign("timer-simulation", 20, "100,000 lives of a broker's timers, over logs that are cut"),
     Campaign("send-back-simulation", 12, "100,000 lives of messages that fail and come again"),
     Campaign("torture", 15, "200 rounds of kill -9 under load with synchronous flush"),

@@ -1,4 +1,5 @@
-"""What replication promises holds in clusters with faults; broken ones are caught.
+"""What replication promises holds in clusters with faults, and what is promised of messages that
+wait or fail; broken ones are caught.
 
 `make simulation` runs 200,000 of them.
 """
@@ -14,7 +15,13 @@ from tests.cluster_simulation.scenario import run_seed
 SEEDS = 300
 """A few seconds' worth, and enough for errors that no other quick test sees."""
 MUTANT_SEEDS_MAX = 2_000
-FIRST_SEED_OF = {"lease-from-answer": 100, "other-epoch-counts": 1_300}
+WAITING = ("lost-roll", "repeated-move", "attempt-not-journalled", "move-not-journalled")
+"""Errors in what waits or fails, which happens in odd seeds; the others are faster."""
+FIRST_SEED_OF = {
+    "lease-from-answer": 100,
+    "other-epoch-counts": 1_800,
+    "deletes-under-holders": 1_300,
+}
 """Of mutants that no earlier seed catches, so that those are not run for nothing."""
 
 
@@ -26,7 +33,8 @@ def test_no_promise_is_broken_in_hundreds_of_clusters() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_cluster_that_is_broken_on_purpose_is_caught(mutant: str) -> None:
-    CAMPAIGN.first_caught(mutant, range(FIRST_SEED_OF.get(mutant, 0), MUTANT_SEEDS_MAX))
+    first = 1 if mutant in WAITING else FIRST_SEED_OF.get(mutant, 0)
+    CAMPAIGN.first_caught(mutant, range(first, MUTANT_SEEDS_MAX, 2))
 
 
 def test_a_seed_gives_the_same_run_every_time() -> None:

@@ -21,11 +21,12 @@ from aerobee.nameserver.stored import ReplicaSet
 from tests.cluster_simulation.derived import Derived
 from tests.cluster_simulation.heartbeats import Directive, Heartbeat
 from tests.cluster_simulation.kernel import Place, Process
-from tests.cluster_simulation.log import Folder
+from tests.cluster_simulation.log import Folder, Record
 from tests.cluster_simulation.master import MasterPart
 from tests.cluster_simulation.nameserver import Nameserver
 from tests.cluster_simulation.network import Stream
 from tests.cluster_simulation.slave import SlavePart
+from tests.cluster_simulation.waiting import Waiting
 
 if TYPE_CHECKING:
     from aerobee.broker.replication.replica_folder import OpenedReplica
@@ -64,6 +65,7 @@ class Broker(Process):
         "successor_id",
         "ticks",
         "unclean_epochs",
+        "waiting",
         "world",
     )
 
@@ -100,6 +102,7 @@ class Broker(Process):
         self._directive_s = self.clock_s()
         self._is_writing = False
         self._has_news = False
+        self.waiting = Waiting(self) if world.has_waiting else None
         world.note("%s opens as %s: %s, %s", place, opened.own, opened, folder.log)
         world.kernel.after(0.0, self, Broker.open)
 
@@ -159,8 +162,26 @@ class Broker(Process):
         if not settings.sync_flush and self.ticks % settings.flush_ticks == 0:
             self.flush()
         if self.ticks % SNAPSHOT_TICKS == 0:
-            self.derived.save()
+            self.save()
         self.world.kernel.after(settings.tick_s, self, Broker.tick)
+
+    def save(self) -> None:
+        """Write what saves the next start the walk over the whole log."""
+        self.derived.save()
+        if self.waiting is not None:
+            self.waiting.save()
+
+    def appended(self, record: Record, start: int) -> None:
+        """The log has grown by this record."""
+        self.derived.appended(record, start + record.size)
+        if self.waiting is not None:
+            self.waiting.appended(record, start)
+
+    def confirmed(self, end: int) -> None:
+        """More of the log is confirmed."""
+        self.confirmed_end = end
+        if self.waiting is not None:
+            self.waiting.on_confirmed()
 
     def flush(self) -> None:
         """Bring the log to the disk; what comes while a sync is under way waits for the next."""
@@ -174,6 +195,8 @@ class Broker(Process):
         self.is_flushing = False
         log = self.folder.log
         log.synced_end = max(log.synced_end, end)
+        if self.waiting is not None:
+            self.waiting.on_flushed()
         if self.master is not None:
             self.master.advance()
         elif self.slave is not None:
@@ -378,7 +401,7 @@ class Broker(Process):
             self.slave.end()
         self.is_stopping = True
         self.send_heartbeat()
-        self.derived.save()
+        self.save()
         self.folder.close()
         self.world.kernel.after(0.05, self, lambda broker: then())
 

@@ -17,6 +17,7 @@ from aerobee.nameserver.stored import BrokerRecord, ReplicaSet
 from tests.cluster_simulation.log import Folder, Record
 from tests.cluster_simulation.offset_checks import OffsetChecks
 from tests.cluster_simulation.violation import Violation
+from tests.cluster_simulation.waiting_checks import WaitingChecks
 
 if TYPE_CHECKING:
     from tests.cluster_simulation.broker import Broker
@@ -41,6 +42,11 @@ class Figures:
     commits: int = 0
     grants: int = 0
     deletions: int = 0
+    waited: int = 0
+    came: int = 0
+    rolled: int = 0
+    sent_back: int = 0
+    dead_letters: int = 0
 
     def add(self, other: Figures) -> None:
         for item in fields(self):
@@ -51,7 +57,9 @@ class Figures:
             f"{self.runs} runs of {self.virtual_s:.0f} virtual seconds, {self.steps} steps, "
             f"{self.faults} faults, {self.epochs} epochs ({self.lossy_elections} lossy), "
             f"{self.records} records, {self.acknowledged} acknowledged, {self.reads} reads, "
-            f"{self.commits} commits, {self.grants} leases, {self.deletions} deletions"
+            f"{self.commits} commits, {self.grants} leases, {self.deletions} deletions; "
+            f"{self.waited} messages waited, {self.came} came, {self.rolled} were rolled, "
+            f"{self.sent_back} sent back, {self.dead_letters} dead letters"
         )
 
 
@@ -69,6 +77,7 @@ class Checks:
         self._stored: dict[tuple[int, int], int] = {}
         """A producer's number -> the offset of its confirmed record."""
         self.offsets = OffsetChecks(world)
+        self.waiting = WaitingChecks(self.figures)
         self._acting: dict[int, str] = {}
         """Epoch -> the instance that acted under it."""
         self._ends: list[tuple[float, int]] = []
@@ -230,6 +239,8 @@ class Checks:
 
     def _note_stored(self, record: Record, start: int) -> None:
         """I1: every message is confirmed once."""
+        if isinstance(record.queue_id, tuple):
+            self.waiting.confirmed(record.queue_id, record)
         if record.kind == "message":
             message = record.data
             number = message.producer_id, message.sequence
@@ -345,5 +356,14 @@ class Checks:
             if start >= self.end:
                 del self._stored[number]
         self.offsets.forget()
+        self._judge_anew()
         for one in self._world.folders.values():
             one.verified_end = min(one.verified_end, self.end)
+
+    def _judge_anew(self) -> None:
+        """Of what is left, everything comes once; what members were told may be lost with it."""
+        self.waiting = WaitingChecks(Figures())
+        for record in self.records:
+            if isinstance(record.queue_id, tuple):
+                self.waiting.confirmed(record.queue_id, record)
+        self.waiting.figures = self.figures

@@ -17,7 +17,7 @@ from aerobee.broker.offsets.state import OffsetJournalState, cut_mark
 from aerobee.broker.store.producers.producer_windows import ProducerWindows, WindowRow
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.store_format.producer_number import ProducerRun
-from tests.cluster_simulation.log import JOURNAL_QUEUE, Folder, Record
+from tests.cluster_simulation.log import JOURNAL_QUEUE, Folder, QueueId, Record
 
 TOPIC = "T"
 
@@ -67,7 +67,9 @@ class Derived:
             if position > log.end:
                 # Written anew before anything is appended, as recovery does: the position of what
                 # the log has lost must not count for what comes in its place.
-                self.windows.cut(lambda topic, queue_id: self.queue_ends.get(queue_id, 0))
+                self.windows.cut(
+                    lambda topic, queue_id: self.queue_ends.get(_place(topic, queue_id), 0)
+                )
                 rows = tuple(self.windows.take_all())
                 folder.snapshot = snapshot._replace(position=log.end, windows=rows)
         journal_end = self.queue_ends.get(JOURNAL_QUEUE, 0)
@@ -79,7 +81,7 @@ class Derived:
             if record.kind == "journal" and record.queue_offset >= self.journal.next_offset:
                 end = start + record.size
                 self._waiting.append(JournalRecord(end, record.queue_offset, record.data))
-            elif record.kind == "message" and start >= position:
+            elif start >= position:
                 self._number(record)
 
     @property
@@ -89,9 +91,8 @@ class Derived:
     def appended(self, record: Record, end: int) -> None:
         """The log has grown by this record."""
         self.queue_ends[record.queue_id] = record.queue_offset + 1
-        if record.kind == "message":
-            self._number(record)
-        else:
+        self._number(record)
+        if record.kind == "journal":
             self._waiting.append(JournalRecord(end, record.queue_offset, record.data))
 
     def apply(self, confirmed_end: int) -> Iterator[JournalRecord]:
@@ -110,6 +111,17 @@ class Derived:
         )
 
     def _number(self, record: Record) -> None:
-        message: Message = record.data
-        run = ProducerRun(message.producer_id, message.sequence, 1)
-        self.windows.appended(TOPIC, record.queue_id, (run,), record.queue_offset, 0)
+        """Whose producer's record it is, if it is anyone's."""
+        run, place = None, record.queue_id
+        if record.kind == "message":
+            message: Message = record.data
+            run = ProducerRun(message.producer_id, message.sequence, 1)
+        elif record.kind == "stored":
+            run = record.data.run
+        if run is not None:
+            name = place if isinstance(place, tuple) else (TOPIC, place)
+            self.windows.appended(*name, (run,), record.queue_offset, 0)
+
+
+def _place(topic: str, queue_id: int) -> QueueId:
+    return queue_id if topic == TOPIC else (topic, queue_id)

@@ -7,10 +7,11 @@ record is confirmed before its first member has joined, and offsets change as re
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.members import Member, Members
@@ -27,13 +28,16 @@ from aerobee.broker.groups.run_record import (
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.offsets.entries import Entry, LeaseEntry, OffsetEntry, OffsetsRemoved
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, is_fenced, merge
-from aerobee.runtime.errors import MqError
+from aerobee.broker.offsets.state import OffsetJournalState
+from aerobee.broker.offsets.writer import OffsetWriter
+from aerobee.runtime.errors import MqError, NotMaster
 from tests.cluster_simulation.derived import TOPIC
 from tests.cluster_simulation.log import JOURNAL_QUEUE, Record
 from tests.cluster_simulation.network import Stream
 
 if TYPE_CHECKING:
     from tests.cluster_simulation.broker import Broker
+    from tests.cluster_simulation.waiting import Waiting
 
 GROUP = "G"
 SESSION_S = 1.2
@@ -95,6 +99,9 @@ class Groups:
         self._answers: deque[tuple[int, Callable[[], None]]] = deque()
         self._closed_until_s = 0.0
         self._removing: set[GroupQueue] = set()
+        self.offsets: OffsetWriter | None = None
+        """Of whoever finishes messages out of turn; once everything is known."""
+        self._written: WrittenOffsets | None = None
         self._ahead: dict[GroupQueue, Standing | None] = {}
         """What will stand once all that was written counts."""
         self._leases = QueueLeases(run_number=0)
@@ -163,6 +170,10 @@ class Groups:
                 if self._coordinator.members.get(GROUP, lease.client_id) is not None:
                     self._leases.restore(lease)
         self._is_ready = True
+        if broker.waiting is not None:
+            self._written = written = WrittenOffsets(self, broker.waiting)
+            self.offsets = written.begin(broker.derived.journal)
+            broker.waiting.send_backs.wake()
         broker.world.note("%s: run %s of leases, after %s", broker.instance, this_run, previous)
 
     def tick(self) -> None:
@@ -176,11 +187,24 @@ class Groups:
             stream.close(self.broker)
         self._streams.clear()
         self._joining.clear()
+        self._end_writing()
+
+    def _end_writing(self) -> None:
+        self.offsets = None
+        if self._written is not None:
+            self._written.end()
 
     # ------------------------------------------------------------------------------ the journal
 
-    def write(self, entries: tuple[Entry | ImageEnd, ...], then: Callable[[], None]) -> None:
-        """Append a record; `then` is called when it counts."""
+    def write(
+        self,
+        entries: tuple[Entry | ImageEnd, ...],
+        then: Callable[[], None],
+        *,
+        is_pushed: bool = True,
+    ) -> None:
+        """Append a record; `then` is called when it counts. `is_pushed`: it goes its way at once,
+        not when the caller says so."""
         master = self.broker.master
         assert master is not None, "only a master writes"
         number = self.broker.derived.queue_ends.get(JOURNAL_QUEUE, 0)
@@ -192,8 +216,10 @@ class Groups:
                 self._ahead[entry.queue] = None
                 self._removing.add(entry.queue)
         self._answers.append((number, then))
-        master.append(Record(size, "journal", entries, JOURNAL_QUEUE, number))
-        master.appended()
+        written = self.broker.world.variant.offset_entries(entries)
+        master.append(Record(size, "journal", written, JOURNAL_QUEUE, number))
+        if is_pushed:
+            master.appended()
 
     def _standing(self, key: GroupQueue) -> Standing | None:
         if key in self._ahead:
@@ -212,6 +238,8 @@ class Groups:
             standing = state.standing(key)
             assert standing is not None, "its key was told"
             entries.append(OffsetEntry(key, Change(ChangeKind.IMAGE, *standing), 0))
+        if self.offsets is not None:
+            entries = list(self.offsets.image())
         number = broker.derived.queue_ends.get(JOURNAL_QUEUE, 0)
         broker.world.note("%s writes an image of the offsets", broker.instance)
         entries.append(ImageEnd(broker.folder.log.end, number, 0))
@@ -236,6 +264,7 @@ class Groups:
             stream.close(self.broker)
         self._streams.clear()
         self._is_ready = False
+        self._end_writing()
         if self._is_recorded or (record.is_clean and not self._was_clean):
             self._write_lease(record, then)
         else:
@@ -362,6 +391,86 @@ class Groups:
             stream.close(self.broker)
             return None
         return session
+
+
+class WrittenOffsets:
+    """The journal's writer, as the product's `OffsetWriter` sees it."""
+
+    waiting_bytes = 0
+    newest = None
+
+    def __init__(self, groups: Groups, waiting: Waiting) -> None:
+        self._groups = groups
+        self._part = waiting
+        self._term: OffsetWriter | None = None
+        self._open: list[Entry | ImageEnd] = []
+        self._done: asyncio.Future[None] | None = None
+        self._confirming: list[tuple[list[Entry | ImageEnd], asyncio.Future[None]]] = []
+
+    def begin(self, state: OffsetJournalState) -> OffsetWriter:
+        writer: Any = self
+        self._term = OffsetWriter(state, writer, self._part.clock, on_reset=lambda key: None)
+        return self._term
+
+    def waiting(self) -> Iterator[Entry | ImageEnd]:
+        """What does not count yet."""
+        for entries, _ in self._confirming:
+            yield from entries
+        yield from self._open
+
+    def add(self, entry: Entry | ImageEnd, *, is_durable: bool = True) -> asyncio.Future[None]:
+        """As `JournalWriter.add`; all of it is on the disk before anybody hears of it."""
+        if self._groups.offsets is None:
+            raise NotMaster("the term is over")
+        if self._done is None:
+            self._done = self._part.loop.create_future()
+            self._done.add_done_callback(lambda done: done.exception())
+            self._part.loop.call_soon(self.flush)
+        self._open.append(entry)
+        return self._done
+
+    def flush(self) -> None:
+        """Write the record that is being filled."""
+        if self._done is None:
+            return
+        entries, done = self._open, self._done
+        self._open, self._done = [], None
+        groups = self._groups
+        master = groups.broker.master
+        if master is None or not master.takes:
+            self._tell()
+            done.set_exception(NotMaster("this replica takes nothing now"))
+            return
+        self._confirming.append((entries, done))
+        groups.write(tuple(entries), self._counted, is_pushed=False)
+        self._part.push()
+
+    def _counted(self) -> None:
+        if not self._confirming:
+            return  # `end` has told
+        entries, done = self._confirming.pop(0)
+        assert self._term is not None
+        self._term.counted(entries)
+        self._part.when_flushed(
+            self._groups.broker.confirmed_end, lambda reached: self._finish(done)
+        )
+
+    def _finish(self, done: asyncio.Future[None]) -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def _tell(self) -> None:
+        assert self._term is not None
+        self._term.dropped(list(self.waiting()))
+
+    def end(self) -> None:
+        """The term is over."""
+        dones = [done for _, done in self._confirming]
+        dones += [] if self._done is None else [self._done]
+        self._confirming, self._open, self._done = [], [], None
+        self._tell()
+        for done in dones:
+            done.set_exception(NotMaster("the term is over"))
 
 
 def queue_key(queue_id: int) -> GroupQueue:

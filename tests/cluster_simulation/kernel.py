@@ -23,7 +23,17 @@ Event = tuple[float, int, "Place", "Process | None", Call, tuple[Any, ...]]
 class Place:
     """Where a process runs, and what outlives it: the machine's clock and its network address."""
 
-    __slots__ = ("backlog", "index", "is_paused", "name", "opens_at", "process", "rate", "skew_s")
+    __slots__ = (
+        "backlog",
+        "index",
+        "is_paused",
+        "name",
+        "opens_at",
+        "process",
+        "rate",
+        "skew_s",
+        "wall_s",
+    )
 
     def __init__(self, index: int, name: str, *, rate: float, skew_s: float) -> None:
         self.index = index
@@ -33,6 +43,8 @@ class Place:
         self.process: Process | None = None
         self.is_paused = False
         self.backlog: list[Event] = []
+        self.wall_s = 0.0
+        """By how much the clock that people see is ahead."""
         self.opens_at = 0.0
         """When the next process begins here, if that is settled."""
 

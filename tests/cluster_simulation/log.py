@@ -13,9 +13,14 @@ from typing import Any
 from aerobee.broker.groups.run_record import FIRST_RECORD, RunRecord
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.state_file import ReplicaState
+from aerobee.broker.store.queues.queue_set import QueueName
+from tests.support.simulated_disk import SimulatedDisk
 
 JOURNAL_QUEUE = -1
 """Where the offset journal's records are numbered; messages have queues from 0 on."""
+
+QueueId = int | QueueName
+"""Records with bytes lie in queues as a store names them."""
 
 
 class Record:
@@ -23,7 +28,9 @@ class Record:
 
     __slots__ = ("data", "kind", "queue_id", "queue_offset", "size")
 
-    def __init__(self, size: int, kind: str, data: Any, queue_id: int, queue_offset: int) -> None:
+    def __init__(
+        self, size: int, kind: str, data: Any, queue_id: QueueId, queue_offset: int
+    ) -> None:
         self.size = size
         self.kind = kind
         self.data = data
@@ -110,6 +117,8 @@ class Folder:
         "queue_bases",
         "snapshot",
         "state",
+        "timer_disk",
+        "timer_file",
         "verified_end",
     )
 
@@ -125,12 +134,16 @@ class Folder:
         """Since it was last opened."""
         self.is_old_copy = False
         """It was put back, and nobody has found out yet."""
-        self.queue_bases: dict[int, int] = {}
+        self.queue_bases: dict[QueueId, int] = {}
         """Where queues begin, as far as retention has removed their records."""
         self.lease_file: RunRecord = FIRST_RECORD
         """Synced whenever it is written."""
         self.snapshot: Any = None
         """Tables that follow from the log's beginning, as they were last written."""
+        self.timer_file: bytes | None = None
+        """What is done with messages that wait."""
+        self.timer_disk = SimulatedDisk()
+        """For the index of what waits."""
         self.verified_end = 0
         """The checks' own: compared with the confirmed log up to here."""
 
@@ -146,6 +159,10 @@ class Folder:
         for record in log.records[: log.index(position)]:
             self.queue_bases[record.queue_id] = record.queue_offset + 1
         log.drop_before(position)
+
+    def forget_timers(self) -> None:
+        """The log begins anew: what was known comes again from what is copied."""
+        self.timer_file, self.timer_disk = None, SimulatedDisk()
 
     def close(self) -> None:
         """Everything is on the disk, and the state says so."""
@@ -163,6 +180,7 @@ class Folder:
         log.synced_end = log.end
         copy.history, copy.state, copy.is_closed = self.history, self.state, self.is_closed
         copy.queue_bases, copy.lease_file = dict(self.queue_bases), self.lease_file
+        copy.timer_file, copy.timer_disk = self.timer_file, self.timer_disk.copy()
         copy.snapshot, copy.boots = self.snapshot, self.boots + 1
         copy.is_old_copy = True
         return copy

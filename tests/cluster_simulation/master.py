@@ -97,7 +97,10 @@ class MasterPart:
             now_s=broker.clock_s(),
         )
         self.peers: dict[int, Peer] = {}
-        self.groups = Groups(broker, epoch, log.end, is_unclean=epoch in broker.unclean_epochs)
+        is_unclean = epoch in broker.unclean_epochs
+        self.groups = Groups(broker, epoch, log.end, is_unclean=is_unclean)
+        if broker.waiting is not None:
+            broker.waiting.begin(epoch, is_unclean=is_unclean)
         self._waiting: list[Waiting] = []
         self._asked_s = 0.0
         self._successor_id = -1
@@ -109,11 +112,16 @@ class MasterPart:
         broker = self._broker
         return broker.master is self and broker.may_act()
 
+    @property
+    def takes(self) -> bool:
+        """Whether it appends anything now."""
+        return self.acts and self._successor_id < 0
+
     # ------------------------------------------------------------------------------ sends
 
     def take(self, send: Send) -> str:
         """Append a message; returns why not, or nothing: then an answer follows."""
-        if not self.acts or self._successor_id >= 0:
+        if not self.takes:
             return "NOT_MASTER"
         try:
             self.term.check_enough()
@@ -151,7 +159,7 @@ class MasterPart:
     def append(self, record: Record) -> int:
         broker = self._broker
         start = broker.folder.log.append(record)
-        broker.derived.appended(record, start + record.size)
+        broker.appended(record, start)
         self._world.checks.figures.records += 1
         return start
 
@@ -171,7 +179,7 @@ class MasterPart:
         safe_end = broker.safe_end()
         confirmed_end = self.term.confirm(safe_end)
         if confirmed_end > broker.confirmed_end:
-            broker.confirmed_end = confirmed_end
+            broker.confirmed(confirmed_end)
             checks.confirmed(broker)
         is_sync = self._world.settings.sync_master and not self._world.variant.acknowledges_alone
         end = confirmed_end if is_sync else safe_end
@@ -316,6 +324,8 @@ class MasterPart:
             peer.stream.close(self._broker)
             self._drop(peer)
         self.groups.end()
+        if self._broker.waiting is not None:
+            self._broker.waiting.end()
         for waiting in self._waiting:
             self._world.answer(self._broker, waiting.send, "FLUSH_SLAVE_TIMEOUT", -1)
         self._waiting.clear()

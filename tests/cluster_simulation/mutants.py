@@ -7,6 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.offsets.entries import Entry
+from aerobee.broker.offsets.sent_back import SentBack
 from aerobee.broker.replication.joining import Cut, GoOn, LogState, Start
 from aerobee.broker.replication.master_lease import LeaseMargin, MasterLease
 from aerobee.broker.replication.master_term import InSyncSet, MasterTerm, ReplicaName
@@ -15,6 +18,7 @@ from aerobee.broker.store.producers.producer_windows import ProducerName, Produc
 from aerobee.broker.store.producers.window import NEW, AlreadyStored
 from aerobee.nameserver.election import Election, LiveReplicas
 from aerobee.nameserver.stored import InSyncReplica, ReplicaSet
+from aerobee.store_format.delayed_records import TIMER_TOPIC
 from tests.cluster_simulation.variant import Variant
 
 
@@ -190,6 +194,36 @@ class StoresTwice(Variant):
         return NEW
 
 
+class LosesRolls(Variant):
+    """A message that waits where the log must go is done there, and waits nowhere else."""
+
+    def appends_copy(self, topic: str) -> bool:
+        return topic != TIMER_TOPIC
+
+
+class RepeatsMoves(Variant):
+    """A new master does the last one's copies without asking which of them are stored."""
+
+    def copy_standing(
+        self, windows: ProducerWindows, name: ProducerName, sequence: int
+    ) -> AlreadyStored | None:
+        return NEW
+
+
+class JournalsNoAttempt(Variant):
+    """That a message was sent back is known to the master alone."""
+
+    def offset_entries(self, entries: tuple[Entry | ImageEnd, ...]) -> tuple[Entry | ImageEnd, ...]:
+        return tuple(entry for entry in entries if not isinstance(entry, SentBack))
+
+
+class JournalsNoMove(Variant):
+    """What is moved is known to the master alone."""
+
+    def timer_record(self, body: bytes) -> bytes:
+        return b"[]" if b'"kind":"move"' in body else body
+
+
 MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
     {
         "no-fencing": NoFencing,
@@ -212,5 +246,9 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "copies-pass": CopiesPass,
         "old-ends": OldEnds,
         "deletes-under-holders": DeletesUnderHolders,
+        "lost-roll": LosesRolls,
+        "repeated-move": RepeatsMoves,
+        "attempt-not-journalled": JournalsNoAttempt,
+        "move-not-journalled": JournalsNoMove,
     }
 )

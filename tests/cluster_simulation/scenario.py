@@ -11,6 +11,7 @@ from aerobee.broker.replication.master_term import TermPolicy
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.checks import Figures
 from tests.cluster_simulation.clients import Producer, Reader
+from tests.cluster_simulation.failing import DelayingProducer, FailingMember
 from tests.cluster_simulation.groups import queue_key
 from tests.cluster_simulation.kernel import Place, Process
 from tests.cluster_simulation.members import GroupMember
@@ -42,7 +43,11 @@ def draw_settings(chance: random.Random) -> Settings:
 class Scenario:
     def __init__(self, seed: int, *, variant: Variant, trace: Trace | None = None) -> None:
         self._chance = chance = random.Random(seed)
-        self.world = world = World(chance, draw_settings(chance), variant, trace)
+        # In every other seed messages wait and fail.
+        waiting_chance = random.Random(f"waiting in {seed}") if seed % 2 else None
+        self.world = world = World(
+            chance, draw_settings(chance), variant, trace, waiting_chance=waiting_chance
+        )
         world.note("%s", world.settings)
         world.start_etcd()
         for _ in range(chance.choice((1, 2))):
@@ -82,8 +87,30 @@ class Scenario:
             (self._reset_offset, 1),
             (self._pause_member, 1),
         ]
+        self._delaying: DelayingProducer | None = None
+        if world.has_waiting:
+            self._begin_waiting(world.waiting_chance)
         self._schedule_copies(random.Random(f"copies of {seed}"))
         self._schedule_deletions(random.Random(f"deletions of {seed}"))
+
+    def _begin_waiting(self, chance: random.Random) -> None:
+        """Clocks that are set, disks that are full, and logs that must go while messages wait."""
+        world = self.world
+        world.full_share = chance.choice((0.0, 0.0, 0.1))
+        place = world.new_place("delaying producer")
+        place.process = self._delaying = DelayingProducer(world, place)
+        place = world.new_place("failing member")
+        place.process = FailingMember(world, place)
+        for _ in range(chance.choice((0, 4))):
+            self._at(14.0 * chance.random(), self._set_clock)
+        for _ in range(chance.choice((0, 6))):
+            self._at(5.0 + 9.0 * chance.random(), self._retain)
+
+    def _set_clock(self) -> None:
+        chance = self.world.waiting_chance
+        place = chance.choice(list(self.world.broker_places.values()))
+        place.wall_s = chance.choice((-3.0, -0.3, 0.0, 0.3, 3.0))
+        self.world.note("the clock of %s is %s s ahead", place, place.wall_s)
 
     def _schedule_copies(self, chance: random.Random) -> None:
         """In every fifth seed folders are copied, and put back later."""
@@ -133,6 +160,9 @@ class Scenario:
         world.note("all faults end")
         network = world.network
         network.lost_share = network.doubled_share = 0.0
+        world.full_share = 0.0
+        if self._delaying is not None:
+            self._delaying.is_over = True
         for link in sorted(network.blocked):
             network.unblock(link)
         members = [member.place for member in world.members]
@@ -140,6 +170,7 @@ class Scenario:
         for place in [*places, *members]:
             if place.is_paused:
                 world.kernel.resume(place)
+            place.wall_s = 0.0
         if world.etcd_place.process is None:
             world.start_etcd()
         for place in world.nameserver_places:
@@ -176,7 +207,7 @@ class Scenario:
             self._commits_before = commits
         if world.members and commits <= self._commits_before:
             return "no commit was acknowledged"
-        return ""
+        return world.checks.waiting.missing()
 
     # ------------------------------------------------------------------------------ faults
 
@@ -362,9 +393,17 @@ class Scenario:
             if broker.master is not None:
                 broker.master.groups.write_image()
             position = log.boundary(image_position)
-        if position > log.begin:
+        if position <= log.begin:
+            return
+
+        def drop() -> None:
             broker.folder.drop_before(position)
             self.world.note("%s: the log begins at %s", broker.instance, position)
+
+        if broker.waiting is None:
+            drop()
+        else:
+            broker.waiting.remove(position, drop)
 
     def _reset_offset(self) -> None:
         broker = self._running()
@@ -390,4 +429,9 @@ class Scenario:
 
 def run_seed(seed: int, *, variant: Variant | None = None, trace: Trace | None = None) -> Figures:
     """Raises what is wrong."""
-    return Scenario(seed, variant=variant or Variant(), trace=trace).run()
+    scenario = Scenario(seed, variant=variant or Variant(), trace=trace)
+    try:
+        return scenario.run()
+    finally:
+        for place in scenario.world.broker_places.values():
+            scenario.world.end_process(place)

@@ -13,6 +13,7 @@ from aerobee.broker.replication.joining import (
     check_bytes,
 )
 from aerobee.runtime.errors import MqError
+from tests.cluster_simulation.log import QueueId
 from tests.cluster_simulation.master import Frame, Hello
 from tests.cluster_simulation.network import Stream
 
@@ -37,6 +38,8 @@ class SlavePart:
             # The master counts what the log has from the hello on.
             log = broker.folder.log
             log.synced_end = log.end
+            if broker.waiting is not None:
+                broker.waiting.on_flushed()
         self.stream.send(broker, broker.world.on_hello, Hello(broker.name, broker.log_state, epoch))
 
     def end(self) -> None:
@@ -51,7 +54,7 @@ class SlavePart:
             self.acknowledge()
 
     def on_agreement(
-        self, master: LogState, unclean: Collection[int], queue_bases: dict[int, int]
+        self, master: LogState, unclean: Collection[int], queue_bases: dict[QueueId, int]
     ) -> None:
         """Work out the same as the master did, and do it."""
         broker = self._broker
@@ -96,15 +99,14 @@ class SlavePart:
         if frame.records:
             check_bytes(log.end, frame.position)
             for record in frame.records:
-                log.append(record)
-                broker.derived.appended(record, log.end)
+                broker.appended(record, log.append(record))
             if broker.world.settings.sync_flush:
                 broker.flush()
             else:
                 self.acknowledge()
         confirmed_end = min(frame.confirmed_end, log.end)
         if confirmed_end > broker.confirmed_end:
-            broker.confirmed_end = confirmed_end
+            broker.confirmed(confirmed_end)
             broker.world.checks.slave_confirmed(broker)
             for _ in broker.derived.apply(confirmed_end):
                 pass

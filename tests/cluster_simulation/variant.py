@@ -8,6 +8,8 @@ from typing import Any
 from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import Lease
 from aerobee.broker.groups.run_record import RunRecord, clean_record
+from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.offsets.entries import Entry
 from aerobee.broker.replication.joining import LogState, Start, where_to_start
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import Mastership
@@ -69,6 +71,24 @@ class Variant:
         self, windows: ProducerWindows, name: ProducerName, sequence: int
     ) -> AlreadyStored | None:
         return windows.standing(name, sequence, 1)
+
+    def copy_standing(
+        self, windows: ProducerWindows, name: ProducerName, sequence: int
+    ) -> AlreadyStored | None:
+        """Whether the broker's own copy of a message is stored."""
+        return windows.standing(name, sequence, 1)
+
+    def appends_copy(self, topic: str) -> bool:
+        """A copy that the journal announced is appended."""
+        return True
+
+    def timer_record(self, body: bytes) -> bytes:
+        """A record of the timer journal gets into the log."""
+        return body
+
+    def offset_entries(self, entries: tuple[Entry | ImageEnd, ...]) -> tuple[Entry | ImageEnd, ...]:
+        """What is said of offsets gets into the log."""
+        return entries
 
     def clean_record(
         self, record: RunRecord, members: Sequence[Member], leases: Sequence[Lease]

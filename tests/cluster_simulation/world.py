@@ -24,7 +24,7 @@ from tests.cluster_simulation.etcd_server import Content, EtcdServer, EtcdState,
 from tests.cluster_simulation.groups import Groups, Joining
 from tests.cluster_simulation.heartbeats import Directive
 from tests.cluster_simulation.kernel import Kernel, Place, Process
-from tests.cluster_simulation.log import Folder
+from tests.cluster_simulation.log import Folder, QueueId
 from tests.cluster_simulation.master import Frame, Hello
 from tests.cluster_simulation.members import GroupMember
 from tests.cluster_simulation.nameserver import Nameserver
@@ -51,12 +51,21 @@ class Settings:
 
 class World:
     def __init__(
-        self, chance: random.Random, settings: Settings, variant: Variant, trace: Trace | None
+        self,
+        chance: random.Random,
+        settings: Settings,
+        variant: Variant,
+        trace: Trace | None,
+        *,
+        waiting_chance: random.Random | None = None,
     ) -> None:
+        """`waiting_chance`: messages wait and fail here as it decides; None: there are none."""
         self.chance = chance
         self.settings = settings
         self.variant = variant
         self._trace = trace
+        self._waiting_chance = waiting_chance
+        self.has_waiting = waiting_chance is not None
         self.kernel = Kernel()
         self.network = Network(self.kernel, chance)
         self.checks = Checks(self)
@@ -72,8 +81,16 @@ class World:
         self.etcd_place = self.new_place("etcd")
         self.nameserver_places: list[Place] = []
         self.members: list[GroupMember] = []
+        self.full_share = 0.0
+        """How many copies find the disk full."""
         self.has_old_copies = False
         """Some folder was replaced by an old copy of it."""
+
+    @property
+    def waiting_chance(self) -> random.Random:
+        """Decides what befalls messages that wait."""
+        assert self._waiting_chance is not None, "this world has none"
+        return self._waiting_chance
 
     def new_place(self, name: str) -> Place:
         rate = 1.0 + self.chance.choice((-0.005, 0.0, 0.005))
@@ -145,14 +162,14 @@ class World:
         is_cut_unclean: bool = False,
         is_incomplete: bool = False,
         begin_at: int | None = None,
-        queue_bases: dict[int, int] | None = None,
+        queue_bases: dict[QueueId, int] | None = None,
     ) -> None:
         """End the instance, change the folder, and open it as a new one."""
         if not broker.runs:
             return
         if broker.master is not None:
             broker.master.end()
-        broker.derived.save()
+        broker.save()
         self.end_process(broker.place)
         folder = broker.folder
         if cut_end is not None:
@@ -171,6 +188,7 @@ class World:
             folder.state = replace(folder.opened_state, incarnation=name, epoch=0, closed_end=None)
             folder.history = EpochHistory()
             folder.log.begin_at(begin_at)
+            folder.forget_timers()
             folder.verified_end = begin_at
             folder.queue_bases = queue_bases or {}
             if folder.snapshot is not None:
@@ -193,6 +211,8 @@ class World:
         place.opens_at = 0.0
         if process is None:
             return
+        if isinstance(process, Broker) and process.waiting is not None:
+            process.waiting.loop.end()
         for stream in process.streams:
             if is_heard:
                 stream.cut(self.network.delay_s(), self.network.delay_s())
@@ -270,7 +290,7 @@ class World:
         stream: Stream,
         master: LogState,
         unclean: Collection[int],
-        queue_bases: dict[int, int],
+        queue_bases: dict[QueueId, int],
     ) -> None:
         assert isinstance(broker, Broker)
         if broker.slave is not None and broker.slave.stream is stream:

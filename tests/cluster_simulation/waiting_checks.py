@@ -1,0 +1,148 @@
+"""What must always hold of messages that wait, and of those that fail and come again.
+
+Judged by the confirmed log alone, record by record, and by what members were told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.journal.records import read_body
+from aerobee.broker.retries.copies import FIRST_NUMBER
+from aerobee.broker.timers.entries import (
+    TIMER_JOURNAL_TOPIC,
+    GivenUp,
+    Intent,
+    IntentKind,
+    decode_entry,
+)
+from aerobee.store_format.delayed_records import TIMER_TOPIC, timer_due_ms
+from aerobee.store_format.producer_number import BROKER_PRODUCER_IDS, SEQUENCE_BITS, ProducerRun
+from aerobee.store_format.record_view import Record as StoredRecord
+from aerobee.store_format.retry_records import DEAD_LETTER_PREFIX
+from aerobee.store_format.tags import SCHEDULE_TOPIC
+from tests.cluster_simulation.log import Record
+from tests.cluster_simulation.violation import Violation
+from tests.cluster_simulation.waiting import LEVELS
+
+if TYPE_CHECKING:
+    from tests.cluster_simulation.checks import Figures
+
+Attempt = tuple[int, int]
+"""A message's name, and how often it has come again."""
+_WAITS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
+
+
+class WaitingChecks:
+    """Its methods raise Violation."""
+
+    def __init__(self, figures: Figures) -> None:
+        self.figures = figures
+        self._intents: dict[int, Intent] = {}
+        """By the number of an act."""
+        self._due: dict[Attempt, tuple[int, int]] = {}
+        """When it was due first, and how long its level waits; 0: it is for a time."""
+        self._came: set[Attempt] = set()
+        self._dead: set[int] = set()
+        self._retried: dict[int, int] = {}
+        """A message's name -> with how many attempts it came again last."""
+        self._told: dict[int, int] = {}
+        """A message's name -> the attempts with which a member sent it back, which was answered."""
+
+    # ------------------------------------------------------------------------------ the log
+
+    def confirmed(self, place: tuple[str, int], record: Record) -> None:
+        """One record more is confirmed."""
+        topic, stored = place[0], record.data
+        if topic == TIMER_JOURNAL_TOPIC:
+            self._journalled(stored.data)
+            return
+        message: StoredRecord = stored.record
+        attempt = int(bytes(message.body)), message.reconsume_times
+        number = None if stored.run is None else number_of(stored.run)
+        if number is None:
+            if topic in _WAITS:
+                self._waits(attempt, topic, message)
+        elif number >= FIRST_NUMBER:
+            self._sent_back(attempt, topic, message)
+        elif topic in _WAITS:
+            self.figures.rolled += 1
+        else:
+            intent = self._intents.get(number)
+            if intent is None:
+                raise Violation(f"I7: {attempt} comes by act {number}, which no journal has")
+            self._arrives(attempt, intent)
+
+    def _journalled(self, body: bytes) -> None:
+        for entry in read_body(body, decode_entry):
+            if isinstance(entry, GivenUp):
+                raise Violation(f"I7: {entry}, though nothing was wrong with it")
+            if isinstance(entry, Intent):
+                for number in range(entry.first_number, entry.end_number):
+                    self._intents[number] = entry
+
+    def _waits(self, attempt: Attempt, topic: str, message: StoredRecord) -> None:
+        self.figures.waited += 1
+        if topic == TIMER_TOPIC:
+            self._due[attempt] = timer_due_ms(message), 0
+        else:
+            level_ms = LEVELS.delay_ms(int(message.property_value("DELAY") or 0))
+            self._due[attempt] = message.store_timestamp_ms + level_ms, level_ms
+
+    def _sent_back(self, attempt: Attempt, topic: str, message: StoredRecord) -> None:
+        if topic.startswith(DEAD_LETTER_PREFIX):
+            if attempt[0] in self._dead:
+                raise Violation(f"I7: message {attempt[0]} is a dead letter twice")
+            self._dead.add(attempt[0])
+            self.figures.dead_letters += 1
+            return
+        if attempt in self._due:
+            raise Violation(f"I7: {attempt} was sent back twice")
+        self._waits(attempt, topic, message)
+
+    def _arrives(self, attempt: Attempt, intent: Intent) -> None:
+        if attempt in self._came:
+            raise Violation(f"I7: {attempt} came twice")
+        self._came.add(attempt)
+        self.figures.came += 1
+        due_ms, level_ms = self._due[attempt]
+        decided_ms = intent.timestamp_ms
+        # A level counts a message as due that was stored while the clock was ahead.
+        is_from_ahead = level_ms > 0 and due_ms > decided_ms + level_ms
+        if intent.kind is not IntentKind.MOVE or (decided_ms < due_ms and not is_from_ahead):
+            raise Violation(f"I7: {attempt} came {due_ms - decided_ms} ms early, by {intent}")
+        name, times = attempt
+        if times:
+            if times <= self._retried.get(name, 0):
+                raise Violation(f"I7: {attempt} came again after {self._retried[name]} attempts")
+            self._retried[name] = times
+
+    # ------------------------------------------------------------------------------ members
+
+    def handed_out(self, attempt: Attempt) -> None:
+        """A member gets it."""
+        name, times = attempt
+        if times <= self._told.get(name, -1):
+            raise Violation(f"I7: {attempt} comes again, it was sent back with {self._told[name]}")
+
+    def was_sent_back(self, attempt: Attempt) -> None:
+        """A member is told that a message is finished, and a copy takes its place."""
+        name, times = attempt
+        self._told[name] = max(times, self._told.get(name, -1))
+        self.figures.sent_back += 1
+
+    # ------------------------------------------------------------------------------ the end
+
+    def missing(self) -> str:
+        """What has not come yet; empty when all has."""
+        if waits := self._due.keys() - self._came:
+            return f"{len(waits)} messages wait, {min(waits)} is one"
+        for name, times in self._told.items():
+            if (name, times + 1) not in self._due and name not in self._dead:
+                return f"message {name} was sent back with {times} attempts, and has no copy"
+        return ""
+
+
+def number_of(run: ProducerRun) -> int:
+    """Of the broker's own act that a record is."""
+    return (run.producer_id - BROKER_PRODUCER_IDS << SEQUENCE_BITS) + run.first_sequence
