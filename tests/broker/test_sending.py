@@ -341,7 +341,7 @@ async def test_properties_that_apaches_users_set_are_stored_as_they_are(broker: 
             common_pb2.MESSAGE_ILLEGAL,
         ),
         (
-            broker_pb2.SendRequest(topic="t", body=b"x", properties={"UNIQ_KEY": "order-7"}),
+            broker_pb2.SendRequest(topic="t", body=b"x", properties={"UNIQ_KEY": "order 7"}),
             common_pb2.MESSAGE_ILLEGAL,
         ),
         (
