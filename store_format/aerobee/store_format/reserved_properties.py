@@ -45,7 +45,10 @@ _TRANSACTION: Final = Allowed(
 _LIGHT_QUEUES: Final = Allowed(
     "", "asks for light queues or inner batches, which are not supported; leave it out"
 )
-_PRIORITY: Final = Allowed("", "asks for a kind of message that is not supported; leave it out")
+_PRIORITY: Final = Allowed(
+    "[0-9]{1,10}", "must be a whole number, not negative; correct it or leave it out"
+)
+_LITE: Final = Allowed("", "asks for a kind of message that is not supported; leave it out")
 _BROKERS: Final = Allowed("", "is set only by brokers; leave it out")
 _READERS: Final = Allowed(
     "", "is set by clients when they receive a message, and never sent; leave it out"
@@ -112,7 +115,7 @@ NAMES: Final[dict[str, Allowed]] = {
     _N.INNER_MULTI_DISPATCH: _LIGHT_QUEUES,
     _N.INNER_MULTI_QUEUE_OFFSET: _LIGHT_QUEUES,
     _N.PRIORITY: _PRIORITY,
-    _N.LITE_TOPIC: _PRIORITY,
+    _N.LITE_TOPIC: _LITE,
     # Others write these.
     **dict.fromkeys(
         (
