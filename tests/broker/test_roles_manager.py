@@ -252,7 +252,7 @@ class RefusingNameservers(Channels):
         self._answers = answers
 
     async def call(
-        self, address: str, method: object, request: object, *, timeout_ms: int = 0
+        self, address: str, method: object, request: object, **options: object
     ) -> NoReturn:
         raise self._answers[address]
 

@@ -29,6 +29,7 @@ from aerobee.broker.edge.own.schedule_service import ScheduleService
 from aerobee.broker.edge.own.send_service import SendService
 from aerobee.broker.edge.replicas.replication_client import connect_to_master
 from aerobee.broker.edge.replicas.replication_service import ReplicationService
+from aerobee.broker.edge.rocketmq.wired import RocketmqApi
 from aerobee.broker.edge.server import BrokerServer, count_acknowledged, promise_of
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.flush.table_files import TableFiles
@@ -131,7 +132,7 @@ class Wiring:
         up. `mounts` add protocols to the own one."""
         self.config = config
         self.clock = clock
-        self._chance = chance
+        self.chance = chance
         self._store_host = store_host
         self._files_pool = files
         self._disk = disk
@@ -152,6 +153,7 @@ class Wiring:
         self._wire_groups()
         self._wire_duties()
         self._wire_observation()
+        self.rocketmq = RocketmqApi(self)
         self._wire_own_edge()
         self._wire_registration()
         self.edges: list[Edge] = [self.own_edge, *(mount(self) for mount in mounts)]
@@ -242,7 +244,7 @@ class Wiring:
             waits=self.durability.waits,
         )
         self.encoder = MessageEncoder(
-            self.guard, clock, self._chance, self._store_host, process_id=os.getpid()
+            self.guard, clock, self.chance, self._store_host, process_id=os.getpid()
         )
         self.writes = OwnWrites(
             self.appender,
@@ -401,8 +403,9 @@ class Wiring:
 
     def _wire_duties(self) -> None:
         config, roles, store, clock = self.config, self.roles, self.store, self.clock
+        self.address = OwnAddress(config.address or config.listen)
         self.identity = identity_of(config, instance=self.replica.state.instance)
-        self.channels = Channels(chance=self._chance, engine=config.grpc.engine)
+        self.channels = Channels(chance=self.chance, engine=config.grpc.engine)
         registry = InSyncRegistry(config.nameservers, self.identity, self.channels)
         names = RequestNames(f"{config.broker_name}-{config.broker_id}-in-sync")
         self.proposer = InSyncProposer(roles, store, clock, registry.alter, names)
@@ -423,7 +426,7 @@ class Wiring:
             self.replica_folder,
             store,
             clock,
-            self._chance,
+            self.chance,
             follower=self.follower,
             duties=self.duties,
             on_store_failed=self.failure.report,
@@ -460,7 +463,7 @@ class Wiring:
         self.checksums = LogChecksums(self.store, self.reads)
 
     def _wire_own_edge(self) -> None:
-        config, guard, clock, statistics = self.config, self.guard, self.clock, self.state.now
+        config, guard, clock, stats = self.config, self.guard, self.clock, self.state.now
         self.pull_service = PullService(
             self.egress,
             guard,
@@ -469,7 +472,7 @@ class Wiring:
             clock,
             on_delivered=self.traffic.delivered,
         )
-        self.own_edge = BrokerServer(
+        self.own_edge: BrokerServer = BrokerServer(
             config,
             clock,
             self.latencies,
@@ -506,18 +509,16 @@ class Wiring:
                 make_topics=self.retries.topics.make_subscribed,
                 bounds=self.queues.bounds,
             ),
-            admin=AdminService(
-                self.identity, statistics, self.lookup, self.cleaning, self.handover
-            ),
+            admin=AdminService(self.identity, stats, self.lookup, self.cleaning, self.handover),
             audit=AuditService(
-                self.identity, statistics, guard, self.roles, self.snapshots, self.checksums
+                self.identity, stats, guard, self.roles, self.snapshots, self.checksums
             ),
             replication=ReplicationService(self.sender),
+            rocketmq=self.rocketmq.service,
         )
 
     def _wire_registration(self) -> None:
         config, lease_ms = self.config, self.config.registration_lease_ms
-        self.address = OwnAddress(config.address or config.listen)
         link = ClusterLink(
             self.identity,
             self.address,
@@ -539,7 +540,7 @@ class Wiring:
             self.registration = Registration(
                 RegistrationConfig(nameservers=config.nameservers, lease_duration_ms=lease_ms),
                 clock=self.clock,
-                chance=self._chance,
+                chance=self.chance,
                 heartbeat=link.heartbeat,
                 on_directive=link.follow,
                 on_sending=self.roles.heartbeat_sent,
@@ -572,6 +573,7 @@ class Wiring:
                 "topic-ends": self.topic_ends.run,
                 "delays": self.delays.run,
                 "send-backs": self.retries.send_backs.run,
+                "rocketmq-routes": self.rocketmq.run,
             },
             health=health,
             readiness=Readiness(roles, store, self.report, self.follower, self.registration),

@@ -144,9 +144,15 @@ class Channels:
         """In which the first connection was made."""
 
     async def call(
-        self, address: str, method: Method[Q, R], request: Q, *, timeout_ms: int = 3_000
+        self,
+        address: str,
+        method: Method[Q, R],
+        request: Q,
+        *,
+        timeout_ms: int = 3_000,
+        metadata: tuple[tuple[str, str], ...] = (),
     ) -> R:
-        """One request, one answer.
+        """One request, one answer. `metadata` goes beside the request id.
 
         Raises:
             MqError: the server's typed error; DeadlineExceeded after `timeout_ms`; Unreachable
@@ -157,7 +163,7 @@ class Channels:
             method.path,
             request if isinstance(request, bytes) else request.SerializeToString(),
             timeout_s=timeout_ms / 1_000,
-            metadata=ids.metadata(),
+            metadata=(*ids.metadata(), *metadata),
         )
         try:
             return _parser(method)(await call.answer)

@@ -17,6 +17,10 @@ from aerobee.broker.edge.replicas.replication_service import (
 )
 from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.store.config import FlushMode
+from aerobee.rocketmq_api.request_limits import messaging_request_limits
+from aerobee.rocketmq_api.services.failures import answer_errors
+from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
+from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.runtime.call_border import SUCCESS
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
@@ -51,16 +55,19 @@ class BrokerServer:
         admin: AdminService,
         audit: AuditService,
         replication: ReplicationService,
+        rocketmq: MessagingService,
     ) -> None:
         """`latencies` gets the time of each request, `peer_limits` which of gRPC's limits a
         peer met."""
         self._listen = config.listen
         self._pull = pull
+        self._rocketmq = rocketmq
         self._rpc = RpcServer(
             say_error,
-            SERVICE_NAMES,
+            (*SERVICE_NAMES, ROCKETMQ),
             engine=config.grpc.engine,
-            limits=(broker_request_limits(),),
+            limits=(broker_request_limits(), messaging_request_limits()),
+            answer_errors=answer_errors(clock),
             connections_max=connections_max(config.own_files),
             latencies=latencies,
             clock=clock,
@@ -75,6 +82,7 @@ class BrokerServer:
         broker_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
         audit_pb2_grpc.add_AuditServiceServicer_to_server(audit, server)
         add_replication_service(replication, server)
+        add_messaging_service(rocketmq, server)
 
     async def start(self) -> int:
         """Bind and answer, not yet SERVING; returns the port.
@@ -90,6 +98,7 @@ class BrokerServer:
     def end_pulls(self) -> None:
         """Tell every puller to come back later."""
         self._pull.close_sessions()
+        self._rocketmq.end_streams()
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""

@@ -1,0 +1,68 @@
+"""What a broker knows of groups, and of topics where no nameserver tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aerobee.broker.cluster.own_address import OwnAddress
+from aerobee.broker.retries.policy import RetryPolicy
+from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable, TopicTable
+from aerobee.cluster_view.route import Endpoint, TopicRoute
+from aerobee.rocketmq_api.clients.backoff import APACHES
+from aerobee.rocketmq_api.clients.settings import GroupRules
+from aerobee.runtime.errors import TopicNotFound
+
+
+class OwnGroups:
+    """The rules of each group's deliveries, as configured here."""
+
+    def __init__(self, groups: SubscriptionGroupTable) -> None:
+        self._groups = groups
+
+    def rules(self, group: str) -> GroupRules:
+        config = self._groups.get(group)
+        policy = RetryPolicy.of(config)
+        return GroupRules(
+            is_ordered=config is not None and config.consume_orderly,
+            retries_max=policy.limit,
+            # Clients are told the whole list; the broker itself leaves out its first two.
+            delays=policy.back_off or APACHES,
+        )
+
+
+class OwnTopics:
+    """Routes of a broker that is a cluster by itself."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        address: OwnAddress,
+        *,
+        broker_name: str,
+        broker_id: int,
+        is_master: Callable[[], bool],
+    ) -> None:
+        self._topics = topics
+        self._address = address
+        self._broker_name = broker_name
+        self._broker_id = broker_id
+        self._is_master = is_master
+
+    async def route(self, topic: str) -> TopicRoute:
+        config = self._topics.get(topic)
+        if config is None:
+            raise TopicNotFound(f"topic {topic} is not known to broker {self._broker_name}")
+        here = Endpoint(
+            self._broker_name, self._broker_id, self._address.text, is_master=self._is_master()
+        )
+        return TopicRoute(
+            topic=topic,
+            perm=config.perm,
+            is_ordered=config.order,
+            attributes=config.attributes,
+            queues_by_broker={self._broker_name: config.write_queue_count},
+            endpoints=(here,),
+        )
+
+    def invalidate(self, topic: str) -> None:
+        """The table is never behind."""

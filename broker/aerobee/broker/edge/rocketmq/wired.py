@@ -1,0 +1,57 @@
+"""The parts of a broker that official clients' calls come to, put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.edge.rocketmq.known import OwnGroups, OwnTopics
+from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
+from aerobee.cluster_view.nameservers import Nameservers
+from aerobee.cluster_view.routes import Routes
+from aerobee.rocketmq_api.services.ports import RouteSource
+from aerobee.rocketmq_api.services.service import MessagingService
+
+if TYPE_CHECKING:
+    from aerobee.broker.wiring import Wiring
+
+
+class RocketmqApi:
+    """The service of one run; `run` keeps the routes fresh that it has asked for."""
+
+    def __init__(self, parts: Wiring) -> None:
+        config, clock, is_master = parts.config, parts.clock, parts.roles.may_act
+        self._routes: Routes | None = None
+        if config.nameservers:
+            self._routes = Routes(
+                parts.channels,
+                Nameservers(parts.channels, config.nameservers, clock=clock, chance=parts.chance),
+                config.cluster,
+                clock=clock,
+                chance=parts.chance,
+            )
+        routes: RouteSource = self._routes or OwnTopics(
+            parts.folder.topics,
+            parts.address,
+            broker_name=config.broker_name,
+            broker_id=config.broker_id,
+            is_master=is_master,
+        )
+        self.service = MessagingService(
+            routes=routes,
+            peers=parts.channels,
+            clock=clock,
+            own=OwnQueues(
+                config.broker_name,
+                parts.ingest,
+                parts.durability,
+                parts.delays.schedule,
+                clock,
+                is_master=is_master,
+                store_host_ipv6=parts.writes.store_host_ipv6,
+            ),
+            groups=OwnGroups(parts.folder.groups),
+        )
+
+    async def run(self) -> None:
+        if self._routes is not None:
+            await self._routes.run()

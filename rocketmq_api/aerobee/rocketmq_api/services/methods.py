@@ -1,0 +1,24 @@
+"""The calls that one node makes at another for a client, as typed values."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aerobee.cluster_view.methods import Method
+from apache.rocketmq.v2 import service_pb2
+
+SERVICE: Final = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
+SERVICE_NAME: Final = str(SERVICE.full_name)
+_PREFIX: Final = f"/{SERVICE_NAME}/"
+
+SEND_MESSAGE: Final = Method(
+    _PREFIX + "SendMessage", service_pb2.SendMessageRequest, service_pb2.SendMessageResponse
+)
+RECALL_MESSAGE: Final = Method(
+    _PREFIX + "RecallMessage", service_pb2.RecallMessageRequest, service_pb2.RecallMessageResponse
+)
+QUERY_ASSIGNMENT: Final = Method(
+    _PREFIX + "QueryAssignment",
+    service_pb2.QueryAssignmentRequest,
+    service_pb2.QueryAssignmentResponse,
+)

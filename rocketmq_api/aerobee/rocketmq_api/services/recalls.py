@@ -1,0 +1,78 @@
+"""RecallMessage: a message that waits for its time is called off at the broker where it waits."""
+
+from __future__ import annotations
+
+from aerobee.rocketmq_api.codes import OK, Refused, error_of, topic_not_found
+from aerobee.rocketmq_api.resources import stored_topic
+from aerobee.rocketmq_api.sending.message_types import accepted_types
+from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.methods import RECALL_MESSAGE
+from aerobee.rocketmq_api.services.ports import OwnQueues, Peers, RouteSource
+from aerobee.runtime.errors import NotMaster, TopicNotFound, Unreachable
+from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
+from apache.rocketmq.v2 import definition_pb2 as v2
+from apache.rocketmq.v2 import service_pb2
+
+
+class Recalls:
+    """Of one node."""
+
+    def __init__(self, routes: RouteSource, own: OwnQueues | None, peers: Peers) -> None:
+        """`own` is None on a node without a store."""
+        self._routes = routes
+        self._own = own
+        self._peers = peers
+
+    async def recall(
+        self, request: service_pb2.RecallMessageRequest, caller: Caller
+    ) -> service_pb2.RecallMessageResponse:
+        """Raises MessageNotFound for a message that was delivered or recalled; Refused, and
+        others of `OwnQueues.recall`."""
+        topic = stored_topic(request.topic, caller.namespace)
+        handle = _decoded(request.recall_handle, topic)
+        try:
+            route = await self._routes.route(topic)
+        except TopicNotFound:
+            raise topic_not_found(topic) from None
+        if v2.DELAY not in accepted_types(route.attributes):
+            raise Refused(
+                v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                f"topic {topic} takes no delayed messages, so none of it can be recalled",
+            )
+        own = self._own
+        if own is not None and own.broker_name == handle.broker_name and own.is_master():
+            await own.recall(request.recall_handle)
+            return service_pb2.RecallMessageResponse(status=OK, message_id=handle.unique_key)
+        if handle.broker_name not in route.queues_by_broker:
+            raise _illegal("it names a broker that has no queue of the topic")
+        if caller.was_forwarded:
+            raise NotMaster(f"broker {handle.broker_name} is not here; retry in a moment")
+        try:
+            answer = await self._peers.call(
+                route.master_address(handle.broker_name),
+                RECALL_MESSAGE,
+                request,
+                timeout_ms=caller.answer_in_ms,
+                metadata=caller.passed_on(),
+            )
+            error = error_of(answer.status)
+            if error is not None:
+                raise error
+        except (NotMaster, Unreachable):
+            self._routes.invalidate(topic)
+            raise
+        return answer
+
+
+def _decoded(text: str, topic: str) -> RecallHandle:
+    try:
+        handle = RecallHandle.decode(text)
+    except RecallHandleIllegal as error:
+        raise Refused(v2.ILLEGAL_MESSAGE_ID, str(error)) from None
+    if handle.topic != topic:
+        raise _illegal("it belongs to another topic")
+    return handle
+
+
+def _illegal(reason: str) -> Refused:
+    return Refused(v2.ILLEGAL_MESSAGE_ID, f"the recall handle names no message here: {reason}")

@@ -1,0 +1,157 @@
+"""apache.rocketmq.v2.MessagingService: translate, delegate, nothing else.
+
+Each method that is missing is not served: clients are told UNIMPLEMENTED.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from aerobee.cluster_view.route import TopicRoute
+from aerobee.rocketmq_api.codes import OK, Refused, error_of, topic_not_found
+from aerobee.rocketmq_api.receiving.polling import PollLimits
+from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
+from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.methods import QUERY_ASSIGNMENT
+from aerobee.rocketmq_api.services.ports import Groups, OwnQueues, Peers, RouteSource
+from aerobee.rocketmq_api.services.recalls import Recalls
+from aerobee.rocketmq_api.services.sends import Sends
+from aerobee.rocketmq_api.services.telemetry import Commands, Telemetry
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import NoBrokerAvailable, NotMaster, TopicNotFound
+from apache.rocketmq.v2 import definition_pb2 as v2
+from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
+
+
+class MessagingService(service_pb2_grpc.MessagingServiceServicer):
+    """Of one node: any of them answers any call."""
+
+    def __init__(
+        self,
+        *,
+        routes: RouteSource,
+        peers: Peers,
+        clock: Clock,
+        own: OwnQueues | None = None,
+        groups: Groups | None = None,
+        sending: SendLimits | None = None,
+        polling: PollLimits | None = None,
+    ) -> None:
+        """`own` and `groups` are a broker's; a node without them asks brokers."""
+        self._routes = routes
+        self._peers = peers
+        self._groups = groups
+        sending = sending or SendLimits()
+        self._sends = Sends(routes, own, peers, clock, sending)
+        self._recalls = Recalls(routes, own, peers)
+        self._telemetry = Telemetry(groups, sending=sending, polling=polling or PollLimits())
+
+    def end_streams(self) -> None:
+        """End what would last as long as its clients."""
+        self._telemetry.end()
+
+    async def QueryRoute(
+        self, request: service_pb2.QueryRouteRequest, context: Any
+    ) -> service_pb2.QueryRouteResponse:
+        route = await self._route(request.topic, Caller.of(context))
+        return service_pb2.QueryRouteResponse(
+            status=OK, message_queues=message_queues(route, request.topic)
+        )
+
+    async def QueryAssignment(
+        self, request: service_pb2.QueryAssignmentRequest, context: Any
+    ) -> service_pb2.QueryAssignmentResponse:
+        caller = Caller.of(context)
+        group = stored_group(request.group, caller.namespace)
+        route = await self._route(request.topic, caller)
+        if self._groups is None:
+            return await self._assigned_elsewhere(route, request, caller)
+        is_ordered = self._groups.rules(group).is_ordered
+        return service_pb2.QueryAssignmentResponse(
+            status=OK, assignments=assignments(route, request.topic, is_ordered=is_ordered)
+        )
+
+    async def _assigned_elsewhere(
+        self,
+        route: TopicRoute,
+        request: service_pb2.QueryAssignmentRequest,
+        caller: Caller,
+    ) -> service_pb2.QueryAssignmentResponse:
+        """Only brokers know groups, and all masters of a topic know the same."""
+        if caller.was_forwarded:
+            raise NotMaster("the call was passed on to a node that knows no groups; retry")
+        if not route.masters:
+            raise NoBrokerAvailable(f"no broker of topic {route.topic} has a live master: retry")
+        answer = await self._peers.call(
+            next(iter(route.masters.values())).address,
+            QUERY_ASSIGNMENT,
+            request,
+            timeout_ms=caller.answer_in_ms,
+            metadata=caller.passed_on(),
+        )
+        error = error_of(answer.status)
+        if error is not None:
+            raise error
+        return answer
+
+    async def Heartbeat(
+        self, request: service_pb2.HeartbeatRequest, context: Any
+    ) -> service_pb2.HeartbeatResponse:
+        """Also of clients that are not known: some tell their settings again after minutes only."""
+        caller = Caller.of(context)
+        if request.HasField("group") and request.client_type != v2.PRODUCER:
+            stored_group(request.group, caller.namespace)
+        return service_pb2.HeartbeatResponse(status=OK)
+
+    async def NotifyClientTermination(
+        self, request: service_pb2.NotifyClientTerminationRequest, context: Any
+    ) -> service_pb2.NotifyClientTerminationResponse:
+        """Also of clients that are not known: some fail when they end otherwise."""
+        caller = Caller.of(context)
+        if request.HasField("group"):
+            stored_group(request.group, caller.namespace)
+        return service_pb2.NotifyClientTerminationResponse(status=OK)
+
+    async def Telemetry(self, request_iterator: Commands, context: Any) -> None:
+        await self._telemetry.serve(request_iterator, context)
+
+    async def SendMessage(
+        self, request: service_pb2.SendMessageRequest, context: Any
+    ) -> service_pb2.SendMessageResponse:
+        return await self._sends.send(request, Caller.of(context))
+
+    async def RecallMessage(
+        self, request: service_pb2.RecallMessageRequest, context: Any
+    ) -> service_pb2.RecallMessageResponse:
+        return await self._recalls.recall(request, Caller.of(context))
+
+    async def EndTransaction(
+        self, request: service_pb2.EndTransactionRequest, context: Any
+    ) -> service_pb2.EndTransactionResponse:
+        Caller.of(context)
+        _refuse("transactions are not supported yet")
+
+    async def SyncLiteSubscription(
+        self, request: service_pb2.SyncLiteSubscriptionRequest, context: Any
+    ) -> service_pb2.SyncLiteSubscriptionResponse:
+        Caller.of(context)
+        _refuse("lite topics are not supported; use a message group or a tag in an ordinary topic")
+
+    async def _route(self, topic: v2.Resource, caller: Caller) -> TopicRoute:
+        name = stored_topic(topic, caller.namespace)
+        try:
+            return await self._routes.route(name)
+        except TopicNotFound:
+            raise topic_not_found(name) from None
+
+
+def add_messaging_service(service: MessagingService, server: object) -> None:
+    """To a server that says the service's errors by `answer_errors`."""
+    add = service_pb2_grpc.add_MessagingServiceServicer_to_server
+    add(service, server)  # type: ignore[no-untyped-call]
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise Refused(v2.NOT_IMPLEMENTED, reason)

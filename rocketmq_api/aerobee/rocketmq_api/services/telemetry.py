@@ -1,0 +1,118 @@
+"""The stream on which a client says what it is and is told its settings, as long as it lives.
+
+A client that does not read its stream is left alone until its window is full; then the stream ends,
+and the client's other calls go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from aerobee.grpc_core.status import RpcError, Status
+from aerobee.rocketmq_api.clients.languages import Traits, language_of, traits_of
+from aerobee.rocketmq_api.clients.settings import (
+    GroupRules,
+    answered,
+    registration_of,
+    settings_command,
+)
+from aerobee.rocketmq_api.receiving.polling import PollLimits
+from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.ports import Groups
+from apache.rocketmq.v2 import definition_pb2 as v2
+from apache.rocketmq.v2 import service_pb2
+
+_WRITE_S_MAX: Final = 10.0
+Commands = AsyncIterator[service_pb2.TelemetryCommand]
+
+
+class Telemetry:
+    """The streams of one node."""
+
+    def __init__(self, groups: Groups | None, *, sending: SendLimits, polling: PollLimits) -> None:
+        """Without `groups` each group has the settings of a new one."""
+        self._groups = groups
+        self._sending = sending
+        self._polling = polling
+        self._readers: set[asyncio.Task[None]] = set()
+
+    async def serve(self, commands: Commands, context: Any) -> None:
+        """One stream until its client ends it, or `end`. Raises Refused for settings that cannot
+        be."""
+        # Some clients do nothing before the headers come.
+        await context.send_initial_metadata(())
+        caller = Caller.of(context)
+        async with asyncio.TaskGroup() as tasks:
+            stream = _Stream(context, tasks)
+            reader = tasks.create_task(
+                self._read(commands, caller, stream), name=f"telemetry:{caller.client_id}"
+            )
+            self._readers.add(reader)
+            try:
+                await asyncio.wait((reader,))
+            finally:
+                self._readers.discard(reader)
+                stream.end()
+
+    def end(self) -> None:
+        """End all streams; their clients open others, elsewhere if this node does not answer."""
+        for reader in self._readers:
+            reader.cancel()
+
+    async def _read(self, commands: Commands, caller: Caller, stream: _Stream) -> None:
+        async for command in commands:
+            # Others answer questions of servers, which this one does not ask.
+            if command.WhichOneof("command") == "settings":
+                traits, settings = self._told(command.settings, caller)
+                await stream.write(settings)
+                if traits.settings_again_ms is not None:
+                    stream.write_again(settings, traits.settings_again_ms / 1_000)
+
+    def _told(
+        self, settings: v2.Settings, caller: Caller
+    ) -> tuple[Traits, service_pb2.TelemetryCommand]:
+        registration = registration_of(settings, caller.namespace)
+        rules = GroupRules()
+        if registration.group and self._groups is not None:
+            rules = self._groups.rules(registration.group)
+        language = language_of(caller.language, settings.user_agent)
+        traits = traits_of(language, caller.version or settings.user_agent.version)
+        told = answered(settings, rules, traits, sending=self._sending, polling=self._polling)
+        return traits, settings_command(told)
+
+
+class _Stream:
+    """Writes one command at a time."""
+
+    def __init__(self, context: Any, tasks: asyncio.TaskGroup) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._turn = asyncio.Lock()
+        self._again: asyncio.Task[None] | None = None
+
+    async def write(self, command: service_pb2.TelemetryCommand) -> None:
+        try:
+            async with asyncio.timeout(_WRITE_S_MAX), self._turn:
+                await self._context.write(command)
+        except TimeoutError:
+            raise RpcError(
+                Status.RESOURCE_EXHAUSTED, "the client does not read its commands"
+            ) from None
+
+    def write_again(self, command: service_pb2.TelemetryCommand, delay_s: float) -> None:
+        """Once, after a while, for the client's first settings."""
+        if self._again is None:
+            self._again = self._tasks.create_task(
+                self._write_later(command, delay_s), name="settings-again"
+            )
+
+    async def _write_later(self, command: service_pb2.TelemetryCommand, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        await self.write(command)
+
+    def end(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
