@@ -182,6 +182,7 @@ def test_the_example_of_the_page_is_what_it_says() -> None:
         "resent",
         "copied",
         "finished",
+        "tried",
         "lease",
     ]
     assert [json.loads(any_text(entry)) for entry in entries] == json.loads(block)

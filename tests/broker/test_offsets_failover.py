@@ -192,6 +192,33 @@ async def test_no_acknowledged_commit_is_lost_and_no_offset_moves_back_with_the_
         assert await committed(group, master) == 4
 
 
+async def test_the_next_master_tells_how_often_a_message_was_tried_in_order(
+    tmp_path: Path, etcd: str
+) -> None:
+    async with replica_group(tmp_path, etcd) as group:
+        master = await ready(group)
+        async with connected(group, master) as channel:
+            response = await broker_pb2_grpc.OffsetServiceStub(channel).SendBack(
+                broker_pb2.SendBackRequest(
+                    group=GROUP,
+                    client_id="m",
+                    topic="t",
+                    attempts=2,
+                    messages=[broker_pb2.FailedMessage(offset=1)],
+                ),
+                timeout=5,
+            )
+        assert response.results[0].stays
+        await group.replicas[master].kill()
+        successor = await group.send_until_stored("t", b"after")
+        await committed(group, successor)
+        async with connected(group, successor) as channel:
+            member = Member(channel)
+            await member.join()
+            granted = await member.acquire()
+        assert (granted.tried_offset, granted.attempts) == (1, 2)
+
+
 async def test_slaves_take_no_commits_and_no_members(tmp_path: Path, etcd: str) -> None:
     async with replica_group(tmp_path, etcd) as group:
         master = await ready(group)

@@ -38,6 +38,7 @@ _MARK_SHIFT = 47
 _OFFSET_MASK = (1 << _MARK_SHIFT) - 1
 _NAME_BYTES_MAX = (_QUEUE_CELLS - 3) * 8
 _SPAN_MAX = 4_096
+_TIME_END_MS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Counted:
     attempts: int
     stored_from_ms: int
     stored_until_ms: int
+    is_reported: bool = False
+    """Whether the broker of the queue has counted so far, too."""
 
     def is_of(self, store_timestamp_ms: int) -> bool:
         """Whether a message at this place that was stored then can be the one."""
@@ -183,6 +186,13 @@ class Attempts:
         done = [offset for offset in past if offset < start_offset]
         self.on_finished(queue, self.mark(queue), done)
         return past
+
+    def know(self, queue: MessageQueue, offset: int, attempts: int) -> None:
+        """The queue's broker has counted so far; what is written here may be newer."""
+        past = self._past.setdefault(queue, {})
+        known = past.get(offset)
+        if known is None or known.attempts <= attempts:
+            past[offset] = Counted(queue, offset, attempts, 0, _TIME_END_MS, is_reported=True)
 
     @property
     def is_empty(self) -> bool:

@@ -403,7 +403,8 @@ class GroupSession:
             self._tell_release(key, granted.epoch)
             return
         committed = None if granted.never_committed else granted.committed_offset
-        self._events.on_granted(self.broker_name, Grant(key, granted.epoch, committed))
+        grant = Grant(key, granted.epoch, committed, granted.tried_offset, granted.attempts)
+        self._events.on_granted(self.broker_name, grant)
 
     def _lose_one(self, held: HeldQueue, reason: str) -> None:
         if not self.table.on_revoked(held.key, held.epoch):

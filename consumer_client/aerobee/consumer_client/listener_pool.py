@@ -49,6 +49,9 @@ class _Work(NamedTuple):
     failures: int
 
 
+_DIED = "ProcessDied", "the consumer's process ended while its listener had the message"
+
+
 class _Abandoned(Exception):
     """The queue was taken away while its listener was waiting for something."""
 
@@ -351,10 +354,10 @@ class ListenerPool:
             error,
             "it returned RETRY_LATER" if error is None else repr(error),
         )
+        if self._is_over(failures) and await self._is_skipped(work, failures):
+            return
         if self._send_back is not None:
             self._send_back(FailedWork(queue, entries, failures, *reason_of(error)))
-            return
-        if self._is_over(failures) and await self._is_skipped(work, failures):
             return
         self._try_later(_Work(queue, entries, failures))
 
@@ -372,21 +375,28 @@ class ListenerPool:
         self.counters.sent_back += len(work.entries)
         work.queue.finish(work.entries)
         self._forget_attempts(_Work(work.queue, [*work.entries], work.failures))
+        if self._is_orderly:
+            self._line_up_again(work.queue)
 
-    def on_refused(self, work: FailedWork) -> None:
-        """The broker will never take them: they are tried again here."""
+    def on_kept(self, work: FailedWork) -> None:
+        """The broker has counted, or will never take them: they are tried again here."""
         if not work.queue.is_stopped:
             self._try_later(_Work(work.queue, [*work.entries], work.failures))
 
     async def _is_given_up(self, work: _Work) -> bool:
-        """Before messages are handled that a process died of so often: there was nobody to ask
-        then."""
-        is_of_past = work.entries[0][0] in work.queue.past
-        return (
-            is_of_past
-            and self._is_over(work.failures)
-            and await self._is_skipped(work, work.failures)
-        )
+        """Before messages are handled that a process had in hand when it died: there was nobody to
+        ask, or to tell their broker, then."""
+        queue, entries, failures = work
+        counted = queue.past.get(entries[0][0]) if entries else None
+        if counted is None:
+            return False
+        if self._is_over(failures) and await self._is_skipped(work, failures):
+            return True
+        if self._send_back is None or counted.is_reported:
+            return False
+        del queue.past[entries[0][0]]
+        self._send_back(FailedWork(queue, entries, failures, *_DIED))
+        return True
 
     def _note_failure(self, work: _Work, failures: int) -> None:
         entries = work.entries

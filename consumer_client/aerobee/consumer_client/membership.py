@@ -62,6 +62,9 @@ class Grant:
     epoch: int
     committed_offset: int | None
     """None: the group never committed on it."""
+    tried_offset: int = 0
+    attempts: int = 0
+    """How often the message at `tried_offset` was handled in order, and not finished."""
 
 
 class SessionEvents(Protocol):

@@ -66,6 +66,10 @@ class Assignment:
     lease_epoch: int
     """0 without a lease."""
     trust: Trust
+    tried_offset: int = 0
+    attempts: int = 0
+    """How often the message at `tried_offset` was handled in order, and not finished, as its broker
+    knows."""
 
 
 class OwnedQueue(Protocol):

@@ -40,6 +40,9 @@ from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name, is_retry_topic
 from aerobee.store_format.retry_records import retry_topic
 
+RETRIES_WITHOUT_END = (1 << 31) - 1
+"""The broker counts, and the member decides."""
+
 
 class PushConsumer:
     """Calls a listener with the messages of subscribed topics, at least once each.
@@ -48,8 +51,9 @@ class PushConsumer:
     owner at a time, and the group's offsets are kept by the brokers. In broadcasting mode every
     member gets everything and keeps its own offsets in a local file.
 
-    A message whose listener fails is handled again, after 10 s, 30 s, 1 min ... 2 h (see
-    RetryPolicy) without end unless `on_exhausted` decides to skip it: nothing is dropped silently.
+    A message whose listener fails is handled again, as the group is configured, and ends as a dead
+    letter; with `retry` or `on_exhausted`, without end unless `on_exhausted` decides to skip it:
+    nothing is dropped silently.
     The committed offset never passes a message that is not finished. A message is seen again
     after a crash, and when its queue moves to another member in the middle of its handling:
     listeners must be ready for that.
@@ -68,9 +72,10 @@ class PushConsumer:
         consume_batch_max: most messages in one call.
         retry: failed messages wait in this member, and this says for how long. None: they are sent
             back to the broker, and come again to any member as the group is configured, or end as
-            dead letters; in order, or when broadcasting, they wait here as `RetryPolicy()` says.
+            dead letters; in order they stay until they do; when broadcasting, they wait here as
+            `RetryPolicy()` says.
         on_exhausted: decides after `retry.attempts_max` failures of messages that wait here; with
-            it messages are not sent back.
+            it messages are not sent back, and end as no dead letters.
         broadcasting: every member gets every message.
         strategy: how members share queues; the same on all members.
         start_from: where to begin in a queue on which the group never committed.
@@ -129,12 +134,11 @@ class PushConsumer:
             options=options or ConsumerOptions(),
             clock=clock or SystemClock(),
         )
-        self._sends_back = (
-            ordering == Ordering.CONCURRENT
-            and not broadcasting
-            and retry is None
-            and on_exhausted is None
-        )
+        self._in_order = ordering == Ordering.ORDERLY
+        decides = retry is not None or on_exhausted is not None
+        self._sends_back = not self._in_order and not broadcasting and not decides
+        self._counts_at_broker = self._in_order and not broadcasting
+        self._retries_max = RETRIES_WITHOUT_END if decides else None
         self._attempts = Attempts()
         self._attempts_file = self._make_attempts_file()
         self._pool = ListenerPool(
@@ -150,7 +154,7 @@ class PushConsumer:
             clock=self._settings.clock,
             attempts=self._attempts,
             group=group,
-            send_back=self._send_back if self._sends_back else None,
+            send_back=(self._send_back if self._sends_back or self._counts_at_broker else None),
         )
         self._sending_back: SendingBack | None = None
         self._subscriptions: dict[str, str] = {}
@@ -228,7 +232,10 @@ class PushConsumer:
             options=self._settings.options,
             tasks=self._runtime.tasks,
             on_sent_back=self._pool.on_sent_back,
-            on_refused=self._pool.on_refused,
+            on_refused=self._pool.on_kept,
+            on_counted=self._pool.on_kept,
+            in_order=self._in_order,
+            retries_max=self._retries_max,
         )
         try:
             await asyncio.to_thread(self._attempts_file.open)

@@ -70,6 +70,8 @@ class PushQueue:
         """Draining or dropped: takes no more messages out."""
         self.is_dropped = False
         self._attempts = attempts or Attempts()
+        if assignment.attempts:
+            self._attempts.know(assignment.queue, assignment.tried_offset, assignment.attempts)
         self.past = self._attempts.past_of(assignment.queue, start_offset)
         """Messages that a listener had in hand before; by offset."""
         self.mark = self._attempts.mark(assignment.queue)

@@ -111,7 +111,14 @@ class Rebalancer:
         if self._is_closing or session is None or queue in self._releasing:
             # The release under way gives this grant back, too.
             return
-        assignment = Assignment(queue, self._subscriptions[queue.topic], grant.epoch, session)
+        assignment = Assignment(
+            queue,
+            self._subscriptions[queue.topic],
+            grant.epoch,
+            session,
+            grant.tried_offset,
+            grant.attempts,
+        )
         self._consumption.take(assignment, grant.committed_offset)
 
     def on_lost(self, broker_name: str, held: HeldQueue, reason: str) -> None:

@@ -58,8 +58,12 @@ class SendingBack:
         tasks: BackgroundTasks,
         on_sent_back: Callable[[FailedWork], None],
         on_refused: Callable[[FailedWork], None],
+        on_counted: Callable[[FailedWork], None],
+        in_order: bool = False,
+        retries_max: int | None = None,
     ) -> None:
-        """`on_sent_back`: the broker has the messages. `on_refused`: it will never take them."""
+        """`on_sent_back`: the broker has the messages. `on_refused`: it will never take them.
+        `on_counted`: they stay here, handled `in_order`. `retries_max`: None: the group's."""
         self._calls = GroupCalls(connection)
         self._random = connection.random
         self._group = group
@@ -68,6 +72,9 @@ class SendingBack:
         self._tasks = tasks
         self._on_sent_back = on_sent_back
         self._on_refused = on_refused
+        self._on_counted = on_counted
+        self._in_order = in_order
+        self._retries_max = retries_max
         self._waiting: dict[PushQueue, list[FailedWork]] = {}
 
     def __len__(self) -> int:
@@ -90,7 +97,7 @@ class SendingBack:
         waiting = self._waiting[queue]
         try:
             while waiting and not queue.is_dropped:
-                some = _first(waiting)
+                some = waiting[:1] if self._in_order else _first(waiting)
                 left = await self._send(queue, some)
                 del waiting[: len(some)]
                 waiting[:0] = left
@@ -115,6 +122,8 @@ class SendingBack:
             topic=name.topic,
             queue_id=name.queue_id,
             lease_epoch=queue.assignment.lease_epoch,
+            retries_max=self._retries_max,
+            attempts=works[0].failures if self._in_order else 0,
             messages=[
                 broker_pb2.FailedMessage(
                     offset=offset, reason_class=work.reason_class, reason=work.reason
@@ -150,7 +159,8 @@ class SendingBack:
             if result.status.code != common_pb2.OK
         ]
         if not refusals:
-            self._on_sent_back(work)
+            stays = any(result.stays for result in results)
+            (self._on_counted if stays else self._on_sent_back)(work)
             return False
         self._log(work.queue, refusals[0])
         if all(isinstance(error, _FOR_GOOD) for error in refusals):

@@ -349,7 +349,7 @@ class TopicQueue(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class SendBackRequest(_message.Message):
-    __slots__ = ("group", "client_id", "topic", "queue_id", "lease_epoch", "messages", "retries_max")
+    __slots__ = ("group", "client_id", "topic", "queue_id", "lease_epoch", "messages", "retries_max", "attempts")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -357,6 +357,7 @@ class SendBackRequest(_message.Message):
     LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     RETRIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     group: str
     client_id: str
     topic: str
@@ -364,7 +365,8 @@ class SendBackRequest(_message.Message):
     lease_epoch: int
     messages: _containers.RepeatedCompositeFieldContainer[FailedMessage]
     retries_max: int
-    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., lease_epoch: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FailedMessage, _Mapping]]] = ..., retries_max: _Optional[int] = ...) -> None: ...
+    attempts: int
+    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., lease_epoch: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FailedMessage, _Mapping]]] = ..., retries_max: _Optional[int] = ..., attempts: _Optional[int] = ...) -> None: ...
 
 class FailedMessage(_message.Message):
     __slots__ = ("offset", "level", "reason_class", "reason")
@@ -385,16 +387,18 @@ class SendBackResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[SentBackMessage, _Mapping]]] = ...) -> None: ...
 
 class SentBackMessage(_message.Message):
-    __slots__ = ("status", "dead_letter", "level", "deliver_ms")
+    __slots__ = ("status", "dead_letter", "level", "deliver_ms", "stays")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     DELIVER_MS_FIELD_NUMBER: _ClassVar[int]
+    STAYS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     dead_letter: bool
     level: int
     deliver_ms: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., dead_letter: _Optional[bool] = ..., level: _Optional[int] = ..., deliver_ms: _Optional[int] = ...) -> None: ...
+    stays: bool
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., dead_letter: _Optional[bool] = ..., level: _Optional[int] = ..., deliver_ms: _Optional[int] = ..., stays: _Optional[bool] = ...) -> None: ...
 
 class SettleDeadLettersRequest(_message.Message):
     __slots__ = ("group", "offsets", "resend")
@@ -643,18 +647,22 @@ class GroupMember(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., broadcasting: _Optional[bool] = ..., last_heartbeat_age_ms: _Optional[int] = ...) -> None: ...
 
 class LeaseGranted(_message.Message):
-    __slots__ = ("topic", "queue_id", "epoch", "committed_offset", "never_committed")
+    __slots__ = ("topic", "queue_id", "epoch", "committed_offset", "never_committed", "tried_offset", "attempts")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEVER_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    TRIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     epoch: int
     committed_offset: int
     never_committed: bool
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., epoch: _Optional[int] = ..., committed_offset: _Optional[int] = ..., never_committed: _Optional[bool] = ...) -> None: ...
+    tried_offset: int
+    attempts: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., epoch: _Optional[int] = ..., committed_offset: _Optional[int] = ..., never_committed: _Optional[bool] = ..., tried_offset: _Optional[int] = ..., attempts: _Optional[int] = ...) -> None: ...
 
 class LeaseRevoked(_message.Message):
     __slots__ = ("topic", "queue_id", "epoch", "reason")

@@ -10,8 +10,9 @@ import pytest
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import BODY_BYTES_MAX
 from aerobee.broker.offsets.entries import OffsetsRemoved, entry_text
-from aerobee.broker.offsets.sent_back import FinishedBeyond, SentBack
+from aerobee.broker.offsets.sent_back import FinishedBeyond, SentBack, TriedInOrder
 from aerobee.broker.offsets.writer import SENT_BACK_AT_ONCE
+from aerobee.broker.store.tables.consumer_offset_table import Tried
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import NotWritable
 from aerobee.store_format.delayed_records import Delay
@@ -231,6 +232,64 @@ async def test_what_the_journal_has_lost_is_not_finished() -> None:
         assert finished(again) == [Range(3, 4)]
         assert finished(again, GroupQueue("h", "t", 0)) == []
         assert open_numbers(again) == [0]
+
+
+def try_again(
+    replica: Replica, offset: int, attempts: int, key: GroupQueue = KEY
+) -> asyncio.Future[None]:
+    entry = TriedInOrder(key, Tried(offset, attempts), 5, "c")
+    return replica.journal.writer().try_again(entry)
+
+
+async def test_attempts_in_order_are_known_to_slaves_snapshots_and_images() -> None:
+    master = Replica(MemoryLog())
+    async with running(master):
+        await master.lead(1)
+        await try_again(master, 7, 2)
+        await try_again(master, 7, 1)
+        assert master.state.tried(KEY) == Tried(7, 2), "they only rise"
+        await try_again(master, 5, 1)
+        assert master.state.tried(KEY) == Tried(5, 1), "an older one is tried first"
+        await try_again(master, 7, 2)
+        assert Replica(master.log, stored(master.table)).state.tried(KEY) == Tried(7, 2)
+        records = master.log.records_end
+        assert await master.journal.prepare_removal(master.log.end, nothing) == ""
+        for log in (master.log.copy(), cut_below(master.log, records)):
+            slave = Replica(log, broker_id=1)
+            slave.log.confirm()
+            async with running(slave):
+                await until(lambda s=slave: s.state.next_offset == s.log.records_end)
+                assert slave.state.tried(KEY) == Tried(7, 2)
+
+
+@pytest.mark.parametrize("how", ["commit", "reset", "group", "topic", "cut"])
+async def test_attempts_in_order_end_with_their_message(how: str) -> None:
+    master = Replica(MemoryLog())
+    async with running(master):
+        await master.lead(1)
+        kept = master.log.records_end
+        await try_again(master, 7, 2)
+        await master.commit(7)
+        assert master.state.tried(KEY) == Tried(7, 2)
+        writer = master.journal.writer()
+        match how:
+            case "commit":
+                await master.commit(8)
+            case "reset":
+                await master.reset(0)
+            case "group":
+                await writer.remove(OffsetsRemoved("g", None, None, 1))
+            case "topic":
+                await writer.end_topic("t", 7, lease_epoch=1)
+            case "cut":
+                snapshot = stored(master.table)
+                master.log.cut(kept)
+                assert Replica(master.log, snapshot).state.tried(KEY) is None
+                return
+        assert master.state.tried(KEY) is None
+        if how == "commit":
+            await try_again(master, 7, 3)
+            assert master.state.tried(KEY) is None, "it is finished"
 
 
 async def test_the_number_of_a_lost_copy_is_used_again_by_the_next_master() -> None:

@@ -21,7 +21,8 @@ from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind, is_fenced
 from aerobee.broker.offsets.writer import OffsetWriter
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable, Tried
+from aerobee.broker.store.tables.finished_ranges import QueueKey
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument
@@ -162,6 +163,10 @@ class ConsumerOffsets:
     def query(self, key: GroupQueue) -> int | None:
         """None if the group never committed on this queue."""
         return self._table.query(*key)
+
+    def tried(self, key: GroupQueue) -> Tried | None:
+        """Which message of the queue, if any, is being tried in order."""
+        return self._table.tried.get(QueueKey(*key))
 
     def of_group(self, group: str) -> list[tuple[GroupQueue, int]]:
         """Everything that the group ever committed here, sorted by queue."""

@@ -4,10 +4,12 @@
     {"kind":"resent", …, "offset":7, "number":12, "toTopic":…, "toQueueId":…, "resendsMax":3}
     {"kind":"copied", "through":13, "timestamp":…}
     {"kind":"finished", …, "ranges":[7,8,12,20], "timestamp":…}
+    {"kind":"tried", …, "offset":7, "attempts":2, "timestamp":…}
 
 `sentBack` finishes the message for its group and says, in the same breath, which copy takes its
 place. The copy is appended under the entry's number, as one of the broker's own producer. `copied`
-says that all copies with lower numbers are in the log.
+says that all copies with lower numbers are in the log. `tried` finishes nothing: a message that is
+handled in order stays where it is, and the next owner of its queue goes on counting.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import text_of, whole_of
+from aerobee.broker.store.tables.consumer_offset_table import Tried
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.retry_records import Death
@@ -72,7 +75,17 @@ class FinishedBeyond:
     timestamp_ms: int
 
 
-OutOfTurn = SentBack | Copied | FinishedBeyond
+@dataclass(frozen=True, slots=True)
+class TriedInOrder:
+    """The first unfinished message of a queue that is handled in order has failed so often."""
+
+    key: GroupQueue
+    tried: Tried
+    timestamp_ms: int
+    client_id: str = ""
+
+
+OutOfTurn = SentBack | Copied | FinishedBeyond | TriedInOrder
 
 
 def out_of_turn_document(entry: OutOfTurn) -> dict[str, object]:
@@ -88,6 +101,15 @@ def out_of_turn_document(entry: OutOfTurn) -> dict[str, object]:
             **place,
             "ranges": bounds,
             "timestamp": entry.timestamp_ms,
+        }
+    if isinstance(entry, TriedInOrder):
+        return {
+            "kind": "tried",
+            **place,
+            "offset": entry.tried.offset,
+            "attempts": entry.tried.attempts,
+            "timestamp": entry.timestamp_ms,
+            "clientId": entry.client_id,
         }
     document: dict[str, object] = {
         "kind": "resent" if isinstance(entry.way, Resend) else "sentBack",
@@ -124,7 +146,7 @@ def decode_out_of_turn(value: dict[str, Any]) -> OutOfTurn | None:
     kind = value["kind"]
     if kind == "copied":
         return Copied(whole_of(value["through"]), whole_of(value["timestamp"]))
-    if kind not in ("sentBack", "resent", "finished"):
+    if kind not in ("sentBack", "resent", "finished", "tried"):
         return None
     key = GroupQueue(text_of(value["group"]), text_of(value["topic"]), whole_of(value["queueId"]))
     timestamp_ms = whole_of(value["timestamp"])
@@ -134,6 +156,9 @@ def decode_out_of_turn(value: dict[str, Any]) -> OutOfTurn | None:
             raise ValueError("finished ranges are rising pairs of offsets")
         ranges = tuple(Range(*bounds[at : at + 2]) for at in range(0, len(bounds), 2))
         return FinishedBeyond(key, ranges, timestamp_ms)
+    if kind == "tried":
+        tried = Tried(whole_of(value["offset"]), whole_of(value["attempts"]))
+        return TriedInOrder(key, tried, timestamp_ms, text_of(value["clientId"]))
     return SentBack(
         key,
         whole_of(value["offset"]),

@@ -29,12 +29,19 @@ from aerobee.broker.offsets.entries import (
     entry_text,
 )
 from aerobee.broker.offsets.merge import NO_LEASE, ChangeKind, Standing, merge
-from aerobee.broker.offsets.sent_back import Copied, FinishedBeyond, SentBack
+from aerobee.broker.offsets.sent_back import (
+    Copied,
+    FinishedBeyond,
+    OutOfTurn,
+    SentBack,
+    TriedInOrder,
+)
 from aerobee.broker.store.tables.consumer_offset_table import (
     ConsumerOffsetTable,
     JournalMark,
     OpenCopy,
     TopicEnd,
+    Tried,
 )
 from aerobee.broker.store.tables.finished_ranges import FinishedRanges, QueueKey
 from aerobee.broker.store.tables.last_changes import LastChange
@@ -61,6 +68,7 @@ def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
         open_copies=tuple(each for each in mark.open_copies if each.record < journal_end),
     )
     table.finished.cut(journal_end)
+    table.tried.clear()
     table.cut_topic_ends(journal_end)
     return True
 
@@ -139,6 +147,14 @@ class OffsetJournalState:
         """What the group has finished there beyond its offset; not to be changed."""
         return self._table.finished.of(*key)
 
+    def tried(self, key: GroupQueue) -> Tried | None:
+        """Which message of the queue, if any, is being tried in order."""
+        return self._table.tried.get(QueueKey(*key))
+
+    def all_tried(self) -> list[tuple[QueueKey, Tried]]:
+        """Of all groups."""
+        return list(self._table.tried.items())
+
     def all_finished_beyond(self) -> list[tuple[QueueKey, FinishedRanges]]:
         """Of all groups."""
         return list(self._table.finished.items())
@@ -215,7 +231,7 @@ class OffsetJournalState:
                     self._end_gap()
             elif isinstance(entry, TopicEndKnown | TopicLivesOn):
                 self._hear_of_end(entry, queue_offset)
-            elif isinstance(entry, SentBack | Copied | FinishedBeyond):
+            elif isinstance(entry, SentBack | Copied | FinishedBeyond | TriedInOrder):
                 self._finish_out_of_turn(entry, queue_offset)
             elif isinstance(entry, TopicEnded):
                 self._end_topic(entry, queue_offset)
@@ -250,6 +266,7 @@ class OffsetJournalState:
         self.lease_parts = LeaseParts()
         # They may have been taken back by what is missing; the next image says those that stand.
         self._table.finished.forget(None, None, None)
+        self._table.tried.clear()
         self._open_copies.clear()
         self._put(
             replace(
@@ -303,6 +320,8 @@ class OffsetJournalState:
         else:
             self._table.remove(*entry.queue)
         self._table.finished.forget(entry.group, entry.topic, entry.queue_id)
+        for name in [each for each in self._table.tried if entry.selects(GroupQueue(*each))]:
+            del self._table.tried[name]
         if self._unsaid:
             self._unsaid = {key for key in self._unsaid if not entry.selects(key)}
 
@@ -318,9 +337,25 @@ class OffsetJournalState:
             self._table.finished.forget(*entry.key)
         else:
             self._table.finished.drop_below(*entry.key, after.offset)
+        tried = self.tried(entry.key)
+        if tried is not None and (
+            entry.change.kind is ChangeKind.RESET or tried.offset < after.offset
+        ):
+            del self._table.tried[QueueKey(*entry.key)]
 
-    def _finish_out_of_turn(self, entry: SentBack | Copied | FinishedBeyond, record: int) -> None:
-        if isinstance(entry, Copied):
+    def _note_tried(self, entry: TriedInOrder) -> None:
+        standing, before = self.standing(entry.key), self.tried(entry.key)
+        is_finished = standing is not None and entry.tried.offset < standing.offset
+        is_known = before is not None and (
+            before.offset == entry.tried.offset and before.attempts >= entry.tried.attempts
+        )
+        if not (is_finished or is_known):
+            self._table.tried[QueueKey(*entry.key)] = entry.tried
+
+    def _finish_out_of_turn(self, entry: OutOfTurn, record: int) -> None:
+        if isinstance(entry, TriedInOrder):
+            self._note_tried(entry)
+        elif isinstance(entry, Copied):
             self._next_copy = max(self._next_copy, entry.through)
             self._copied_through = max(self._copied_through, entry.through)
             for number in [each for each in self._open_copies if each < entry.through]:

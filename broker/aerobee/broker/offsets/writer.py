@@ -32,8 +32,10 @@ from aerobee.broker.offsets.sent_back import (
     Copied,
     FinishedBeyond,
     SentBack,
+    TriedInOrder,
 )
 from aerobee.broker.offsets.state import OffsetJournalState
+from aerobee.broker.store.tables.consumer_offset_table import Tried
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
 
@@ -122,6 +124,10 @@ class OffsetWriter:
         waiting = len(self._sending_back.get(key, ()))
         return waiting + (0 if finished is None else len(finished))
 
+    def tried(self, key: GroupQueue) -> Tried | None:
+        """Which message of the queue, if any, is being tried in order."""
+        return self._state.tried(key)
+
     @property
     def next_copy(self) -> int:
         """The number for the copy of the next message that is sent back."""
@@ -206,6 +212,11 @@ class OffsetWriter:
         Raises MqError."""
         return self._writer.add(entry)
 
+    def try_again(self, entry: TriedInOrder) -> asyncio.Future[None]:
+        """A message that is handled in order stays; done when its attempts are on the disk, too.
+        Raises MqError."""
+        return self._writer.add(entry)
+
     def note_copied(self, numbers: Iterable[int]) -> None:
         """These copies are in the log, or cannot be. Said to the journal before long; until then a
         new master looks for each of them. Raises MqError."""
@@ -278,6 +289,10 @@ class OffsetWriter:
         for number in list(self._owed):
             if (owed := self._owed.get(number)) is not None:
                 yield replace(owed, is_repeated=True)
+        for name, tried in self._state.all_tried():
+            key = GroupQueue(*name)
+            if self._state.tried(key) == tried and not self._is_taking_back(key):
+                yield TriedInOrder(key, tried, self._clock.now_ms())
         for name, _ in self._state.all_finished_beyond():
             key = GroupQueue(*name)
             ranges = self._state.finished_beyond(key)

@@ -22,10 +22,11 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.offsets.sent_back import SentBack, Way
+from aerobee.broker.offsets.sent_back import SentBack, TriedInOrder, Way
 from aerobee.broker.offsets.writer import SENT_BACK_AT_ONCE, OffsetWriter
 from aerobee.broker.retries.copies import copy_of, destination_of, is_stored, run_of
 from aerobee.broker.retries.policy import RetryPolicy
+from aerobee.broker.store.tables.consumer_offset_table import Tried
 from aerobee.broker.timers.acts import Destination, Standing
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument, MessageNotFound, MqError, StoreFailed
@@ -89,12 +90,14 @@ ReadOriginal = Callable[[GroupQueue, int], Awaitable[bytes | None]]
 class Sender:
     """Who sends messages of a queue back, and under which lease; 0: nobody has one.
 
-    `retries_max`: the member's own limit; None: the group's."""
+    `retries_max`: the member's own limit; None: the group's. `attempts`: how often the messages
+    have failed together, in order; 0: not in order."""
 
     key: GroupQueue
     lease_epoch: int
     client_id: str
     retries_max: int | None = None
+    attempts: int = 0
 
 
 class Failure(NamedTuple):
@@ -116,6 +119,8 @@ class SentBackMessage:
     """None also if it had been sent back before."""
     done: asyncio.Future[None] | None = None
     """Success may be told when this is done; None: now."""
+    stays: bool = False
+    """It is tried again where it is."""
 
 
 class _Planned(NamedTuple):
@@ -166,12 +171,20 @@ class SendBacks:
         Raises MqError: nothing was sent back.
         """
         self._check()
-        self._claims.claimed(sender.key, sender.lease_epoch)
+        writer = self._claims.claimed(sender.key, sender.lease_epoch)
+        times_before = 0
+        if sender.attempts:
+            attempts = self._attempts(writer, sender, failures)
+            if not self._is_over(sender, failures, attempts):
+                return self._leave(writer, sender, failures, attempts)
+            times_before = attempts - 1
         await self._prepare(sender.key.group)
         failure_at = {failure.offset: failure for failure in failures}
 
         def way_of(offset: int, record: Record) -> Way:
             failure, times = failure_at[offset], record.reconsume_times
+            if sender.attempts:
+                return self._death(sender, failure, max(0, times) + times_before)
             delay = self._policy_of(sender.key.group).delay(
                 times,
                 self._clock.now_ms(),
@@ -187,6 +200,38 @@ class SendBacks:
 
         offsets = [failure.offset for failure in failures]
         return await self.replace(sender, offsets, way_of, otherwise)
+
+    def _attempts(self, writer: OffsetWriter, sender: Sender, failures: Sequence[Failure]) -> int:
+        """How often these have failed in order: as the member knows, or members before it."""
+        tried = writer.tried(sender.key)
+        is_known = tried is not None and tried.offset == _first(failures)
+        return max(sender.attempts, tried.attempts if tried is not None and is_known else 0)
+
+    def _is_over(self, sender: Sender, failures: Sequence[Failure], attempts: int) -> bool:
+        limit = sender.retries_max
+        if limit is None or limit < 0:
+            limit = self._policy_of(sender.key.group).limit
+        return attempts > limit or any(failure.level < 0 for failure in failures)
+
+    def _leave(
+        self, writer: OffsetWriter, sender: Sender, failures: Sequence[Failure], attempts: int
+    ) -> list[SentBackMessage]:
+        """They are tried again where they are."""
+        answers = [SentBackMessage(failure.offset) for failure in failures]
+        staying: list[SentBackMessage] = []
+        for answer in answers:
+            try:
+                if not self._is_finished(writer, sender.key, answer):
+                    staying.append(answer)
+            except MqError as error:
+                answer.error = error
+        if staying:
+            tried = Tried(_first(failures), attempts)
+            now_ms = self._clock.now_ms()
+            done = writer.try_again(TriedInOrder(sender.key, tried, now_ms, sender.client_id))
+            for answer in staying:
+                answer.done, answer.stays = done, True
+        return answers
 
     async def replace(
         self, sender: Sender, offsets: Sequence[int], way_of: WayOf, otherwise: WayOf | None = None
@@ -445,6 +490,10 @@ class SendBacks:
 
 class _Later(MqError):
     """The original cannot be read now."""
+
+
+def _first(failures: Sequence[Failure]) -> int:
+    return min((failure.offset for failure in failures), default=0)
 
 
 def _numbered(entry: SentBack, number: int) -> SentBack:

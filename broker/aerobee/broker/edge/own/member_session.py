@@ -37,6 +37,7 @@ class MemberSession:
 
     def on_granted(self, lease: Lease) -> None:
         committed = self._offsets.query(lease.key)
+        tried = self._offsets.tried(lease.key)
         self.add(
             broker_pb2.GroupEvent(
                 granted=broker_pb2.LeaseGranted(
@@ -45,6 +46,8 @@ class MemberSession:
                     epoch=lease.epoch,
                     committed_offset=committed or 0,
                     never_committed=committed is None,
+                    tried_offset=0 if tried is None else tried.offset,
+                    attempts=0 if tried is None else tried.attempts,
                 )
             )
         )

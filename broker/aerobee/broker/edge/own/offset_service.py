@@ -189,6 +189,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             request.lease_epoch,
             request.client_id,
             request.retries_max if request.HasField("retries_max") else None,
+            request.attempts,
         )
         failures = [failure_of(each) for each in request.messages]
         return await _sent_back(await self._send_backs.send_back(sender, failures), context)
@@ -220,7 +221,7 @@ async def _sent_back(
     response = broker_pb2.SendBackResponse()
     for answer in answers:
         status = _status(answer.done if answer.error is None else answer.error)
-        response.results.append(sent_back_message(status, answer.way))
+        response.results.append(sent_back_message(status, answer.way, stays=answer.stays))
     return response
 
 

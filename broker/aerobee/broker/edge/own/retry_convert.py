@@ -15,8 +15,12 @@ def failure_of(message: broker_pb2.FailedMessage) -> Failure:
     return Failure(message.offset, message.level, message.reason_class, message.reason)
 
 
-def sent_back_message(status: common_pb2.Status, way: Way | None) -> broker_pb2.SentBackMessage:
-    result = broker_pb2.SentBackMessage(status=status, dead_letter=isinstance(way, Death))
+def sent_back_message(
+    status: common_pb2.Status, way: Way | None, *, stays: bool = False
+) -> broker_pb2.SentBackMessage:
+    result = broker_pb2.SentBackMessage(
+        status=status, dead_letter=isinstance(way, Death), stays=stays
+    )
     if isinstance(way, Delay):
         result.level, result.deliver_ms = way
     return result

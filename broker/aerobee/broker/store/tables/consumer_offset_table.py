@@ -69,6 +69,13 @@ class JournalMark:
     open_copies: tuple[OpenCopy, ...] = ()
 
 
+class Tried(NamedTuple):
+    """A message that is handled in order, and how often it has failed."""
+
+    offset: int
+    attempts: int
+
+
 class TopicEnd(NamedTuple):
     """A deleted topic's end: when it was deleted, Unix ms; in which record that stands; the newest
     queue lease that was granted before."""
@@ -98,6 +105,8 @@ class ConsumerOffsetTable:
         self._topic_ends: dict[str, TopicEnd] = {}
         self.finished = FinishedTable()
         """What is finished beyond the offsets; who changes it sets the `mark`, too."""
+        self.tried: dict[QueueKey, Tried] = {}
+        """One for each queue at most; who changes it sets the `mark`, too."""
         self._document = ConfigDocument()
         self.rewinds = 0
         """How often a group has come to want more than before: by its first offset on a queue, or
@@ -140,6 +149,7 @@ class ConsumerOffsetTable:
             _open_copies(copies.get("open", [])),
         )
         self.finished.load(take_object(member, "finished"))
+        self.tried = _tried_of(take_object(member, "tried"))
         for topic, value in take_object(member, "topicEnds").items():
             match value:
                 case [int(deleted_at_ms), int(record), int(lease_epoch)]:
@@ -295,6 +305,7 @@ class ConsumerOffsetTable:
                 self._remove(group, topic)
         self._topic_ends.clear()
         self.finished = FinishedTable()
+        self.tried.clear()
         self.mark = mark
 
     def remove_all(self, group: str | None, topic: str | None) -> None:
@@ -342,13 +353,13 @@ class ConsumerOffsetTable:
         texts = self._texts
         document = self._document.taken(now_ms)
         ends, clients = tuple(self._topic_ends.items()), self._last.clients()
-        finished = self.finished.taken()
+        finished, tried = self.finished.taken(), self.tried.copy()
 
         def render() -> bytes:
             texts.update()
             more = {}
             if mark is not None:
-                more[JOURNAL_MEMBER] = _journal(mark, texts, ends, clients, finished)
+                more[JOURNAL_MEMBER] = _journal(mark, texts, ends, clients, finished, tried)
             return document.render(now_ms, "offsetTable", texts.offsets(), more)
 
         return render
@@ -378,6 +389,7 @@ def _journal(
     ends: Sequence[tuple[str, TopicEnd]],
     clients: Sequence[str],
     finished: Sequence[tuple[QueueKey, FinishedRanges]],
+    tried: Mapping[QueueKey, Tried],
 ) -> str:
     """The member that is ours."""
     changes = texts.changes()
@@ -396,9 +408,31 @@ def _journal(
         f'\n\t\t"nextOffset":{mark.next_offset}',
         *([f'\n\t\t"topicEnds":{{{topic_ends}\n\t\t}}'] if topic_ends else ()),
         *([f'\n\t\t"topicEndsFrom":{mark.topic_ends_from_ms}'] if mark.topic_ends_from_ms else ()),
+        *([f'\n\t\t"tried":{_tried_text(tried)}'] if tried else ()),
         f'\n\t\t"whole":{"true" if mark.is_whole else "false"}',
     ]
     return "{" + ",".join(members) + "\n\t}"
+
+
+def _tried_text(tried: Mapping[QueueKey, Tried]) -> str:
+    by_name: dict[str, dict[str, list[int]]] = {}
+    for (group, topic, queue_id), each in tried.items():
+        by_name.setdefault(f"{topic}@{group}", {})[str(queue_id)] = [*each]
+    return render_text(by_name)
+
+
+def _tried_of(member: dict[str, JsonValue]) -> dict[QueueKey, Tried]:
+    found: dict[QueueKey, Tried] = {}
+    for name, queues in member.items():
+        topic, _, group = name.partition("@")
+        for number, value in queues.items() if isinstance(queues, dict) else ():
+            queue_id = str(number)
+            match value:
+                case [int(offset), int(attempts)] if queue_id.isascii() and queue_id.isdigit():
+                    found[QueueKey(group, topic, int(queue_id))] = Tried(offset, attempts)
+                case _:
+                    raise ValueError(f"what was tried of {name!r:.40} is no offset and number")
+    return found
 
 
 def _copies_text(mark: JournalMark) -> str:
