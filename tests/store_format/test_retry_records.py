@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.delayed_records import TIMER_TOPIC, Delay, Moved, due_record, timer_due_ms
+from aerobee.store_format.delayed_records import (
+    TIMER_TOPIC,
+    Delay,
+    Moved,
+    due_record,
+    rolled_record,
+    timer_due_ms,
+)
 from aerobee.store_format.message_id import offset_message_id
 from aerobee.store_format.properties import decode_properties, encode_properties
 from aerobee.store_format.record import (
@@ -238,9 +245,30 @@ def test_the_retry_topic_may_be_one_for_group_and_topic() -> None:
     assert Record(moved.record).property_value("REAL_TOPIC") == "%RETRY%orders_t"
 
 
+@pytest.mark.parametrize("delay", [Delay(level=1), Delay(deliver_ms=NOW + 1_234)])
+def test_what_can_wait_can_also_move_on_and_be_delivered(delay: Delay) -> None:
+    """As often as it is retried: what it had to carry before makes room."""
+    size = 32_750
+    while True:
+        message = record_of(properties={"big": "x" * size})
+        try:
+            waits = as_stored(retry_record(message, delay, group="orders", store_host_ipv6=False))
+            break
+        except RecordIllegal:
+            size -= 1
+    for _ in range(3):
+        for _ in range(3):
+            waits = as_stored(
+                rolled_record(waits, due_ms=NOW + 1_234, now_ms=NOW, store_host_ipv6=False)
+            )
+        due = as_stored(due_record(waits, now_ms=NOW + 1_234, store_host_ipv6=False))
+        assert due.topic == "%RETRY%orders"
+        waits = as_stored(retry_record(due, delay, group="orders", store_host_ipv6=False))
+
+
 def test_a_message_without_room_for_a_copy_is_a_dead_letter() -> None:
     full = record_of(properties={"big": "x" * 32_760})
-    with pytest.raises(RecordIllegal, match="32767"):
+    with pytest.raises(RecordIllegal, match="32511"):
         retry_record(full, Delay(level=1), group="orders", store_host_ipv6=False)
     letter = died(full)
     assert letter.topic == "%DLQ%orders"

@@ -19,8 +19,9 @@ from typing import Final, NamedTuple
 
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.properties import find_property, replace_properties
-from aerobee.store_format.record_encode import encode_record
+from aerobee.store_format.record_encode import encode_record, properties_too_large
 from aerobee.store_format.record_layout import (
+    PROPERTIES_BYTES_MAX,
     SYSFLAG_TRANSACTION_PREPARED,
     HostAddress,
     is_topic_storable,
@@ -67,6 +68,9 @@ WAITING_MARKS: Final[Changes] = dict.fromkeys(
     )
 )
 """Takes out everything that says a message waits or has waited."""
+
+_MOVING_MARKS: Final[Changes] = dict.fromkeys((_OUT, _DELIVER, _ENQUEUED, _DEQUEUED, _ROLL_TIMES))
+"""What MOVING_BYTES_MAX is for."""
 
 _NOT_DELIVERED_TO: Final = frozenset(
     name.encode() for name in (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
@@ -182,7 +186,7 @@ def waiting_record(
     """The record that waits until its message is due in `topic`, `queue_id`.
 
     `changes` are more properties; `reconsume_times` None: as it was. Raises RecordIllegal if the
-    properties do not fit any more, RecordCorrupt.
+    properties do not fit any more, now or when the message is delivered; RecordCorrupt.
     """
     properties = record.properties_bytes
     target: dict[bytes, bytes | None] = {} if changes is None else dict(changes)
@@ -201,14 +205,27 @@ def waiting_record(
     # Usually it is what the sender wrote: then the properties need not be taken apart.
     if find_property(properties, 0, len(properties), asked) != value:
         target[asked] = value
+    waiting = replace_properties(properties, target)
+    _check_room_to_move(waiting)
     rewritten = rewrite_record(
         record,
         topic=moved_to[0].encode(),
-        properties=replace_properties(properties, target),
+        properties=waiting,
         store_host_ipv6=store_host_ipv6,
         reconsume_times=reconsume_times,
     )
     return Moved(*moved_to, rewritten)
+
+
+def _check_room_to_move(properties: bytes) -> None:
+    """What could not be delivered when its time comes would be lost."""
+    limit = PROPERTIES_BYTES_MAX - MOVING_BYTES_MAX
+    if len(properties) <= limit:
+        return
+    # What it carries of that already is replaced, and makes room.
+    size = len(replace_properties(properties, _MOVING_MARKS))
+    if size > limit:
+        raise properties_too_large(size, limit)
 
 
 def recall_record(

@@ -239,8 +239,7 @@ def _with_host_bits(sys_flag: int, born_host: HostAddress, store_host_ipv6: bool
     )
 
 
-def properties_too_large(size: int) -> RecordIllegal:
+def properties_too_large(size: int, limit: int = PROPERTIES_BYTES_MAX) -> RecordIllegal:
     return RecordIllegal(
-        f"properties of {size} bytes exceed the limit of {PROPERTIES_BYTES_MAX}; "
-        "put large values into the body"
+        f"properties of {size} bytes exceed the limit of {limit}; put large values into the body"
     )
