@@ -12,6 +12,7 @@ import pytest
 from aerobee.consumer_client import (
     ConsumeResult,
     ConsumerOptions,
+    Ordering,
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
@@ -143,6 +144,37 @@ async def test_a_message_that_comes_again_passes_the_filter_that_the_member_has_
             await until(lambda: bool(later.seen[b"red"]))
             await until(lambda: all(not each.lag for each in second.statistics().retry_queues))
         assert not later.seen[b"blue"]
+    finally:
+        await cluster.stop()
+
+
+@pytest.mark.parametrize("ordering", list(Ordering))
+async def test_calls_of_any_size_that_fail_for_reasons_of_any_length_go_back(
+    tmp_path: Path, ordering: Ordering
+) -> None:
+    cluster = await start(tmp_path)
+    count = 1_500
+    begun: list[int] = []
+
+    async def fail(messages: Sequence[ReceivedMessage]) -> None:
+        begun.append(len(messages))
+        raise ValueError("\N{HONEYBEE}" * 2_000)
+
+    consumer = PushConsumer(
+        cluster.address,
+        "g",
+        fail,
+        start_from=StartFrom.FIRST,
+        ordering=ordering,
+        consume_batch_max=count,
+        suspend_ms=0,
+        offsets_folder=tmp_path / "offsets",
+    ).subscribe("single")
+    try:
+        await cluster.send("single", 0, [b"bad"] * count)
+        async with consumer:
+            await until(lambda: consumer.statistics().sent_back >= count, timeout_s=60)
+        assert max(begun) > 100
     finally:
         await cluster.stop()
 

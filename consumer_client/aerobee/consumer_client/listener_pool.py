@@ -31,7 +31,11 @@ from aerobee.consumer_client.listener import (
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.consumer_client.retry_schedule import RetrySchedule
-from aerobee.consumer_client.sending_back import FailedWork, reason_of
+from aerobee.consumer_client.sending_back import (
+    MESSAGES_PER_REQUEST_MAX,
+    FailedWork,
+    reason_of,
+)
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.store_format.record import RecordCorrupt
@@ -87,6 +91,12 @@ class ListenerPool:
         self._listener = listener
         self._options = options
         self._is_orderly = options.ordering is Ordering.ORDERLY
+        # In order, messages of one call stay together, also when their broker is told.
+        self._batch_max = (
+            min(options.consume_batch_max, MESSAGES_PER_REQUEST_MAX)
+            if self._is_orderly
+            else options.consume_batch_max
+        )
         self._clock = clock
         self._ready: deque[PushQueue] = deque()
         self._due: deque[_Work] = deque()
@@ -234,9 +244,9 @@ class ListenerPool:
                 continue
             # What was counted before comes alone: in a batch it would take its neighbours along.
             past = queue.past
-            if not past and self._options.consume_batch_max == 1:
+            if not past and self._batch_max == 1:
                 return _Work(queue, [], 0)
-            entries = queue.messages.take(1 if past else self._options.consume_batch_max)
+            entries = queue.messages.take(1 if past else self._batch_max)
             if not self._is_orderly:
                 self._line_up_rest(queue)
             if past:

@@ -69,7 +69,7 @@ class PushConsumer:
         ordering: CONCURRENT, or ORDERLY: one call at a time per queue, in order, and a failure
             suspends the queue for `suspend_ms` and repeats the same messages.
         max_concurrency: calls of an asynchronous listener at a time, over all queues.
-        consume_batch_max: most messages in one call.
+        consume_batch_max: most messages in one call; in order 256 at most.
         retry: failed messages wait in this member, and this says for how long. None: they are sent
             back to the broker, and come again to any member as the group is configured, or end as
             dead letters; in order they stay until they do; when broadcasting, they wait here as

@@ -28,8 +28,9 @@ from aerobee.v1 import broker_pb2, common_pb2
 log = logging.getLogger(__name__)
 
 MESSAGES_PER_REQUEST_MAX = 256
-REASON_LENGTH_MAX = 1_024
-REASON_CLASS_LENGTH_MAX = 128
+REASON_BYTES_MAX = 1_024
+REASON_CLASS_BYTES_MAX = 128
+"""What a dead letter has of them. So a request of so many messages is below 1 MiB."""
 
 _FOR_GOOD = (errors.InvalidArgument, errors.MessageNotFound)
 """The broker will never take this message back."""
@@ -83,11 +84,16 @@ class SendingBack:
 
     def add(self, work: FailedWork) -> None:
         """Send these messages back."""
+        entries, step = work.entries, MESSAGES_PER_REQUEST_MAX
+        parts = [
+            work._replace(entries=entries[first : first + step])
+            for first in range(0, len(entries), step)
+        ]
         waiting = self._waiting.get(work.queue)
         if waiting is not None:
-            waiting.append(work)
+            waiting += parts
             return
-        self._waiting[work.queue] = [work]
+        self._waiting[work.queue] = parts
         work.queue.is_sending_back(True)
         name = f"send-back:{work.queue.assignment.queue}"
         self._tasks.create_task(self._send_all(work.queue), name=name)
@@ -183,7 +189,14 @@ def reason_of(error: Exception | None) -> tuple[str, str]:
     """Class and text of what a listener raised; None: it asked for another try."""
     if error is None:
         return "RETRY_LATER", "the listener asked for another try"
-    return type(error).__name__[:REASON_CLASS_LENGTH_MAX], str(error)[:REASON_LENGTH_MAX]
+    return (
+        _shortened(type(error).__name__, REASON_CLASS_BYTES_MAX),
+        _shortened(str(error), REASON_BYTES_MAX),
+    )
+
+
+def _shortened(text: str, bytes_max: int) -> str:
+    return text.encode(errors="replace")[:bytes_max].decode(errors="ignore")
 
 
 def _first(works: Sequence[FailedWork]) -> list[FailedWork]:
