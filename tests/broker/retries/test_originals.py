@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.offsets.sent_back import SentBack
+from aerobee.broker.offsets.sent_back import Resend, SentBack
 from aerobee.runtime.clock import SystemClock
 from aerobee.store_format.delayed_records import Delay
+from tests.broker.retries.test_sending_back import waiting
 from tests.broker.test_cleaning import STORE, clean, expire, fill, minimum
 from tests.support.retention import roomy_disk
 from tests.support.waiting import until
@@ -62,3 +63,30 @@ async def test_what_is_sent_back_while_the_log_is_searched_is_searched_for_again
     kept = await clean(broker)
     assert kept.removed_segments == 0
     assert "sent back" in kept.kept_because
+
+
+async def test_a_copy_for_a_topic_that_is_gone_holds_up_no_other_copy(start_broker: Any) -> None:
+    """The letter's way was decided before its topic was deleted."""
+    broker = await start_broker()
+    await broker.send_bodies("t", 0, b"0", b"1")
+    writer, now_ms = broker.wiring.journal.writer(), SystemClock().now_ms()
+    for offset, way in ((0, Resend("gone", 0, 3)), (1, Delay(level=3))):
+        await writer.send_back([SentBack(KEY, offset, writer.next_copy, way, now_ms)])
+    broker.wiring.retries.send_backs.wake()
+    await until(lambda: not writer.owed_copies())
+    await until(lambda: not broker.wiring.journal_state.open_copies)
+
+
+async def test_a_copy_is_never_made_of_a_message_of_its_topics_next_life(
+    start_broker: Any,
+) -> None:
+    broker = await start_broker()
+    await broker.send_bodies("t", 0, b"0")
+    await owe(broker, 0)
+    writer = broker.wiring.journal.writer()
+    (entry,) = writer.owed_copies()
+    await writer.end_topic("t", SystemClock().now_ms(), lease_epoch=0)
+    await broker.send_bodies("t", 0, b"new")
+    assert not writer.owes(entry)
+    await broker.wiring.retries.send_backs.complete()
+    assert waiting(broker, 3) == []
