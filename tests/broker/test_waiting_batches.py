@@ -46,8 +46,8 @@ def found(checked: CheckedBatch, *, waits_if_past: bool = False) -> WaitingBatch
 def checked_again(part: WaitingBatch) -> CheckedBatch:
     """As it goes into the log."""
     return check_batch(
-        b"".join(part.records),
-        [len(record) for record in part.records],
+        part.records,
+        part.sizes,
         topic=part.topic,
         limits=BatchLimits(),
         store_host_ipv6=False,
@@ -87,7 +87,7 @@ def test_names_that_only_look_alike_do_not_matter() -> None:
 def test_a_level_waits_in_its_queue_whose_entries_hold_the_time_of_delivery() -> None:
     part = found(batch(LEVEL_3, LEVEL_3))
     assert (part.topic, part.queue_id) == (SCHEDULE_TOPIC, 2)
-    assert (len(part.records), part.deliver_ms) == (2, [])
+    assert (len(part.sizes), part.deliver_ms) == (2, [])
     records, codes = stored(part)
     assert codes == [STORED + RULES.levels.delay_ms(3)] * 2
     assert [record.property_value("REAL_TOPIC") for record in records] == ["t", "t"]
@@ -147,7 +147,7 @@ def test_what_waits_is_delivered_to_the_clients_queue_with_its_body(
 def test_committed_messages_wait_and_unseen_parts_of_transactions_do_not() -> None:
     assert waiting(batch(LEVEL_3, sys_flag=0x4)) is None
     assert waiting(batch(LEVEL_3, sys_flag=0xC)) is None
-    assert len(found(batch(LEVEL_3, sys_flag=0x8)).records) == 1
+    assert len(found(batch(LEVEL_3, sys_flag=0x8)).sizes) == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.properties import decode_properties, replace_properties
 from aerobee.store_format.property_crc import has_property_crc, reserve_property_crc
 from aerobee.store_format.record import Record, RecordIllegal
-from aerobee.store_format.record_rewrite import rewrite_record
+from aerobee.store_format.record_rewrite import rewrite_batch, rewrite_record
 from aerobee.store_format.tags import TagsCodes
 
 LIMITS = BatchLimits(body_bytes_min=0)
@@ -65,6 +65,56 @@ def test_a_rewritten_record_is_the_one_that_would_have_been_sent(
         tags=TagsCodes(),
     )
     assert checked.count == 1
+
+
+@given(
+    st.data(),
+    st.booleans(),
+    st.sampled_from([1, 3, 40]),
+    st.sampled_from([0, 0x8]),
+    st.sampled_from([b"T", b"%RETRY%" + b"g" * 140]),
+)
+def test_a_batch_is_rewritten_as_each_of_its_records(
+    messages: st.SearchStrategy[Any],
+    reference: Callable[..., bytes],
+    data: st.DataObject,
+    store_host_ipv6: bool,
+    count: int,
+    transaction: int,
+    topic: bytes,
+) -> None:
+    drawn = data.draw(st.lists(messages, min_size=1, max_size=3))
+    sent = [
+        replace(
+            drawn[number % len(drawn)],
+            topic=topic,
+            properties=b"",
+            sys_flag=transaction if number == count - 1 else 0,
+            store_host_ipv6=store_host_ipv6,
+        )
+        for number in range(count)
+    ]
+    records = [reference(message) for message in sent]
+    properties = [b"a\x01%d\x02" % number for number in range(count)]
+    batch = check_batch(
+        b"".join(records),
+        [len(record) for record in records],
+        topic=topic.decode(),
+        limits=LIMITS,
+        store_host_ipv6=store_host_ipv6,
+        tags=TagsCodes(),
+    )
+    before = bytes(batch.buffer)
+    rewritten, sizes = rewrite_batch(batch, topic=b"Other", properties=properties)
+    wanted = [
+        rewrite_record(
+            Record(record), topic=b"Other", properties=text, store_host_ipv6=store_host_ipv6
+        )
+        for record, text in zip(records, properties, strict=True)
+    ]
+    assert rewritten == b"".join(wanted)
+    assert sizes == [len(record) for record in wanted]
+    assert batch.buffer == before
 
 
 def test_a_damaged_body_is_found_when_the_new_record_is_checked(

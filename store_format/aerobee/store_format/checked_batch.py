@@ -25,6 +25,7 @@ from aerobee.store_format.property_crc import write_property_crc
 from aerobee.store_format.record_arrays import Int64Array, byte_field
 from aerobee.store_format.record_layout import (
     HOST_V6_EXTRA,
+    MAGIC_V1,
     PHYSICAL_OFFSET_AT,
     PREPARED_TRANSACTION_OFFSET_AT,
     QUEUE_ID_AT,
@@ -38,6 +39,8 @@ from aerobee.store_format.record_layout import (
     HostAddress,
 )
 from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
+
+_MAGIC_V1_LAST_BYTE: Final = MAGIC_V1 & 0xFF
 
 # Set in prepared and rollback, clear in none and commit.
 UNQUEUED_BIT: Final = SYSFLAG_TRANSACTION_PREPARED
@@ -131,6 +134,21 @@ class CheckedBatch:
     def sizes(self) -> Int64Array:
         """Bytes of each record."""
         return np.asarray(self._sizes, np.int64)
+
+    @property
+    def body_ends(self) -> list[int]:
+        """Position in the buffer after each record's body."""
+        # Before the properties are their length and the topic, whose length depends on the version.
+        after_body = 2 + len(self.topic.encode())
+        buffer = self.buffer
+        return [
+            properties_start - after_body - (1 if buffer[start + 7] == _MAGIC_V1_LAST_BYTE else 2)
+            for start, properties_start in zip(
+                self.starts.tolist(),
+                np.asarray(self._properties_starts, np.int64).tolist(),
+                strict=True,
+            )
+        ]
 
     @property
     def largest(self) -> int:

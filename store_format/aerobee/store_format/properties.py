@@ -166,7 +166,7 @@ def replace_properties(data: bytes, changes: Mapping[bytes, bytes | None]) -> by
     0x01 or 0x02. Costs 1 us for a message that has none of the names yet, 3 us for others.
     """
     for name in changes:
-        if name + NAME_END in data:
+        if name in data and name + NAME_END in data:
             segments = data.split(VALUE_END)
             kept = [part for part in segments if part.partition(NAME_END)[0] not in changes]
             data = VALUE_END.join(kept)

@@ -8,8 +8,10 @@ found by its checksum when the new record is checked before it is stored.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
+from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.property_crc import PROPERTY_CRC_NAME, reserve_property_crc
 from aerobee.store_format.record_encode import magic_and_topic, properties_too_large
 from aerobee.store_format.record_layout import (
@@ -29,6 +31,45 @@ _SIZE_AND_MAGIC: Final = struct.Struct(">ii")
 _I32: Final = struct.Struct(">i")
 
 
+def fitting_properties(properties: bytes) -> bytes:
+    """With room for the CRC if they have one. Raises RecordIllegal if no record can hold them."""
+    if _CRC_NAME in properties:
+        properties = reserve_property_crc(properties)
+    if len(properties) > PROPERTIES_BYTES_MAX:
+        raise properties_too_large(len(properties))
+    return properties
+
+
+def rewrite_batch(
+    batch: CheckedBatch, *, topic: bytes, properties: Sequence[bytes]
+) -> tuple[bytes, list[int]]:
+    """All records of a batch as `rewrite_record` makes them, for a host of the same family, end to
+    end, and their sizes. `properties` are fitting. Costs 1 us for each record of 1 KiB.
+
+    Raises RecordIllegal if the topic does not fit.
+    """
+    magic, middle = magic_and_topic(topic, None)
+    pack = _SIZE_AND_MAGIC.pack
+    sizes: list[int] = []
+    parts: list[bytes | memoryview] = []
+    buffer = memoryview(batch.buffer)
+    if batch.has_transactions:
+        buffer = memoryview(bytearray(buffer))
+        for start, sys_flag in zip(batch.starts.tolist(), batch.sys_flags.tolist(), strict=True):
+            _I32.pack_into(buffer, start + SYS_FLAG_AT, sys_flag & ~SYSFLAG_TRANSACTION_MASK)
+    for start, end, text in zip(batch.starts.tolist(), batch.body_ends, properties, strict=True):
+        size = end - start + len(middle) + 2 + len(text)
+        sizes.append(size)
+        parts += (
+            pack(size, magic),
+            buffer[start + _SIZE_AND_MAGIC.size : end],
+            middle,
+            len(text).to_bytes(2, "big"),
+            text,
+        )
+    return b"".join(parts), sizes
+
+
 def rewrite_record(
     record: Record,
     *,
@@ -43,10 +84,7 @@ def rewrite_record(
     more, so that it can carry a number of the broker's. `reconsume_times` None: as it was. Raises
     RecordIllegal if topic or properties do not fit, RecordCorrupt for a damaged record.
     """
-    if _CRC_NAME in properties:
-        properties = reserve_property_crc(properties)
-    if len(properties) > PROPERTIES_BYTES_MAX:
-        raise properties_too_large(len(properties))
+    properties = fitting_properties(properties)
     magic, middle = magic_and_topic(topic, None)
     buffer = record.buffer
     start = record.start

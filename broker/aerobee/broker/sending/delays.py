@@ -20,11 +20,12 @@ from aerobee.store_format.delayed_records import (
     DelayRules,
     may_wait,
     requested_delay,
-    waiting_record,
+    waiting_properties,
+    waiting_queue,
 )
 from aerobee.store_format.properties import NAME_END, VALUE_END
 from aerobee.store_format.record_layout import RecordIllegal
-from aerobee.store_format.record_view import Record
+from aerobee.store_format.record_rewrite import rewrite_batch
 
 _REQUEST: Final = re.compile(
     VALUE_END + b"(?:DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS)" + NAME_END
@@ -36,7 +37,9 @@ class WaitingBatch(NamedTuple):
 
     topic: str
     queue_id: int
-    records: list[bytes]
+    records: bytes
+    """End to end."""
+    sizes: list[int]
     deliver_ms: list[int]
     """When each is due (Unix ms). Empty for a delay level, which counts from the time at which they
     are stored."""
@@ -82,30 +85,27 @@ def waiting_batch(
     for index, delay in enumerate(delays):
         if first is None or delay is None or delay.level != first.level:
             raise _of_another_kind(index)
-    starts = batch.starts.tolist()
-    ends = (batch.starts + batch.sizes).tolist()
-    waiting: WaitingBatch | None = None
+    assert first is not None, "all wait in one queue"
+    properties: list[bytes] = []
+    deliver_ms: list[int] = []
     for index, delay in enumerate(delays):
         assert delay is not None, "all wait in one queue"
         if not delay.level:
-            # Of when it should have come nothing follows any more.
-            delay = delay._replace(deliver_ms=max(delay.deliver_ms, now_ms))
+            if delay.deliver_ms < now_ms:
+                # Of when it should have come nothing follows any more.
+                delay = Delay(deliver_ms=now_ms)
+            deliver_ms.append(delay.deliver_ms)
         try:
-            topic, waits_in, data = waiting_record(
-                Record(batch.buffer, starts[index], ends[index]),
-                delay,
-                topic=batch.topic,
-                queue_id=queue_id,
-                store_host_ipv6=batch.store_host_ipv6,
+            properties.append(
+                waiting_properties(
+                    batch.properties[index], delay, topic=batch.topic, queue_id=queue_id
+                )
             )
         except RecordIllegal as error:
             raise _no_room(index, error) from None
-        if waiting is None:
-            waiting = WaitingBatch(topic, waits_in, [], [])
-        waiting.records.append(data)
-        if not delay.level:
-            waiting.deliver_ms.append(delay.deliver_ms)
-    return waiting
+    topic, waits_in = waiting_queue(first)
+    records, sizes = rewrite_batch(batch, topic=topic.encode(), properties=properties)
+    return WaitingBatch(topic, waits_in, records, sizes, deliver_ms)
 
 
 def _delay_of(index: int, properties: bytes, now_ms: int, rules: DelayRules) -> Delay | None:

@@ -342,8 +342,8 @@ class Ingest:
     def _checked_waiting(self, waiting: WaitingBatch) -> CheckedBatch:
         """As it is stored; only what is too large is refused."""
         return check_batch(
-            b"".join(waiting.records),
-            [len(record) for record in waiting.records],
+            waiting.records,
+            waiting.sizes,
             topic=waiting.topic,
             limits=self._waiting_limits,
             store_host_ipv6=self._store_host_ipv6,
