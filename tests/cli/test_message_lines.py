@@ -8,6 +8,7 @@ import json
 import pytest
 
 from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
+from aerobee.client_core.schedule import Schedule
 from aerobee.runtime.errors import MessageIllegal
 
 PLAIN = LineDefaults(topic="t")
@@ -34,6 +35,22 @@ def test_a_json_line_overrides_the_defaults() -> None:
     assert message.properties == {"colour": "x", "size": "9"}
 
 
+@pytest.mark.parametrize(
+    ("says", "schedule"),
+    [
+        ({}, Schedule(delay_ms=5_000)),
+        ({"delay": "30s"}, Schedule(delay_ms=30_000)),
+        ({"deliverAt": "2099-01-31T12:00:00+00:00"}, Schedule(deliver_ms=4_073_544_000_000)),
+        ({"deliverAt": 4_073_544_000_000}, Schedule(deliver_ms=4_073_544_000_000)),
+        ({"delayLevel": 3}, Schedule(level=3)),
+    ],
+)
+def test_a_json_line_says_when_it_arrives(says: dict[str, object], schedule: Schedule) -> None:
+    defaults = LineDefaults(topic="t", delay_ms=5_000)
+    message = message_of_json(json.dumps({"body": "tea", **says}).encode(), defaults)
+    assert message.schedule == schedule
+
+
 def test_a_binary_body_comes_as_base64() -> None:
     line = json.dumps({"bodyBase64": base64.b64encode(b"\x00\xff").decode()}).encode()
     assert message_of_json(line, PLAIN).body == b"\x00\xff"
@@ -54,6 +71,12 @@ def test_a_binary_body_comes_as_base64() -> None:
         b'{"body": "a", "properties": {"x": 5}}',
         b'{"body": "a", "properties": [1]}',
         b'{"body": "a", "properties": {"TAGS": "x"}}',
+        b'{"body": "a", "delay": 30}',
+        b'{"body": "a", "delay": "soon"}',
+        b'{"body": "a", "deliverAt": "soon"}',
+        b'{"body": "a", "deliverAt": true}',
+        b'{"body": "a", "delayLevel": 0}',
+        b'{"body": "a", "delay": "1s", "delayLevel": 1}',
     ],
 )
 def test_a_line_that_is_no_message_is_refused(line: bytes) -> None:

@@ -1,8 +1,9 @@
 """Messages as lines of text: what `produce` reads and `consume` prints.
 
 As text a line is a body. As JSON a line is an object with `body` (text) or `bodyBase64`, and
-optionally `tag`, `keys`, `properties`, `shardingKey`; what `consume --format json` prints can be
-given to `produce --format json`, which ignores the fields that only a stored message has.
+optionally `tag`, `keys`, `properties`, `shardingKey`, and `delay`, `deliverAt` or `delayLevel`;
+what `consume --format json` prints can be given to `produce --format json`, which ignores the
+fields that only a stored message has.
 
 A line is read as soon as it is there, so a slow pipe is a slow stream of messages. Reading a
 terminal or a pipe waits in the event loop, never in a thread, so that Ctrl-C ends it at once.
@@ -16,10 +17,11 @@ import json
 import os
 import stat
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from aerobee.cli.moments import parse_delay_ms, parse_time_ms
 from aerobee.client_core import Message, ReceivedMessage
 from aerobee.runtime.errors import MessageIllegal
 from aerobee.runtime.printable import printable, printable_json
@@ -93,7 +95,7 @@ def message_of_json(line: bytes, defaults: LineDefaults) -> Message:
         raise MessageIllegal(f"the line is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise MessageIllegal('the line is JSON but not an object: write {"body": ...}')
-    return defaults.message(
+    return _with_delay(document, defaults).message(
         _body(document),
         tag=_text(document, "tag", defaults.tag),
         keys=_keys(document, defaults.keys),
@@ -182,6 +184,35 @@ def _properties(document: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise MessageIllegal("properties must be an object of strings")
     return value
+
+
+def _with_delay(document: Mapping[str, Any], defaults: LineDefaults) -> LineDefaults:
+    """A line that says when it arrives says all of it: the options do not count beside it."""
+    asked = {
+        name: value
+        for name in ("delay", "deliverAt", "delayLevel")
+        if (value := document.get(name)) is not None
+    }
+    if not asked:
+        return defaults
+    if len(asked) > 1:
+        raise MessageIllegal(f"{' and '.join(asked)} exclude each other: leave one of them out")
+    ((name, value),) = asked.items()
+    plain = replace(defaults, delay_ms=None, deliver_ms=None, delay_level=None)
+    if name == "delayLevel":
+        if type(value) is not int or value < 1:
+            raise MessageIllegal("delayLevel must be a whole number from 1 on")
+        return replace(plain, delay_level=value)
+    if name == "deliverAt" and type(value) is int:
+        return replace(plain, deliver_ms=value)
+    if not isinstance(value, str):
+        raise MessageIllegal(f"{name} must be a string, as the option of produce takes it")
+    try:
+        if name == "delay":
+            return replace(plain, delay_ms=parse_delay_ms(value))
+        return replace(plain, deliver_ms=parse_time_ms(value))
+    except ValueError as error:
+        raise MessageIllegal(str(error)) from None
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:

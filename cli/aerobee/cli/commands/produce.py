@@ -66,7 +66,7 @@ ToMessage = Callable[[bytes], "Message"]
 )
 @format_option(
     "text: a line is a body; json: a line is an object with body, tag, keys, properties, "
-    "shardingKey."
+    "shardingKey, and delay, deliverAt or delayLevel."
 )
 @timeout_option(10_000, "How long to try to send each batch, retries included.")
 @click.option("--no-create", is_flag=True, help="Fail if the topic does not exist.")
