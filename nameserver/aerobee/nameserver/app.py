@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from aerobee.cluster_view.channels import Channels
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
@@ -20,11 +21,16 @@ from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.replica_sets import ReplicaSets
 from aerobee.nameserver.request_limits import nameserver_request_limits
+from aerobee.nameserver.rocketmq import KnownRoutes
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import Keys
 from aerobee.nameserver.topics import Topics
+from aerobee.rocketmq_api.request_limits import messaging_request_limits
+from aerobee.rocketmq_api.services.failures import answer_errors
+from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
+from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.health import Question
 from aerobee.runtime.health_server import serve_health
@@ -83,16 +89,13 @@ async def serve_nameserver(
         registry = Registry(etcd, keys, sets, config.broker_lease)
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
         figures = NameserverFigures(config, cache, sessions, etcd.calls, peer_limits, clock)
-        service = NameserverService(
-            cluster=config.cluster,
-            cache=cache,
-            topics=Topics(etcd, keys, cache, config.topics, clock),
-            sessions=sessions,
-            replica_sets=sets,
-            auto_create=config.topics.auto_create,
-            spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
+        topics = Topics(etcd, keys, cache, config.topics, clock)
+        service = _own_service(config, cache, topics, sessions, sets)
+        channels = Channels(chance=chance, engine=config.grpc.engine)
+        rocketmq = MessagingService(
+            routes=KnownRoutes(config.cluster, cache), peers=channels, clock=clock
         )
-        server = _server(config, service, figures.latencies, peer_limits, clock)
+        server = _server(config, service, rocketmq, figures.latencies, peer_limits, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
         health.listens(cache.why_unknown)
@@ -116,32 +119,55 @@ async def serve_nameserver(
                 health.ends()
                 await server.set_serving(False)
                 service.stop_streams()
+                rocketmq.end_streams()
                 await server.stop(config.stop_grace_ms / 1_000)
                 for task in running:
                     task.cancel()
         finally:
             await server.stop(0)
+            await channels.close()
         log_event(log, "nameserver stopped")
+
+
+def _own_service(
+    config: NameserverConfig,
+    cache: RouteCache,
+    topics: Topics,
+    sessions: BrokerSessions,
+    sets: ReplicaSets,
+) -> NameserverService:
+    return NameserverService(
+        cluster=config.cluster,
+        cache=cache,
+        topics=topics,
+        sessions=sessions,
+        replica_sets=sets,
+        auto_create=config.topics.auto_create,
+        spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
+    )
 
 
 def _server(
     config: NameserverConfig,
     service: NameserverService,
+    rocketmq: MessagingService,
     latencies: RpcLatencies,
     peer_limits: PeerLimits,
     clock: Clock,
 ) -> RpcServer:
     server = RpcServer(
         say_error,
-        [SERVICE_NAME],
+        [SERVICE_NAME, ROCKETMQ],
         engine=config.grpc.engine,
-        limits=(nameserver_request_limits(),),
+        limits=(nameserver_request_limits(), messaging_request_limits()),
+        answer_errors=answer_errors(clock),
         latencies=latencies,
         clock=clock,
         observer=peer_limits,
     )
     add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
     add_service(service, server.server)  # type: ignore[no-untyped-call]
+    add_messaging_service(rocketmq, server.server)
     return server
 
 
