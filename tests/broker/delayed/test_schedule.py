@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.delayed import finder
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import InvalidArgument, MessageNotFound
 from aerobee.store_format.delayed_records import recall_record
@@ -147,3 +148,24 @@ async def test_a_request_of_apaches_broker_counts_however_much_is_done_out_of_tu
     await until_delivered(wiring, "t", 1)
     await settled(wiring)
     assert [each.body for each in delivered(wiring, "t")] == [b"kept"]
+
+
+async def test_a_list_of_levels_has_all_of_them_page_by_page(
+    start_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finder, "LEVEL_ENTRIES_AT_ONCE", 10)
+    broker = await start_broker()
+    wiring = broker.wiring
+    for number in range(50):
+        send_later(wiring, "t", [b"%d" % number], level=17 + number % 2)
+    send_later(wiring, "t", [b"50"], deliver_ms=wiring.clock.now_ms() + HOUR_MS * 3 // 2)
+    await settled(wiring)
+    schedule = wiring.delays.schedule
+    found, after = [], ""
+    while True:
+        page = await schedule.search("t", limit=3, after=after)
+        found += [(each.deliver_ms, each.unique_key) for each in page.messages]
+        if not (after := page.after):
+            break
+    assert found == sorted(found, key=lambda each: each[0])
+    assert sorted(key for _, key in found) == sorted(f"KEY{number}" for number in range(51))

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Any, NamedTuple, Protocol
 
 from aerobee.broker.delayed.copies import record_of
@@ -41,7 +42,7 @@ READ_AT_ONCE_BYTES = 1 << 20
 """One message may be larger."""
 PAGE_BYTES = 16 << 20
 """After so many bytes of records a page of a list ends."""
-LEVEL_ENTRIES_MAX = 100_000
+LEVEL_ENTRIES_AT_ONCE = 4_096
 _ROUNDS_MAX = 10
 
 
@@ -155,7 +156,14 @@ class Finder:
         candidates = [_candidate(row) for row in rows]
         reached = candidates[-1].due_ms if candidates and not is_all else end_ms
         for level in self._feeder.levels:
-            candidates += await self._entries_between(level, low, min(end_ms, reached))
+            first, has_all = await self._entries_between(
+                level, low, min(end_ms, reached), 4 * limit
+            )
+            candidates += first
+            if not has_all:
+                is_all, last = False, first[-1]
+                reached = min(reached, last.due_ms)
+                candidates = [each for each in candidates if each <= last]
         candidates.sort()
         found: list[Found] = []
         count, size = 0, 0
@@ -188,21 +196,30 @@ class Finder:
         return rows, len(rows) < count
 
     async def _entries_between(
-        self, level: int, low: tuple[int, int, int], end_ms: int
-    ) -> list[_Candidate]:
-        """Of a delay level; a bounded number of its entries is looked at."""
+        self, level: int, low: tuple[int, int, int], end_ms: int, limit: int
+    ) -> tuple[list[_Candidate], bool]:
+        """Of a delay level, the first ones in the order of lists; and whether these are all of
+        them. Looks at all that wait there, a part in each turn of the loop."""
         progress = self._progress().of(level)
         begin = max(progress.floor, self._waiting.bounds(level).min_offset)
-        entries = await self._waiting.entries(level, begin, LEVEL_ENTRIES_MAX)
-        columns = (entries.times_ms, entries.positions, entries.sizes)
-        found = (
-            _Candidate(due_ms, level, offset, position, size)
-            for offset, (due_ms, position, size) in enumerate(
-                zip(*(column.tolist() for column in columns), strict=True), begin
+        found: list[_Candidate] = []
+        while len(entries := await self._waiting.entries(level, begin, LEVEL_ENTRIES_AT_ONCE)):
+            times_ms = entries.times_ms
+            (at,) = ((times_ms >= low[0]) & (times_ms < end_ms)).nonzero()
+            columns = (times_ms[at], at + begin, entries.positions[at], entries.sizes[at])
+            new = (
+                _Candidate(due_ms, level, offset, position, size)
+                for due_ms, offset, position, size in zip(
+                    *(column.tolist() for column in columns), strict=True
+                )
             )
-            if low[0] <= due_ms < end_ms
-        )
-        return [each for each in found if each[:3] > low and each.offset not in progress.loose]
+            found += [each for each in new if each[:3] > low and each.offset not in progress.loose]
+            found = nsmallest(limit, found)
+            begin += len(entries)
+            if len(found) == limit:
+                end_ms = found[-1].due_ms + 1
+            await asyncio.sleep(0)
+        return found, len(found) < limit
 
     # ------------------------------------------------------------------------------ the index
 
