@@ -148,7 +148,8 @@ soak: setup
 # programs are built once, into the cache folder, which takes some minutes.
 interop: setup
 	$(RUN) python -m tests.grpc_core.interop.programs
-	$(RUN) pytest tests/grpc_core/interop tests/grpc_core/test_client_shapes.py
+	$(RUN) python -m tests.rocketmq_api.official.programs
+	$(RUN) pytest tests/grpc_core/interop tests/grpc_core/test_client_shapes.py tests/rocketmq_api/official
 
 # Every page of docs/operations, carried out as it stands.
 procedures: setup

@@ -31,14 +31,18 @@ class Program:
     """Run one after the other in a copy of the folder."""
     command: tuple[str, ...]
     """How it runs; `{}` is the copy."""
+    home: Path = HERE
+    """Where its folder is, which has the name of its language."""
 
     @property
     def folder(self) -> Path:
         """Where it is, or will be, built. Other sources have another one."""
         digest = hashlib.sha256()
-        for path in sorted(path for path in (HERE / self.language).rglob("*") if path.is_file()):
+        for path in sorted(
+            path for path in (self.home / self.language).rglob("*") if path.is_file()
+        ):
             digest.update(path.name.encode() + path.read_bytes())
-        return cache_folder() / "interop" / f"{self.language}-{digest.hexdigest()[:12]}"
+        return cache_folder() / self.home.name / f"{self.language}-{digest.hexdigest()[:12]}"
 
     @property
     def missing(self) -> str:
@@ -64,7 +68,7 @@ class Program:
             return
         building = folder.with_suffix(".building")
         shutil.rmtree(building, ignore_errors=True)
-        shutil.copytree(HERE / self.language, building)
+        shutil.copytree(self.home / self.language, building)
         go = {"CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
         for step in self.steps:
             subprocess.run(["nice", *step], cwd=building, env={**os.environ, **go}, check=True)
@@ -115,8 +119,13 @@ PROGRAMS = {
 
 def main(languages: list[str]) -> int:
     """Build those whose language is here. 1 if a build failed."""
+    return build(PROGRAMS, languages)
+
+
+def build(programs: dict[str, Program], languages: list[str]) -> int:
+    """The same of any programs; of all languages if none is named."""
     failed = 0
-    for program in PROGRAMS.values():
+    for program in programs.values():
         if languages and program.language not in languages:
             continue
         lacking = [command for command in program.needs if shutil.which(command) is None]
