@@ -50,6 +50,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNKNOWN_MEMBER: _ClassVar[Code]
     GROUP_IN_USE: _ClassVar[Code]
     GROUP_DELETED: _ClassVar[Code]
+    STALE_HANDLE: _ClassVar[Code]
     SHUTTING_DOWN: _ClassVar[Code]
     NOT_WRITABLE: _ClassVar[Code]
     BUSY: _ClassVar[Code]
@@ -106,6 +107,7 @@ DUPLICATE_BROKER: Code
 UNKNOWN_MEMBER: Code
 GROUP_IN_USE: Code
 GROUP_DELETED: Code
+STALE_HANDLE: Code
 SHUTTING_DOWN: Code
 NOT_WRITABLE: Code
 BUSY: Code

@@ -37,6 +37,7 @@ CODES: Final[dict[type[errors.MqError], v2.Code]] = {
     errors.CorruptBody: v2.MESSAGE_CORRUPTED,
     errors.MessageTooLarge: v2.MESSAGE_BODY_TOO_LARGE,
     errors.PropertiesTooLarge: v2.MESSAGE_PROPERTIES_TOO_LARGE,
+    errors.StaleHandle: v2.INVALID_RECEIPT_HANDLE,
     errors.FilterIllegal: v2.ILLEGAL_FILTER_EXPRESSION,
     errors.NotWritableTopic: v2.FORBIDDEN,
     errors.NotReadableTopic: v2.FORBIDDEN,

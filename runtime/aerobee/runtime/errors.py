@@ -153,6 +153,10 @@ class GroupDeleted(UnknownMember):
     """The group is being deleted, and its members with it: who joins again begins a new group."""
 
 
+class StaleHandle(MqError):
+    """Of a delivery that is not current: its message came again, was changed, or is finished."""
+
+
 class GroupInUse(MqError):
     """The consumer group to be deleted has members."""
 

@@ -57,6 +57,7 @@ ERRORS: dict[type[errors.MqError], Said] = {
     errors.UnknownMember: Said(206, Status.FAILED_PRECONDITION),
     errors.GroupInUse: Said(207, Status.FAILED_PRECONDITION),
     errors.GroupDeleted: Said(208, Status.FAILED_PRECONDITION),
+    errors.StaleHandle: Said(209, Status.FAILED_PRECONDITION),
     errors.ShuttingDown: Said(300, Status.UNAVAILABLE),
     errors.NotWritable: Said(301, Status.RESOURCE_EXHAUSTED),
     errors.Busy: Said(302, Status.RESOURCE_EXHAUSTED),
