@@ -21,7 +21,7 @@ from aerobee.rocketmq_api.services.methods import SEND_MESSAGE
 from aerobee.rocketmq_api.services.placing import Place, places
 from aerobee.rocketmq_api.services.ports import OwnQueues, Peers, RouteSource, Sent, Unsafe
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError, NotMaster, TopicNotFound, Unreachable
+from aerobee.runtime.errors import MqError, NoBrokerAvailable, NotMaster, TopicNotFound, Unreachable
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -31,6 +31,10 @@ _UNSAFE: Final = {
     Unsafe.REPLICAS: v2.SLAVE_PERSISTENCE_TIMEOUT,
     Unsafe.NO_REPLICA: v2.HA_NOT_AVAILABLE,
 }
+
+_ELECTION_MS_MAX: Final = 2_000
+"""How long messages wait for a master. Clients give up after 3 s, and try three times at once."""
+_AGAIN_S: Final = 0.1
 
 _Entries = list[service_pb2.SendResultEntry]
 _Parts = dict[str, list[Place]]
@@ -113,9 +117,20 @@ class Sends:
         route: TopicRoute,
         caller: Caller,
     ) -> _Entries:
-        if self._own is not None and name == self._own_name():
-            return await self._store(self._own, part, request.messages, route, caller)
-        return await self._forward(name, part, request, route, caller)
+        """A group's messages have no other broker to go to, so they wait for a new master."""
+        until_s = self._clock.monotonic_s() + min(_ELECTION_MS_MAX, caller.answer_in_ms) / 1_000
+        while True:
+            try:
+                if self._own is not None and name == self._own_name():
+                    return await self._store(self._own, part, request.messages, route, caller)
+                return await self._forward(name, part, request, route, caller)
+            except (NotMaster, NoBrokerAvailable, Unreachable):
+                self._routes.invalidate(route.topic)
+                is_late = self._clock.monotonic_s() + _AGAIN_S > until_s
+                if caller.was_forwarded or is_late:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
+            route = await self._routes.route(route.topic)
 
     async def _store(
         self,
@@ -162,20 +177,16 @@ class Sends:
             request = service_pb2.SendMessageRequest(
                 messages=[request.messages[index] for index, _ in part]
             )
-        try:
-            answer = await self._peers.call(
-                address,
-                SEND_MESSAGE,
-                request,
-                timeout_ms=caller.answer_in_ms,
-                metadata=caller.passed_on(),
-            )
-            error = error_of(answer.status)
-            if error is not None and len(answer.entries) != len(part):
-                raise error
-        except (NotMaster, Unreachable):
-            self._routes.invalidate(route.topic)
-            raise
+        answer = await self._peers.call(
+            address,
+            SEND_MESSAGE,
+            request,
+            timeout_ms=caller.answer_in_ms,
+            metadata=caller.passed_on(),
+        )
+        error = error_of(answer.status)
+        if error is not None and len(answer.entries) != len(part):
+            raise error
         if len(answer.entries) != len(part):
             raise MqError(f"{address} answered {len(answer.entries)} entries for {len(part)}")
         return list(answer.entries)
