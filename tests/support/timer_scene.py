@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
-from aerobee.broker.journal.records import ImageEnd, body_of, read_body
+from aerobee.broker.journal.records import ImageEnd, read_body
 from aerobee.broker.store.producers.producer_windows import ProducerWindows
 from aerobee.broker.timers.acts import (
     Act,
@@ -39,7 +39,8 @@ from aerobee.broker.timers.planner import PlanLimits, Planner
 from aerobee.broker.timers.state import TimerJournalState, file_reader
 from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.errors import Busy, MqError, NotMaster
+from aerobee.runtime.errors import Busy, MqError
+from tests.support.journal_scene import Broken, Crash, Journalled, Log, SceneWriter, Written
 from tests.support.power_failure import draw_fate
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -49,14 +50,6 @@ PLAN_LIMITS = PlanLimits(
     batch_messages=5, batch_bytes=450, late_after_ms=700, late_per_s=40, late_burst=6
 )
 DESTINATIONS = [Destination("flights", 0), Destination("flights", 1), Destination("gates", 0)]
-
-
-class Crash(Exception):
-    """The process is gone between two steps."""
-
-
-class Broken(AssertionError):
-    """A promise was broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,41 +75,8 @@ class Moved:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Journalled:
-    offset: int
-    body: bytes
-
-
 Entries = list[TimerEntry | ImageEnd]
 Record = Waiting | Moved | Journalled
-
-
-@dataclass(slots=True)
-class Log:
-    """Records by the position in which they are; `numbers`: those that have an act's number."""
-
-    records: list[Record] = field(default_factory=list)
-    numbers: dict[int, int] = field(default_factory=dict)
-    ends: dict[object, int] = field(default_factory=dict)
-    confirmed: int = 0
-
-    def append(self, record: Record, number: int | None = None) -> None:
-        if number is not None:
-            self.numbers[len(self.records)] = number
-        self.records.append(record)
-        self.ends[place_of(record)] = self.end_of(place_of(record)) + 1
-
-    def end_of(self, place: object) -> int:
-        return self.ends.get(place, 0)
-
-    def cut(self, end: int) -> None:
-        for at in range(end, len(self.records)):
-            self.numbers.pop(at, None)
-        kept, self.records, self.ends = self.records[:end], [], {}
-        for record in kept:
-            self.records.append(record)
-            self.ends[place_of(record)] = self.end_of(place_of(record)) + 1
 
 
 def place_of(record: Record) -> object:
@@ -124,74 +84,6 @@ def place_of(record: Record) -> object:
     if isinstance(record, Waiting):
         return ("waiting", record.queue)
     return record.destination if isinstance(record, Moved) else "journal"
-
-
-class Written:
-    """An entry's future."""
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-        self.is_done = False
-
-    def done(self) -> bool:
-        return self.is_done
-
-    def exception(self) -> BaseException | None:
-        return self.error
-
-
-@dataclass(slots=True)
-class _Batch:
-    entries: list[TimerEntry | ImageEnd]
-    done: Written
-    offset: int = -1
-    end: int = 0
-
-
-class SceneWriter:
-    """A `JournalWriter` over the scene's log."""
-
-    def __init__(self, scene: TimerScene) -> None:
-        self._scene = scene
-        self._open: _Batch | None = None
-        self._waiting: list[_Batch] = []
-        self.term: TimerTerm | None = None
-        self.is_over = False
-
-    def add(self, entry: TimerEntry | ImageEnd, *, is_durable: bool = True) -> Written:
-        if self.is_over:
-            raise NotMaster("the term is over")
-        if self._open is None:
-            self._open = _Batch([], Written())
-        self._open.entries.append(entry)
-        return self._open.done
-
-    def flush(self) -> None:
-        batch, self._open = self._open, None
-        if batch is None:
-            return
-        scene = self._scene
-        entries = scene.journalled(batch.entries)
-        if scene.chance.random() < scene.full_share:
-            batch.done.is_done, batch.done.error = True, Busy("the disk is full")
-            assert self.term is not None
-            self.term.dropped([each for one in self._waiting for each in one.entries])
-            return
-        texts = [
-            each.text() if isinstance(each, ImageEnd) else scene.state.encode(each)
-            for each in entries
-        ]
-        batch.offset = scene.log.end_of("journal")
-        scene.log.append(Journalled(batch.offset, body_of(texts)))
-        batch.entries, batch.end = entries, len(scene.log.records)
-        self._waiting.append(batch)
-
-    def confirm(self) -> None:
-        """What the log has confirmed counts."""
-        while self._waiting and self._waiting[0].end <= self._scene.log.confirmed:
-            batch = self._waiting.pop(0)
-            self._scene.state.apply(batch.entries, batch.offset)
-            batch.done.is_done = True
 
 
 class TimerScene:
@@ -209,7 +101,7 @@ class TimerScene:
         self.falls = 0
         self.chance = random.Random(seed)
         self.clock = ManualClock(now_ms=1_000_000)
-        self.log = Log()
+        self.log: Log[Waiting | Moved] = Log(place_of)
         self.disk = SimulatedDisk()
         self.saved_state: bytes | None = None
         self.full_share = 0.0

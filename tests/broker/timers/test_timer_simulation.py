@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.timer_scene import Broken
+from tests.support.journal_scene import Broken
 from tests.timer_simulation.campaign import CAMPAIGN, run_seed
 
 SEEDS = 200

@@ -1,36 +1,21 @@
 """What the journal of timers says up to one of its records, on every replica: a `JournalState`.
 
-Owns: the progress that confirmed records bring, and its file. The file only saves reading the
-journal from its last image on. It must not know more than the journal has: a move that a power
-failure took back would be believed, and the message never delivered. So a file that is ahead of
-the journal does not count, and an older one or the journal's own beginning takes its place.
+Owns: the progress that confirmed records bring, and its file. A move that a power failure took back
+would be believed, and the message never delivered: so a file that is ahead of the journal does not
+count, and an older one or the journal's own beginning takes its place.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
-from zlib import crc32
 
-from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd, body_of, read_body
+from aerobee.broker.journal.place import Place, encode_file, read_file
+from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.timers.entries import TimerEntry, decode_entry, entry_text
-from aerobee.broker.timers.pending import NUMBER_MAX
 from aerobee.broker.timers.progress import DoneView, TimerProgress
 
 _MAGIC: Final = "AQTP1"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """How much of the journal is known."""
-
-    next_offset: int = 0
-    image_position: int = 0
-    is_whole: bool = True
-    whole_from: int = 0
-    """An image that begins here or later makes it whole again."""
 
 
 class TimerJournalState:
@@ -54,8 +39,7 @@ class TimerJournalState:
 
     @property
     def image_position(self) -> int:
-        """A journal without records says everything: nobody has used timers here."""
-        return self._place.image_position if self._place.next_offset else NUMBER_MAX
+        return self._place.whole_position
 
     @property
     def is_whole(self) -> bool:
@@ -69,21 +53,14 @@ class TimerJournalState:
 
     def apply(self, entries: Sequence[TimerEntry | ImageEnd], queue_offset: int) -> None:
         """The next record of the journal."""
-        place = self._place
-        assert queue_offset == place.next_offset, "records count in the order of the journal"
-        image_position, is_whole = place.image_position, place.is_whole
-        for entry in entries:
-            if not isinstance(entry, ImageEnd):
-                self.progress.apply((entry,))
-            elif entry.first_offset >= place.whole_from:
-                image_position, is_whole = entry.position, True
-        self._place = Place(queue_offset + 1, image_position, is_whole, place.whole_from)
+        place = self._place.after(entries, queue_offset)
+        self.progress.apply(entry for entry in entries if not isinstance(entry, ImageEnd))
+        self._place = place
 
     def skip_to(self, queue_offset: int) -> None:
         """The records before this one are not there any more, or cannot be read. What is known
         stays true: nothing is ever undone."""
-        assert queue_offset > self._place.next_offset
-        self._place = Place(queue_offset, UNKNOWN_IMAGE, is_whole=False, whole_from=queue_offset)
+        self._place = self._place.skipped_to(queue_offset)
 
     # ------------------------------------------------------------------------------ its file
 
@@ -93,31 +70,19 @@ class TimerJournalState:
 
     def snapshot(self) -> Callable[[], bytes]:
         """What encodes the file as it is now; [any thread]."""
-        copy = TimerJournalState(self.progress.copy(), self._place)
-        return copy._encode
-
-    def _encode(self) -> bytes:
-        place = self._place
-        head = [place.next_offset, place.image_position, place.is_whole, place.whole_from]
-        body = body_of(entry_text(entry) for entry in self.progress.image()).decode()
-        text = f"{json.dumps(head)}\n{body}"
-        return f"{_MAGIC} {crc32(text.encode()):08x}\n{text}\n".encode()
+        progress, place = self.progress.copy(), self._place
+        return lambda: encode_file(_MAGIC, place, map(entry_text, progress.image()))
 
 
 def file_reader(journal_end: int) -> Callable[[bytes], TimerJournalState]:
     """For `read_with_backup`: what reads the file where the journal has `journal_end` records."""
 
     def read(data: bytes) -> TimerJournalState:
-        head, _, text = data.decode().partition("\n")
-        text = text.removesuffix("\n")
-        if head != f"{_MAGIC} {crc32(text.encode()):08x}":
-            raise ValueError("the file of timers' progress is damaged")
-        numbers, _, body = text.partition("\n")
-        place = Place(*json.loads(numbers))
-        if place.next_offset > journal_end:
-            raise ValueError("the file of timers' progress is ahead of its journal")
+        entries: list[Any]
+        place, entries = read_file(
+            _MAGIC, data, decode_entry, journal_end=journal_end, subject="timers' progress"
+        )
         progress = TimerProgress()
-        entries: list[Any] = read_body(body.encode(), decode_entry)
         progress.apply(entries)
         return TimerJournalState(progress, place)
 
