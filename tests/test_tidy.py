@@ -129,6 +129,7 @@ LOOP_FREE = (
     "store_format/",
     "broker/store/",
     "broker/timers/",
+    "broker/pop/",
     "rocketmq_api/clients/",
     "rocketmq_api/receiving/",
     "rocketmq_api/routes/",

@@ -57,7 +57,7 @@ TIMERS: Final = (
     Mutant(
         name="progress-ahead-of-journal",
         breaks="after a power failure messages whose moves were lost are never delivered",
-        file=f"{_TIMERS}/state.py",
+        file="broker/aerobee/broker/journal/place.py",
         old="if place.next_offset > journal_end:",
         new="if False:",
         tests=(

@@ -63,6 +63,16 @@ class FinishedRanges:
         at = bisect_right(self._ends, begin)
         return at < len(self._begins) and self._begins[at] < end
 
+    def first_outside(self, offset: int) -> int:
+        """The first offset from this one on that is not in a range."""
+        at = bisect_right(self._begins, offset) - 1
+        return self._ends[at] if at >= 0 and offset < self._ends[at] else offset
+
+    def after(self, offset: int) -> Iterator[Range]:
+        """The ranges that begin here or later."""
+        first = bisect_left(self._begins, offset)
+        return map(Range, self._begins[first:], self._ends[first:])
+
     def add(self, begin: int, end: int) -> None:
         """These are finished, too; some of them may have been before."""
         first = bisect_left(self._ends, begin)

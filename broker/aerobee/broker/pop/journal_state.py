@@ -1,0 +1,117 @@
+"""What the journal of POP says up to one of its records, on every replica: a `JournalState`.
+
+Owns: the queues of groups that POP consumes, as confirmed entries have left them, and the file that
+has the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.journal.place import Place, encode_file, read_file
+from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.pop.entries import Begun, Ended, PopEntry, QueueImage, decode_entry, entry_text
+from aerobee.broker.pop.standing import Standing
+
+_MAGIC: Final = "AQPJ1"
+
+
+class PopJournalState:
+    """On the loop."""
+
+    encode = staticmethod(entry_text)
+    decode = staticmethod(decode_entry)
+
+    def __init__(
+        self, queues: dict[GroupQueue, Standing] | None = None, place: Place | None = None
+    ) -> None:
+        """Without arguments: that of a journal without records."""
+        self._queues = queues or {}
+        self._place = place or Place()
+
+    def __repr__(self) -> str:
+        return f"PopJournalState({self._place}, {len(self._queues)} queues)"
+
+    @property
+    def next_offset(self) -> int:
+        return self._place.next_offset
+
+    @property
+    def image_position(self) -> int:
+        return self._place.whole_position
+
+    @property
+    def is_whole(self) -> bool:
+        return self._place.is_whole
+
+    def copies(self) -> dict[GroupQueue, Standing]:
+        """Of all queues of groups that POP consumes."""
+        return {key: standing.copy() for key, standing in self._queues.items()}
+
+    def standing(self, key: GroupQueue) -> Standing | None:
+        """Not to be changed. None: POP does not consume the queue."""
+        return self._queues.get(key)
+
+    def apply(self, entries: Sequence[PopEntry | ImageEnd], queue_offset: int) -> None:
+        """The next record of the journal."""
+        place = self._place.after(entries, queue_offset)
+        apply_entries(self._queues, entries)
+        self._place = place
+
+    def skip_to(self, queue_offset: int) -> None:
+        """The records before this one are not there any more, or cannot be read. They may have
+        voided what is known; the next image says what stands."""
+        self._queues.clear()
+        self._place = self._place.skipped_to(queue_offset)
+
+    # ------------------------------------------------------------------------------ its file
+
+    def snapshot(self) -> Callable[[], bytes]:
+        """What encodes the file as it is now; [any thread]. Write it only when the journal's
+        records below `next_offset` are on the disk."""
+        queues, place = self.copies(), self._place
+        return lambda: encode_file(_MAGIC, place, map(entry_text, image_of(queues, now_ms=0)))
+
+
+def apply_entries(
+    queues: dict[GroupQueue, Standing], entries: Iterable[PopEntry | ImageEnd]
+) -> None:
+    """What entries make of queues. Those of a queue that is not known wait for its image."""
+    for entry in entries:
+        if isinstance(entry, ImageEnd):
+            continue
+        standing = queues.get(entry.key)
+        if isinstance(entry, Ended):
+            queues.pop(entry.key, None)
+        elif standing is not None:
+            standing.apply(entry)
+        elif isinstance(entry, Begun):
+            queues[entry.key] = Standing(entry.offset, entry.serial)
+        elif isinstance(entry, QueueImage):
+            standing = queues[entry.key] = Standing(entry.committed, entry.next_serial)
+            standing.apply(entry)
+
+
+def image_of(queues: dict[GroupQueue, Standing], *, now_ms: int) -> Iterator[QueueImage]:
+    """What makes the same queues of nothing; see `Standing.image`."""
+    for key in list(queues):
+        standing = queues.get(key)
+        if standing is not None:
+            yield from standing.image(key, now_ms)
+
+
+def file_reader(journal_end: int) -> Callable[[bytes], PopJournalState]:
+    """For `read_with_backup`: what reads the file where the journal has `journal_end` records."""
+
+    def read(data: bytes) -> PopJournalState:
+        entries: list[Any]
+        place, entries = read_file(
+            _MAGIC, data, decode_entry, journal_end=journal_end, subject="messages in flight"
+        )
+        queues: dict[GroupQueue, Standing] = {}
+        apply_entries(queues, entries)
+        return PopJournalState(queues, place)
+
+    return read

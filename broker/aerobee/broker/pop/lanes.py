@@ -1,0 +1,82 @@
+"""PURE: whose turn it is, where order counts: one message of a message group after the other.
+
+The messages of one message group are a lane. The first that is not finished is handed out and comes
+again until it is finished; those after it wait, while other lanes go on.
+
+Owns: the messages of each lane that have been read and are not finished, in the queue's order.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator
+from zlib import crc32
+
+from aerobee.broker.pop.entries import NO_LANE
+
+
+def lane_of(message_group: bytes) -> int:
+    """The lane of a message group; of messages without one: b"". Two groups may share a lane, and
+    then wait for each other."""
+    return crc32(message_group)
+
+
+class Lanes:
+    """Of one queue."""
+
+    def __init__(self) -> None:
+        self._chains: dict[int, deque[int]] = {}
+        self._lane_at: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """How many messages."""
+        return len(self._lane_at)
+
+    def __iter__(self) -> Iterator[int]:
+        """The messages."""
+        return iter(self._lane_at)
+
+    def __contains__(self, offset: object) -> bool:
+        return offset in self._lane_at
+
+    def has(self, lane: int) -> bool:
+        """Whether any message is of this lane."""
+        return lane in self._chains
+
+    @property
+    def waiting(self) -> int:
+        """How many messages are not the first of their lane."""
+        return len(self._lane_at) - len(self._chains)
+
+    def add(self, offset: int, lane: int) -> bool:
+        """Whether the message is the first of its lane; it may be known already."""
+        if offset not in self._lane_at:
+            self._lane_at[offset] = lane
+            chain = self._chains.get(lane)
+            if chain is None:
+                self._chains[lane] = deque((offset,))
+            elif lane != NO_LANE and offset > chain[-1]:
+                chain.append(offset)
+            else:
+                insort(chain, offset)
+        return self.is_first(offset)
+
+    def is_first(self, offset: int) -> bool:
+        """Whether it is its turn."""
+        return self._chains[self._lane_at[offset]][0] == offset
+
+    def finish(self, offset: int) -> int | None:
+        """The message is finished; the one whose turn it is by that."""
+        lane = self._lane_at.pop(offset, None)
+        if lane is None:
+            return None
+        chain = self._chains[lane]
+        if chain[0] != offset:
+            chain.remove(offset)
+            return None
+        chain.popleft()
+        if chain:
+            return chain[0]
+        del self._chains[lane]
+        return None

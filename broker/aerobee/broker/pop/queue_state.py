@@ -1,0 +1,516 @@
+"""PURE: one queue of a group as POP consumes it: who has which message, and what comes next.
+
+    wants -> the caller reads -> take -> the entry is confirmed -> the answer is written
+    acknowledge, change, forward -> the entry is confirmed -> the answer is written
+
+Owns: the decisions of one master. What they decide stands here at once and is said in entries,
+which the caller adds to the journal in the order in which it gets them. Nothing of a decision may
+be told before its entry is confirmed: so attempts rise for good, and every replica knows of a
+message that somebody has. The caller passes the time, Unix ms, and does all reading.
+
+Always: what `standing` says is what the entries say, no more. All else follows from it and from the
+log, so a new master goes on from there: it reads from the oldest unfinished message on once more,
+and passes over what is in flight or finished.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.pop.entries import (
+    NO_LANE,
+    Begun,
+    Finished,
+    Flight,
+    Invisible,
+    InvisibleKind,
+    PopEntry,
+    joined,
+    ranges_of,
+)
+from aerobee.broker.pop.lanes import Lanes
+from aerobee.broker.pop.requests import (
+    Acknowledged,
+    Changed,
+    Delivery,
+    Handled,
+    Move,
+    MoveReason,
+    Poll,
+    PopLimits,
+    Read,
+    Taken,
+    Wanted,
+)
+from aerobee.broker.pop.standing import Standing
+from aerobee.broker.pop.waits import HeldUntil, Waits
+from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.runtime.errors import Busy
+
+REPEATED_POLLS_MAX: Final = 1_000
+"""Clients of a queue whose last poll is remembered."""
+_SERIAL_BITS: Final = 20
+_MOVES_AT_ONCE: Final = 32
+
+
+def first_serial(now_ms: int) -> int:
+    """Of a run: larger than all serials of earlier ones, also of those whose entries were lost, as
+    long as the clock has gone on and nobody hands out a million messages in a millisecond."""
+    return now_ms << _SERIAL_BITS
+
+
+class _Repeatable(NamedTuple):
+    attempt_id: str
+    at_ms: int
+    serials: dict[int, int]
+
+
+class QueueState:
+    """One master's; see the module. Sync; nothing here reads or waits."""
+
+    def __init__(
+        self,
+        key: GroupQueue,
+        standing: Standing,
+        now_ms: int,
+        *,
+        is_ordered: bool,
+        held_until_ms: HeldUntil,
+        limits: PopLimits,
+    ) -> None:
+        """`standing` is this object's from now on. `is_ordered`: order counts within message
+        groups; make another object when that changes."""
+        self.key = key
+        self.is_ordered = is_ordered
+        self._held_until_ms = held_until_ms
+        self._limits = limits
+        self._moving: dict[int, MoveReason] = {}
+        self._polls: dict[str, _Repeatable] = {}
+        standing.next_serial = max(standing.next_serial, first_serial(now_ms))
+        self.standing = standing
+        self.resume(standing)
+
+    def __repr__(self) -> str:
+        return f"QueueState({self.key}, {self.standing}, next={self._next_offset})"
+
+    def resume(self, standing: Standing) -> None:
+        """Go on from here: what was decided after it has never been."""
+        standing.next_serial = max(standing.next_serial, self.standing.next_serial)
+        self.standing = standing
+        self._next_offset = standing.committed
+        flights = sorted(standing.flights.items())
+        ends = [each.end for each in standing.finished][-1:] + [
+            each[0] + 1 for each in flights[-1:]
+        ]
+        self._known_end = max(ends, default=0)
+        self._lanes = Lanes()
+        self._ready: list[int] = []
+        self._waits = Waits(standing.flights, self._held_until_ms)
+        self._moving = {each: why for each, why in self._moving.items() if each in standing.flights}
+        for offset, flight in flights:
+            if self.is_ordered:
+                self._lanes.add(offset, flight.lane)
+            self._waits.watch(offset, flight)
+
+    # ------------------------------------------------------------------------------ asking
+
+    @property
+    def committed(self) -> int:
+        """The oldest message that is not finished: what the log must keep."""
+        return self.standing.committed
+
+    def unfinished(self, queue_end: int) -> int:
+        """How many messages of a queue with this end the group has not finished."""
+        return max(0, queue_end - self.standing.committed - self.standing.finished_count)
+
+    @property
+    def in_flight(self) -> int:
+        """How many are in somebody's hands, as far as time has been told."""
+        flights = self.standing.flights
+        return len(flights) - sum(offset in flights for offset in self._ready)
+
+    def flight(self, offset: int) -> Flight | None:
+        """None: it was not handed out, or is finished."""
+        return self.standing.flights.get(offset)
+
+    def is_moving(self, offset: int) -> bool:
+        """Whether a copy is about to take its place."""
+        return offset in self._moving
+
+    def wake_ms(self) -> int | None:
+        """When to ask again what there is, unless new messages come; None: no message waits for a
+        time. It may be too early."""
+        return self._waits.next_ms()
+
+    def has_ready(self, now_ms: int) -> bool:
+        """Whether anything comes again now."""
+        self._expire(now_ms)
+        return bool(self._ready)
+
+    # ------------------------------------------------------------------------------ receiving
+
+    def repeated(self, poll: Poll, now_ms: int) -> list[Delivery]:
+        """What the client's last poll had taken, if this is the same once more and nobody has
+        handled the messages since. Told once the journal's newest entry is confirmed."""
+        last = self._polls.get(poll.client_id)
+        if last is None or not poll.attempt_id or last.attempt_id != poll.attempt_id:
+            return []
+        if now_ms - last.at_ms > self._limits.repeated_ms:
+            return []
+        self._expire(now_ms)
+        found = []
+        for offset, serial in last.serials.items():
+            flight = self._current(offset, serial)
+            if flight is not None and not self._is_ready(offset):
+                found.append(Delivery(offset, serial, flight.attempt, flight.visible_ms))
+        return found
+
+    def wants(self, poll: Poll, now_ms: int) -> Wanted:
+        """What to read for a poll, at most `poll.count` messages; which of them it gets `take`
+        decides. What is to be moved is said once."""
+        self._expire(now_ms)
+        again: list[int] = []
+        moves: list[Move] = []
+        for offset in self._ready[: poll.count + _MOVES_AT_ONCE]:
+            if len(again) == poll.count:
+                break
+            flight = self.standing.flights.get(offset)
+            reason = None if flight is None else self._why_moved(offset, flight, poll)
+            if flight is not None and reason is not None:
+                self._moving[offset] = reason
+                self._unready(offset)
+                moves.append(Move(offset, reason, flight.attempt))
+            else:
+                again.append(offset)
+        room, refusal = self._room()
+        self._pass_known()
+        fresh = min(poll.count - len(again), room)
+        return Wanted(again, self._next_offset, fresh, moves, refusal if fresh <= 0 else None)
+
+    def _why_moved(self, offset: int, flight: Flight, poll: Poll) -> MoveReason | None:
+        if flight.attempt >= poll.attempts_max:
+            return MoveReason.DEAD
+        span = self._next_offset - offset
+        is_late = span > self._limits.span_max and offset == self.committed
+        return MoveReason.LATE if is_late and not self.is_ordered else None
+
+    def _room(self) -> tuple[int, Busy | None]:
+        """For how many messages that nobody has had."""
+        limits, key = self._limits, self.key
+        room = limits.flights_max - len(self.standing.flights)
+        queue = f"queue {key.queue_id} of topic {key.topic}"
+        if room <= 0:
+            return 0, Busy(
+                f"group {key.group} has {limits.flights_max} messages of {queue} in flight: "
+                "acknowledge some of them first"
+            )
+        if not self.is_ordered:
+            return room, None
+        if self._lanes.has(NO_LANE):
+            return 0, None  # they were taken when order did not count: those first
+        if self._lanes.waiting >= limits.waiting_max:
+            return 0, Busy(
+                f"{limits.waiting_max} messages of {queue} wait for older ones of their message "
+                f"groups: group {key.group} has to finish those first"
+            )
+        return room, None
+
+    def _pass_known(self) -> None:
+        """Reading goes on after what is in flight or finished."""
+        at, standing = self._next_offset, self.standing
+        while at < self._known_end:
+            after = standing.finished.first_outside(at)
+            if after == at and at not in standing.flights:
+                break
+            at = max(after, at + 1)
+        self._next_offset = at
+
+    def take(self, poll: Poll, read: Read, now_ms: int) -> Taken:
+        """Hand out what may be handed out by now, at most `poll.count` messages."""
+        self._expire(now_ms)
+        offsets: list[int] = []
+        others: list[Range] = []
+        messages, flights, count = read.messages, self.standing.flights, poll.count
+        for offset in read.again:
+            if not self._is_ready(offset):
+                continue  # somebody else was faster
+            if offset not in messages:
+                others.append(Range(offset, offset + 1))
+            elif len(offsets) < count:
+                offsets.append(offset)
+        if read.begin <= self._next_offset < read.end:
+            self._take_new(read, count, offsets, others)
+        # What a new master reads once more may be older than what comes again.
+        offsets.sort()
+        others.sort()
+        taken = Taken()
+        if others:
+            finished = Finished(self.key, joined(others), now_ms)
+            self._finish(finished)
+            taken.entries.append(finished)
+        if not offsets:
+            return taken
+        before = [flights.get(offset) for offset in offsets]
+        attempts = [1 if each is None else each.attempt + 1 for each in before]
+        lanes = [messages[offset] for offset in offsets] if self.is_ordered else []
+        is_held = poll.invisible_ms is None
+        entry = Invisible(
+            InvisibleKind.TAKEN,
+            self.key,
+            tuple(offsets),
+            self.standing.next_serial,
+            now_ms,
+            0 if poll.invisible_ms is None else now_ms + poll.invisible_ms,
+            poll.client_id if is_held else "",
+            tuple(attempts) if max(attempts) > 1 else (),
+            tuple(lanes),
+        )
+        taken.entries.append(entry)
+        taken.deliveries = self._hand_out(entry)
+        if poll.attempt_id:
+            self._remember(poll, taken.deliveries, now_ms)
+        return taken
+
+    def _take_new(self, read: Read, count: int, offsets: list[int], others: list[Range]) -> None:
+        """Those that nobody has had, as far as there is room."""
+        at, end, flights = self._next_offset, read.end, self.standing.flights
+        count = min(count, len(offsets) + self._limits.flights_max - len(flights))
+        for offset, lane in read.messages.items():
+            if not at <= offset < end or self._is_known(offset):
+                continue
+            if len(offsets) >= count or not self._may_read():
+                end = offset
+                break
+            if offset > at:
+                others += self._unknown(at, offset)
+            at = offset + 1
+            if not self.is_ordered or self._lanes.add(offset, lane):
+                offsets.append(offset)
+        if end > at:
+            others += self._unknown(at, end)
+        self._next_offset = end
+
+    def _may_read(self) -> bool:
+        """Whether one more may wait for its turn."""
+        lanes = self._lanes
+        return not self.is_ordered or (
+            lanes.waiting < self._limits.waiting_max and not lanes.has(NO_LANE)
+        )
+
+    def _is_known(self, offset: int) -> bool:
+        return offset < self._known_end and (
+            offset in self.standing.flights or self.standing.is_finished(offset)
+        )
+
+    def _unknown(self, begin: int, end: int) -> list[Range]:
+        if begin >= self._known_end:
+            return [Range(begin, end)]
+        return list(ranges_of(each for each in range(begin, end) if not self._is_known(each)))
+
+    def _remember(self, poll: Poll, deliveries: Iterable[Delivery], now_ms: int) -> None:
+        last = self._polls.pop(poll.client_id, None)
+        if last is None or last.attempt_id != poll.attempt_id:
+            last = _Repeatable(poll.attempt_id, now_ms, {})
+        last.serials.update((each.offset, each.serial) for each in deliveries)
+        self._polls[poll.client_id] = last
+        if len(self._polls) > REPEATED_POLLS_MAX:
+            del self._polls[next(iter(self._polls))]
+
+    def give_back(self, deliveries: Iterable[Delivery], now_ms: int) -> Sequence[PopEntry]:
+        """Their receiver was gone before it had them: they come again at once, and the attempt does
+        not count."""
+        offsets = sorted(each.offset for each in deliveries if self._current(*each[:2]))
+        if not offsets:
+            return ()
+        return [self._change(InvisibleKind.RETURNED, offsets, now_ms, now_ms)[0]]
+
+    # ------------------------------------------------------------------------------ handling
+
+    def acknowledge(self, handles: Sequence[tuple[int, int]], now_ms: int) -> Acknowledged:
+        """Finish deliveries, given as offset and serial."""
+        done: set[int] = set()
+        results = []
+        for offset, serial in handles:
+            if self._current(offset, serial) is not None:
+                done.add(offset)
+                results.append(Handled.DONE)
+            else:
+                results.append(self._why_not(offset))
+        if not done:
+            return Acknowledged(results)
+        entry = Finished(self.key, ranges_of(sorted(done)), now_ms)
+        self._finish(entry)
+        return Acknowledged(results, (entry,))
+
+    def change(
+        self, offset: int, serial: int, invisible_ms: int, now_ms: int, *, is_counted: bool = True
+    ) -> Changed:
+        """The message comes again after this time, whoever has it. `is_counted` False: the delivery
+        was none, as far as attempts go; that cannot be taken back."""
+        flight = self._current(offset, serial)
+        if flight is None:
+            return Changed(self._why_not(offset))
+        is_counted &= flight.is_counted
+        kind = InvisibleKind.CHANGED if is_counted else InvisibleKind.RETURNED
+        entry, (delivery,) = self._change(kind, [offset], now_ms, now_ms + invisible_ms)
+        return Changed(Handled.DONE, delivery, (entry,))
+
+    def forward(self, offset: int, serial: int) -> tuple[Handled, Move | None]:
+        """The receiver gives the message up. A second call while it moves gets DONE without a move:
+        it waits for the first one's."""
+        if self._moving.get(offset) is MoveReason.FORWARDED:
+            flight = self.standing.flights[offset]
+            return (Handled.DONE if flight.serial == serial else Handled.STALE), None
+        flight_now = self._current(offset, serial)
+        if flight_now is None:
+            return self._why_not(offset), None
+        self._moving[offset] = MoveReason.FORWARDED
+        self._unready(offset)
+        return Handled.DONE, Move(offset, MoveReason.FORWARDED, flight_now.attempt)
+
+    def moved(self, offset: int, now_ms: int) -> Sequence[PopEntry]:
+        """The copy is owed or there: the message is finished."""
+        self._moving.pop(offset, None)
+        return self.settle([Range(offset, offset + 1)], now_ms)
+
+    def kept(self, offset: int, now_ms: int) -> None:
+        """There will be no copy now: all is as before."""
+        if self._moving.pop(offset, None) is not None:
+            flight = self.standing.flights.get(offset)
+            if flight is not None:
+                self._waits.watch(offset, flight)
+                self._expire(now_ms)
+
+    def _current(self, offset: int, serial: int) -> Flight | None:
+        """The flight, if this is its newest delivery and nothing else is done with it."""
+        flight = self.standing.flights.get(offset)
+        if flight is None or flight.serial != serial or offset in self._moving:
+            return None
+        return flight
+
+    def _why_not(self, offset: int) -> Handled:
+        return Handled.FINISHED if self.standing.is_finished(offset) else Handled.STALE
+
+    def _change(
+        self, kind: InvisibleKind, offsets: Sequence[int], now_ms: int, visible_ms: int
+    ) -> tuple[Invisible, list[Delivery]]:
+        flights = [self.standing.flights[offset] for offset in offsets]
+        lanes = tuple(each.lane for each in flights)
+        is_returned = kind is InvisibleKind.RETURNED
+        entry = Invisible(
+            kind,
+            self.key,
+            tuple(offsets),
+            self.standing.next_serial,
+            now_ms,
+            visible_ms,
+            attempts=tuple(each.attempt - (is_returned and each.is_counted) for each in flights),
+            lanes=() if NO_LANE in lanes else lanes,
+        )
+        return entry, self._hand_out(entry)
+
+    # ------------------------------------------------------------------------------ the queue
+
+    def client_gone(self, client_id: str, now_ms: int) -> None:
+        """`held_until_ms` has fallen for this client."""
+        self._waits.client_gone(client_id, now_ms)
+
+    def settle(self, ranges: Iterable[Range], now_ms: int) -> Sequence[PopEntry]:
+        """Messages are finished, though nobody acknowledged them here: a copy took their place, or
+        the log has lost them. The ranges rise."""
+        standing = self.standing
+        rest = [
+            Range(max(begin, standing.committed), end)
+            for begin, end in ranges
+            if end > standing.committed and not standing.finished.covers(begin, end)
+        ]
+        if not rest:
+            return ()
+        entry = Finished(self.key, tuple(rest), now_ms)
+        self._finish(entry)
+        self._next_offset = max(self._next_offset, standing.committed)
+        self._known_end = max(self._known_end, rest[-1].end)
+        return (entry,)
+
+    def begin_again(self, offset: int, now_ms: int) -> Sequence[PopEntry]:
+        """Consumption goes on from here, forward or back; all deliveries are void."""
+        serial = max(self.standing.next_serial, first_serial(now_ms))
+        entry = Begun(self.key, offset, serial, now_ms)
+        self.standing.apply(entry)
+        self._polls.clear()
+        self.resume(self.standing)
+        return (entry,)
+
+    # ------------------------------------------------------------------------------ inside
+
+    def _hand_out(self, entry: Invisible) -> list[Delivery]:
+        self.standing.apply(entry)
+        flights = self.standing.flights
+        found = []
+        for offset in entry.offsets:
+            flight = flights[offset]
+            self._unready(offset)
+            self._waits.watch(offset, flight)
+            found.append(Delivery(offset, flight.serial, flight.attempt, flight.visible_ms))
+        return found
+
+    def _finish(self, entry: Finished) -> None:
+        ready = self._ready
+        for begin, end in entry.ranges:
+            self._forget(begin, end)
+        for begin, end in entry.ranges:
+            del ready[bisect_left(ready, begin) : bisect_left(ready, end)]
+        self.standing.apply(entry)
+
+    def _forget(self, begin: int, end: int) -> None:
+        flights = self.standing.flights
+        for offset in _within(begin, end, flights):
+            flight = flights.get(offset)
+            if flight is not None and flight.holder:
+                self._waits.forget(offset, flight)
+        if self.is_ordered:
+            for offset in _within(begin, end, self._lanes):
+                following = self._lanes.finish(offset)
+                if following is not None:
+                    self._turn_comes(following)
+        if self._moving:
+            for offset in [each for each in self._moving if begin <= each < end]:
+                del self._moving[offset]
+
+    def _turn_comes(self, offset: int) -> None:
+        """It is the first of its lane now."""
+        flight = self.standing.flights.get(offset)
+        if flight is None:
+            insort(self._ready, offset)
+        else:
+            self._waits.watch(offset, flight)
+
+    def _expire(self, now_ms: int) -> None:
+        for offset in self._waits.due(now_ms):
+            if offset not in self._moving:
+                self._comes_again(offset)
+
+    def _comes_again(self, offset: int) -> None:
+        """Its invisible time is over."""
+        is_its_turn = not self.is_ordered or self._lanes.is_first(offset)
+        if is_its_turn and not self._is_ready(offset):
+            insort(self._ready, offset)
+
+    def _is_ready(self, offset: int) -> bool:
+        at = bisect_left(self._ready, offset)
+        return at < len(self._ready) and self._ready[at] == offset
+
+    def _unready(self, offset: int) -> None:
+        at = bisect_left(self._ready, offset)
+        if at < len(self._ready) and self._ready[at] == offset:
+            del self._ready[at]
+
+
+def _within(begin: int, end: int, offsets: Collection[int]) -> Iterable[int]:
+    """A superset of those of the offsets that are in a range, in rising order, or a copy."""
+    if end - begin <= len(offsets):
+        return range(begin, end)
+    return [each for each in offsets if begin <= each < end]

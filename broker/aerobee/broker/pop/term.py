@@ -1,0 +1,165 @@
+"""A master's side of the journal of POP: its queues, and that what they decide is what is written.
+
+    queue = term.queue(key); ... = queue.take(...); done = term.write(entries)
+
+Owns: one `QueueState` for each queue of a group that POP consumes. Look it up for each request: it
+is another one, or none, after entries were dropped.
+
+Always: once all that waits is confirmed, every queue is as the journal says. And what the offset
+journal has finished for the group, as what was sent back or is a dead letter, is finished here
+before anything else is decided: a message that was moved by the last master does not come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.pop.entries import Begun, Ended, PopEntry
+from aerobee.broker.pop.journal_state import PopJournalState, apply_entries
+from aerobee.broker.pop.queue_state import QueueState, first_serial
+from aerobee.broker.pop.requests import PopLimits
+from aerobee.broker.pop.standing import Standing
+from aerobee.broker.pop.waits import HeldUntil
+from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, MqError
+
+
+class EntryWriter(Protocol):
+    """What a term needs of `JournalWriter`."""
+
+    def add(self, entry: PopEntry | ImageEnd, *, is_durable: bool = True) -> Any: ...
+
+    def waiting(self) -> Iterator[PopEntry | ImageEnd]: ...
+
+
+def begin_offset(queue_begin: int, queue_end: int) -> int:
+    """Where a new group begins to consume a queue: with the first message if none was ever removed,
+    and otherwise with the next one that comes."""
+    return queue_begin if queue_begin == 0 else queue_end
+
+
+class PopTerm:
+    """A `JournalTerm`; on the loop."""
+
+    def __init__(
+        self,
+        state: PopJournalState,
+        writer: EntryWriter,
+        clock: Clock,
+        *,
+        is_ordered: Callable[[str], bool],
+        held_until_ms: HeldUntil,
+        finished_elsewhere: Callable[[GroupQueue], Iterable[Range]],
+        limits: PopLimits | None = None,
+    ) -> None:
+        """`is_ordered`: whether order counts for a group; after a change call `group_changed`.
+        `finished_elsewhere`: what is confirmed to be finished by other means, in rising order; it
+        raises MqError while that is not known."""
+        self._state = state
+        self._writer = writer
+        self._clock = clock
+        self._is_ordered = is_ordered
+        self._held_until_ms = held_until_ms
+        self._finished_elsewhere = finished_elsewhere
+        self._limits = limits or PopLimits()
+        self._drops = 0
+        self._queues = {key: self._made(key, each) for key, each in state.copies().items()}
+        self._unsettled = set(self._queues)
+
+    def _made(self, key: GroupQueue, standing: Standing) -> QueueState:
+        return QueueState(
+            key,
+            standing,
+            self._clock.now_ms(),
+            is_ordered=self._is_ordered(key.group),
+            held_until_ms=self._held_until_ms,
+            limits=self._limits,
+        )
+
+    # ------------------------------------------------------------------------------ queues
+
+    def queue(self, key: GroupQueue) -> QueueState | None:
+        """None: POP does not consume the queue. Raises MqError: it cannot be said now."""
+        queue = self._queues.get(key)
+        if queue is not None and key in self._unsettled:
+            self.write(queue.settle(self._finished_elsewhere(key), self._clock.now_ms()))
+            self._unsettled.discard(key)
+        return queue
+
+    def queues(self) -> Iterable[QueueState]:
+        return self._queues.values()
+
+    def begin(self, key: GroupQueue, offset: int) -> Any:
+        """POP consumes the queue from now on, beginning with this offset. Returns the writer's
+        future: done when that is confirmed and on the disk. Raises MqError."""
+        assert key not in self._queues, key
+        now_ms = self._clock.now_ms()
+        serial = first_serial(now_ms)
+        done = self._writer.add(Begun(key, offset, serial, now_ms))
+        self._queues[key] = self._made(key, Standing(offset, serial))
+        self._unsettled.add(key)
+        return done
+
+    def end(self, key: GroupQueue) -> Any:
+        """POP consumes the queue no more; what is in flight is forgotten. As `begin`."""
+        done = self._writer.add(Ended(key, self._clock.now_ms()))
+        self._queues.pop(key, None)
+        return done
+
+    def group_changed(self, group: str) -> None:
+        """Order counts for it now, or does not any more."""
+        for key, queue in self._queues.items():
+            if key.group == group and queue.is_ordered != self._is_ordered(group):
+                self._queues[key] = self._made(key, queue.standing)
+
+    def write(self, entries: Sequence[PopEntry]) -> Any:
+        """Add what a queue has decided, in the same turn. Returns the writer's future for the last
+        entry; None: there are no entries.
+
+        Raises:
+            MqError: no answer may be made of these decisions. They have been taken back, or some
+                of them count although nobody is told, which costs attempts, not messages.
+        """
+        drops, done = self._drops, None
+        try:
+            for entry in entries:
+                done = self._writer.add(entry, is_durable=False)
+        except MqError:
+            self.dropped(self._writer.waiting())
+            raise
+        if drops != self._drops:
+            # Adding wrote the record before it, which failed: what is decided stands on that.
+            self.dropped(self._writer.waiting())
+            raise Busy("what waited before this was not written; try again")
+        return done
+
+    # ------------------------------------------------------------------------------ JournalTerm
+
+    def counted(self, entries: Sequence[PopEntry | ImageEnd]) -> None:
+        """Already here."""
+
+    def dropped(self, waiting: Iterable[PopEntry | ImageEnd]) -> None:
+        """As if what was not appended had never been decided."""
+        self._drops += 1
+        queues = self._state.copies()
+        apply_entries(queues, waiting)
+        self._queues = {key: self._resumed(key, each) for key, each in queues.items()}
+        self._unsettled = set(self._queues)
+
+    def _resumed(self, key: GroupQueue, standing: Standing) -> QueueState:
+        queue = self._queues.get(key)
+        if queue is None:
+            return self._made(key, standing)
+        queue.resume(standing)
+        return queue
+
+    def image(self) -> Iterator[PopEntry]:
+        """The whole state. See `JournalTerm`."""
+        for key in list(self._queues):
+            queue = self._queues.get(key)
+            if queue is not None:
+                yield from queue.standing.image(key, self._clock.now_ms())

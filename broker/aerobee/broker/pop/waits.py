@@ -1,0 +1,124 @@
+"""PURE: when messages come again that somebody has.
+
+A message with a time comes again at that time. A message of a client that said none comes again
+when the client is not heard of any more, which others know.
+
+Owns: both kinds of times. An entry for a message that is finished, or has another time by now, is
+left where it is and passed over when its time comes; so many of them are kept at most as there are
+messages in flight, and some more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from aerobee.broker.pop.entries import Flight
+
+_STALE_MAX: Final = 1_000
+
+HeldUntil = Callable[[str, int], int]
+"""When a message comes again that a client has, which took it at a time; Unix ms, as far as is
+known now. It may grow while the client is heard of, and fall only with `client_gone`."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a client has for as long as it is heard of."""
+
+    check_ms: int
+    """When to look whether it still is."""
+    offsets: set[int]
+
+
+class Waits:
+    """Of one queue. `flights` is what is in flight, kept up to date by its owner."""
+
+    def __init__(self, flights: dict[int, Flight], held_until_ms: HeldUntil) -> None:
+        self._flights = flights
+        self._held_until_ms = held_until_ms
+        self._times: list[tuple[int, int, int]] = []
+        self._checks: list[tuple[int, str]] = []
+        self._held: dict[str, _Held] = {}
+
+    def next_ms(self) -> int | None:
+        """When something may come again; None: nothing does."""
+        return min((heap[0][0] for heap in (self._times, self._checks) if heap), default=None)
+
+    def watch(self, offset: int, flight: Flight) -> None:
+        """The message is in flight, as said."""
+        if not flight.holder:
+            heappush(self._times, (flight.visible_ms, offset, flight.serial))
+            if len(self._times) > 2 * len(self._flights) + _STALE_MAX:
+                self._drop_stale()
+            return
+        held = self._held.get(flight.holder)
+        if held is None:
+            until_ms = self._held_until_ms(flight.holder, flight.taken_ms)
+            held = self._held[flight.holder] = _Held(until_ms, set())
+            heappush(self._checks, (until_ms, flight.holder))
+        held.offsets.add(offset)
+
+    def forget(self, offset: int, flight: Flight) -> None:
+        """It is not in flight any more, as was said."""
+        held = self._held.get(flight.holder)
+        if held is not None:
+            held.offsets.discard(offset)
+
+    def client_gone(self, client_id: str, now_ms: int) -> None:
+        """Another time than before may be true for what the client has."""
+        held = self._held.get(client_id)
+        if held is not None:
+            held.check_ms = now_ms
+            heappush(self._checks, (now_ms, client_id))
+
+    def due(self, now_ms: int) -> list[int]:
+        """The messages whose time has come, each once."""
+        found: list[int] = []
+        times, flights = self._times, self._flights
+        while times and times[0][0] <= now_ms:
+            _, offset, serial = heappop(times)
+            flight = flights.get(offset)
+            if flight is not None and flight.serial == serial:
+                found.append(offset)
+        checks = self._checks
+        while checks and checks[0][0] <= now_ms:
+            check_ms, client_id = heappop(checks)
+            held = self._held.get(client_id)
+            if held is not None and held.check_ms == check_ms:
+                found += self._check(client_id, held, now_ms)
+        return found
+
+    def _check(self, client_id: str, held: _Held, now_ms: int) -> list[int]:
+        """Which messages are the client's no more."""
+        found: list[int] = []
+        next_ms = None
+        for offset in list(held.offsets):
+            flight = self._flights.get(offset)
+            if flight is None or flight.holder != client_id:
+                held.offsets.discard(offset)
+                continue
+            until_ms = self._held_until_ms(client_id, flight.taken_ms)
+            if until_ms > now_ms:
+                next_ms = until_ms if next_ms is None else min(next_ms, until_ms)
+            else:
+                held.offsets.discard(offset)
+                found.append(offset)
+        if next_ms is None:
+            del self._held[client_id]
+        else:
+            held.check_ms = next_ms
+            heappush(self._checks, (next_ms, client_id))
+        return found
+
+    def _drop_stale(self) -> None:
+        """Most messages are finished long before their time."""
+        flights = self._flights
+        self._times = [
+            (visible_ms, offset, serial)
+            for visible_ms, offset, serial in self._times
+            if (flight := flights.get(offset)) is not None and flight.serial == serial
+        ]
+        heapify(self._times)
