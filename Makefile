@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation failover fuzz soak interop image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz soak interop image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -113,6 +113,10 @@ timer-simulation: setup
 # 100,000 lives of a broker's failed messages, with crashes, fail-overs and power cuts.
 send-back-simulation: setup
 	$(RUN) python -m tests.send_back_simulation --seeds 100000 --jobs 2
+
+# 100,000 lives of messages that are received by POP, with crashes, fail-overs and full disks.
+pop-simulation: setup
+	$(RUN) python -m tests.pop_simulation --seeds 100000 --jobs 2
 
 # 100 fail-overs of real processes under load, and every other scenario.
 failover: setup

@@ -32,6 +32,7 @@ CAMPAIGNS = (
     Campaign("simulation", 65, "200,000 lives of a replicated cluster in virtual time"),
     Campaign("timer-simulation", 20, "100,000 lives of a broker's timers, over logs that are cut"),
     Campaign("send-back-simulation", 12, "100,000 lives of messages that fail and come again"),
+    Campaign("pop-simulation", 15, "100,000 lives of messages that are received by POP"),
     Campaign("torture", 15, "200 rounds of kill -9 under load with synchronous flush"),
     Campaign("failover", 30, "100 fail-overs of real processes under load"),
     Campaign("fuzz", 15, "1,000,000 mutated byte streams against the gRPC server"),

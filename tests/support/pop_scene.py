@@ -1,0 +1,767 @@
+"""The core of POP without a broker: a log, masters that fall, clients that live on, and a judge.
+
+Two groups consume one queue: "plain", and "ordered", for which order counts. The judge knows what
+clients were told, never what the core thinks. What waits to be confirmed is told to nobody, and is
+lost or not as the log is cut. Nothing here depends on time or chance but by the seed.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, cast
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.journal.records import ImageEnd, read_body
+from aerobee.broker.pop.entries import Finished, Invisible, decode_entry, ranges_of
+from aerobee.broker.pop.journal_state import PopJournalState, file_reader
+from aerobee.broker.pop.lanes import lane_of
+from aerobee.broker.pop.queue_state import QueueState
+from aerobee.broker.pop.requests import (
+    Changed,
+    Delivery,
+    Handled,
+    Move,
+    MoveReason,
+    Poll,
+    PopLimits,
+    Read,
+    Wanted,
+)
+from aerobee.broker.pop.term import PopTerm
+from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import Busy, MqError
+from tests.support.journal_scene import Broken, Crash, Journalled, Log, SceneWriter, Written
+
+PLAIN = GroupQueue("plain", "orders", 0)
+ORDERED = GroupQueue("ordered", "orders", 0)
+GROUPS = (PLAIN, ORDERED)
+CLIENTS = ("ada", "bob", "cy")
+ATTEMPTS_MAX = 4
+SILENCE_MS = 6_000
+RELEASED_MS = 100
+HELD_MS_MAX = 30_000
+LIMITS = PopLimits(flights_max=12, waiting_max=6, span_max=25, repeated_ms=5_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """In the queue; groups want those that are `wanted`."""
+
+    lane: int
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A copy is owed for the message, which is finished by that: a dead letter, or one that comes
+    by the retry topic. As `sentBack` in the offset journal."""
+
+    key: GroupQueue
+    offset: int
+    reason: MoveReason
+
+
+@dataclass(slots=True)
+class Told:
+    """A delivery that a client knows."""
+
+    client_id: str
+    key: GroupQueue
+    delivery: Delivery
+    at_ms: int
+    end: int
+    """Of the log with its entry."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """An answer that waits for its record. `tell` makes the answer."""
+
+    done: Written
+    tell: Callable[[int], None]
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """What the judge knows of one message for one group."""
+
+    told: list[Told] = field(default_factory=list)
+    taken_serial: int = 0
+    """Of the newest delivery, told or not."""
+    uncounted: int = 0
+    """Deliveries that were taken back on a client's wish."""
+    earliest_ms: int = 0
+    """When it may come again at the earliest."""
+    may_be_finished: list[Written] = field(default_factory=list)
+    """Acknowledgements that were taken, told or not."""
+    finished_end: int = 0
+    """Of the log with an acknowledgement that was told."""
+
+
+class PopScene:
+    """One master after the other, over one log."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        loses_confirmed: bool = False,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.loses_confirmed = loses_confirmed
+        self._trace = trace
+        self.chance = Random(seed)
+        self.clock = ManualClock(now_ms=1_000_000)
+        self.log: Log[Message | Replaced] = Log(_place_of)
+        self.full_share = 0.0
+        self.crash_share = 0.0
+        self.saved_state: bytes | None = None
+        self.falls = 0
+        self.deliveries = 0
+        self.acknowledged = 0
+        self.refused = 0
+        self.heard_ms: dict[str, int] = {}
+        self.gone_ms: dict[str, int] = {}
+        self.leaves = 0
+        self.known: dict[tuple[GroupQueue, int], Knowledge] = {}
+        self.handles: list[Told] = []
+        """What clients may use, old ones, too."""
+        self.open()
+
+    # ------------------------------------------------------------------------------ variants
+
+    def journalled(self, entries: list[Any]) -> list[Any]:
+        """What of the entries gets into the record; a variant may lose some."""
+        return entries
+
+    def made_term(self) -> PopTerm:
+        return PopTerm(
+            self.state,
+            self.writer,
+            self.clock,
+            is_ordered=lambda group: group == ORDERED.group,
+            held_until_ms=self.held_until_ms,
+            finished_elsewhere=self.replaced,
+            limits=LIMITS,
+        )
+
+    def is_told_at_once(self) -> bool:
+        """Whether clients hear of what is not confirmed."""
+        return False
+
+    # ------------------------------------------------------------------------------ opening
+
+    def open(self) -> None:
+        """A process begins, or another replica takes over: everything follows from the log."""
+        log = self.log
+        log.confirmed = len(log.records)
+        journal = [each for each in log.records if isinstance(each, Journalled)]
+        self.state = PopJournalState()
+        if self.saved_state is not None:
+            try:
+                self.state = file_reader(len(journal))(self.saved_state)
+            except ValueError:
+                self.saved_state = None
+        for record in journal[self.state.next_offset :]:
+            entries = cast("list[Any]", read_body(record.body, decode_entry))
+            self.state.apply(entries, record.offset)
+        self.began_ms = self.latest_ms = self.clock.now_ms()
+        self.writer = SceneWriter(self, entries_max=self.chance.choice((3, 8, 100)))
+        self.term = self.made_term()
+        self.writer.term = self.term
+        self.pending: list[Pending] = []
+        self.moving: list[tuple[Replaced, int]] = []
+
+    def held_until_ms(self, client_id: str, taken_ms: int) -> int:
+        """As the rules of renewal have it."""
+        gone_ms = self.gone_ms.get(client_id)
+        if gone_ms is not None and gone_ms >= taken_ms:
+            return min(gone_ms + RELEASED_MS, taken_ms + HELD_MS_MAX)
+        heard_ms = max(self.heard_ms.get(client_id, 0), self.began_ms, taken_ms)
+        return min(heard_ms + SILENCE_MS, taken_ms + HELD_MS_MAX)
+
+    def replaced(self, key: GroupQueue) -> Sequence[Range]:
+        """What is confirmed to be finished by a copy."""
+        records = self.log.records[: self.log.confirmed]
+        return ranges_of(
+            sorted(
+                record.offset
+                for record in records
+                if isinstance(record, Replaced) and record.key == key
+            )
+        )
+
+    def messages(self) -> list[Message]:
+        """The confirmed ones, by offset."""
+        records = self.log.records[: self.log.confirmed]
+        return [record for record in records if isinstance(record, Message)]
+
+    # ------------------------------------------------------------------------------ faults
+
+    def tell(self, what: str) -> None:
+        if self._trace is not None:
+            log = self.log
+            queues = {key.group: self.state.standing(key) for key in GROUPS}
+            self._trace(
+                f"{self.clock.now_ms()}: {what}; {len(log.records)} records, {log.confirmed} "
+                f"confirmed; {queues}"
+            )
+
+    def may_crash(self) -> None:
+        if self.chance.random() < self.crash_share:
+            raise Crash
+
+    def fall_over(self) -> None:
+        """The process dies, and what was not confirmed may be lost."""
+        self.falls += 1
+        self.writer.is_over = True
+        end = self.chance.randint(self.log.confirmed, len(self.log.records))
+        if self.loses_confirmed and self.chance.random() < 0.3:
+            end = self.chance.randint(max(0, self.log.confirmed - 12), end)
+        self.log.cut(end)
+        if end < self.log.confirmed:
+            self._forget_lost(end)
+        for known in self.known.values():
+            known.may_be_finished = [each for each in known.may_be_finished if 0 < each.end <= end]
+        self.clock.advance_ms(self.chance.choice((1, 20, 3_000)))
+        self.open()
+        for known in self.known.values():
+            # Who is heard of each master knows by its own clock.
+            if known.told and not known.told[-1].delivery.visible_ms:
+                last = known.told[-1]
+                until_ms = self.held_until_ms(last.client_id, last.at_ms)
+                known.earliest_ms = min(known.earliest_ms, until_ms)
+
+    def _forget_lost(self, end: int) -> None:
+        """What was confirmed and is gone: nothing is promised of that."""
+        messages = sum(isinstance(each, Message) for each in self.log.records)
+        self.known = {at: known for at, known in self.known.items() if at[1] < messages}
+        for known in self.known.values():
+            # Those that were told stay in the judge's list: a lost one is no delivery any more, and
+            # its serial no good.
+            known.told = [each for each in known.told if each.end <= end]
+            known.uncounted, known.earliest_ms = ATTEMPTS_MAX, 0
+            if known.finished_end > end:
+                known.finished_end = 0
+
+    # ------------------------------------------------------------------------------ steps
+
+    def of(self, key: GroupQueue, offset: int) -> Knowledge:
+        return self.known.setdefault((key, offset), Knowledge())
+
+    def send(self) -> None:
+        lane = lane_of(self.chance.choice((b"", b"a", b"b", b"c")))
+        self.log.append(Message(lane, wanted=self.chance.random() < 0.85))
+
+    def begin_queues(self) -> None:
+        """POP consumes the queue for both groups."""
+        for key in GROUPS:
+            if self.term.queue(key) is None:
+                self.term.begin(key, 0)
+
+    def queue(self, key: GroupQueue) -> QueueState:
+        self.begin_queues()
+        queue = self.term.queue(key)
+        assert queue is not None
+        return queue
+
+    def poll(self, *, client_id: str = "", key: GroupQueue | None = None, count: int = 0) -> int:
+        """A client asks for messages; how many it will be told of."""
+        chance, now_ms = self.chance, self.clock.now_ms()
+        client_id = client_id or chance.choice(CLIENTS)
+        key = key or chance.choice(GROUPS)
+        self.hear(client_id)
+        poll = Poll(
+            client_id,
+            count or chance.choice((1, 3, 8)),
+            chance.choice((None, 200, 2_000, 9_000)),
+            attempt_id=chance.choice(("", "", "once", "twice")),
+            attempts_max=ATTEMPTS_MAX,
+        )
+        queue = self.queue(key)
+        again = queue.repeated(poll, now_ms)
+        if again:
+            self._repeat(client_id, key, again)
+            return len(again)
+        wanted = queue.wants(poll, now_ms)
+        for move in wanted.moves:
+            self._move(key, move)
+        read = self._read(wanted)
+        if chance.random() < 0.15:
+            chance.choice((self.poll, self.acknowledge, self.change, self.give_up, self.advance))()
+            queue = self.queue(key)
+            now_ms = self.clock.now_ms()
+        taken = queue.take(poll, read, now_ms)
+        if len(taken.deliveries) > poll.count:
+            raise Broken("a poll got more than it asked for")
+        self._judge_taken(key, taken.deliveries)
+        done = self.term.write(taken.entries)
+        self.may_crash()
+        if taken.deliveries:
+            leaves = self.leaves
+            answer = [Told(client_id, key, each, now_ms, 0) for each in taken.deliveries]
+            self._when(done, lambda end: self._answer(answer, end, has_left=leaves < self.leaves))
+        return len(taken.deliveries)
+
+    def _read(self, wanted: Wanted) -> Read:
+        messages = self.messages()
+        end = max(wanted.begin, min(len(messages), wanted.begin + max(0, wanted.room)))
+        found = [*wanted.again, *range(wanted.begin, end)]
+        passed = {each: messages[each].lane for each in found if messages[each].wanted}
+        return Read(passed, wanted.again, wanted.begin, end)
+
+    def _repeat(self, client_id: str, key: GroupQueue, again: Sequence[Delivery]) -> None:
+        """The same deliveries once more."""
+        done = self.writer.newest
+
+        def answer(end: int) -> None:
+            for delivery in again:
+                told = self.of(key, delivery.offset).told
+                if not told or told[-1].delivery.serial <= delivery.serial:
+                    self.handles.append(Told(client_id, key, delivery, 0, end))
+
+        if done is None:
+            answer(len(self.log.records))
+        else:
+            self._when(done, answer)
+
+    def _answer(self, answer: Sequence[Told], end: int, *, has_left: bool) -> None:
+        """The record is confirmed: the client hears of its messages, unless it is gone."""
+        is_gone = self.chance.random() < 0.1
+        for told in answer:
+            told.end = end
+            if not is_gone:
+                self.deliveries += 1
+                self._judge_told(told)
+                self.handles.append(told)
+            known = self.of(told.key, told.delivery.offset)
+            if is_gone or has_left or known.taken_serial != told.delivery.serial:
+                known.earliest_ms = 0
+        if is_gone:
+            key = answer[0].key
+            deliveries = [told.delivery for told in answer]
+            self.term.write(self.queue(key).give_back(deliveries, self.clock.now_ms()))
+
+    def acknowledge(self, told: Told | None = None) -> None:
+        """A client is done with a message, perhaps with an old delivery of it, or twice."""
+        told = told or self._a_handle()
+        if told is None:
+            return
+        key, delivery = told.key, told.delivery
+        queue = self.queue(key)
+        result = queue.acknowledge([(delivery.offset, delivery.serial)], self.clock.now_ms())
+        (handled,) = result.handled
+        if handled is not Handled.DONE:
+            self.refused += 1
+            return
+        self._judge_handled(told, "an acknowledgement")
+        known = self.of(key, delivery.offset)
+        try:
+            done = self.term.write(result.entries)
+        except MqError:
+            # Refused, and perhaps in the next record all the same.
+            known.may_be_finished += [self.writer.newest] if self.writer.newest else []
+            raise
+        known.may_be_finished.append(done)
+        self.may_crash()
+        self._when(done, lambda end: self._finished(known, end))
+
+    def _finished(self, known: Knowledge, end: int) -> None:
+        self.acknowledged += 1
+        known.finished_end = end
+
+    def change(self) -> None:
+        """A client wants a message to come again later, or at once."""
+        told = self._a_handle()
+        if told is None:
+            return
+        key, delivery = told.key, told.delivery
+        invisible_ms = self.chance.choice((0, 100, 5_000))
+        is_counted = self.chance.random() < 0.7
+        now_ms = self.clock.now_ms()
+        queue = self.queue(key)
+        changed = queue.change(
+            delivery.offset, delivery.serial, invisible_ms, now_ms, is_counted=is_counted
+        )
+        if changed.handled is Handled.DONE:
+            self._judge_handled(told, "a change")
+            known = self.of(key, delivery.offset)
+            known.earliest_ms = min(known.earliest_ms, now_ms + invisible_ms)
+            known.uncounted += not is_counted
+            assert changed.delivery is not None
+            known.taken_serial = changed.delivery.serial
+            done = self.term.write(changed.entries)
+            self._when(done, lambda end: self._changed(told, changed, end))
+
+    def _changed(self, told: Told, changed: Changed, end: int) -> None:
+        assert changed.delivery is not None
+        newer = Told(told.client_id, told.key, changed.delivery, self.clock.now_ms(), end)
+        known = self.of(told.key, changed.delivery.offset)
+        known.told.append(newer)
+        self.handles.append(newer)
+
+    def give_up(self) -> None:
+        """A client forwards a message to the dead letters."""
+        told = self._a_handle()
+        if told is None or self.chance.random() < 0.5:
+            return
+        key, delivery = told.key, told.delivery
+        handled, move = self.queue(key).forward(delivery.offset, delivery.serial)
+        if handled is Handled.DONE:
+            self._judge_handled(told, "a forward")
+            if move is not None:
+                self._move(key, move)
+
+    def _a_handle(self) -> Told | None:
+        if not self.handles:
+            return None
+        return self.handles[-self.chance.randint(1, min(12, len(self.handles)))]
+
+    def _move(self, key: GroupQueue, move: Move) -> None:
+        """A copy takes the message's place, as the offset journal says it: once."""
+        replaced = Replaced(key, move.offset, move.reason)
+        if self.chance.random() < self.full_share:
+            self.queue(key).kept(move.offset, self.clock.now_ms())
+            return
+        places = [(each.key, each.offset) for each in self.all_replaced()]
+        if (key, move.offset) not in places:
+            self.log.append(replaced)
+        self.moving.append((replaced, len(self.log.records)))
+        self.may_crash()
+
+    def all_replaced(self) -> list[Replaced]:
+        return [each for each in self.log.records if isinstance(each, Replaced)]
+
+    def hear(self, client_id: str = "") -> None:
+        client_id = client_id or self.chance.choice(CLIENTS)
+        heard_ms, now_ms = self.heard_ms.get(client_id, 0), self.clock.now_ms()
+        if self.latest_ms - max(heard_ms, self.began_ms) >= SILENCE_MS:
+            self._may_be_gone(client_id, now_ms)
+        self.heard_ms[client_id] = max(heard_ms, now_ms)
+        self.gone_ms.pop(client_id, None)
+
+    def leave(self) -> None:
+        """A client says that it goes."""
+        client_id, now_ms = self.chance.choice(CLIENTS), self.clock.now_ms()
+        self.gone_ms[client_id] = now_ms
+        self._may_be_gone(client_id, now_ms)
+        for key in GROUPS:
+            self.queue(key).client_gone(client_id, now_ms)
+
+    def _may_be_gone(self, client_id: str, now_ms: int) -> None:
+        """What the client holds may come again, whatever it does from now on."""
+        self.leaves += 1
+        for known in self.known.values():
+            if known.told and known.told[-1].client_id == client_id:
+                known.earliest_ms = min(known.earliest_ms, now_ms)
+
+    def advance(self) -> None:
+        self.clock.advance_ms(self.chance.choice((1, 50, 400, 3_000)))
+        self.latest_ms = max(self.latest_ms, self.clock.now_ms())
+
+    def save(self) -> None:
+        """The file of the state, of what is confirmed; a process that dies keeps it."""
+        self.saved_state = self.state.snapshot()()
+
+    def image(self) -> None:
+        """Written entry by entry, and others write in between. A reader that begins with it knows
+        what one knows that has read everything."""
+        self.writer.flush()
+        first = self.log.end_of("journal")
+        for entry in self.term.image():
+            self.writer.add(entry)
+            if self.chance.random() < 0.3:
+                self.chance.choice((self.poll, self.acknowledge, self.change))()
+        self.writer.add(ImageEnd(len(self.log.records), first, self.clock.now_ms()))
+        self.writer.flush()
+        late = PopJournalState()
+        for record in self.log.records:
+            if isinstance(record, Journalled):
+                entries = cast("list[Any]", read_body(record.body, decode_entry))
+                if record.offset == first and first:
+                    late.skip_to(first)
+                if record.offset >= first:
+                    late.apply(entries, record.offset)
+        self._check_image(late)
+
+    def _check_image(self, late: PopJournalState) -> None:
+        whole = PopJournalState()
+        for record in self.log.records:
+            if isinstance(record, Journalled):
+                whole.apply(cast("list[Any]", read_body(record.body, decode_entry)), record.offset)
+        if whole.copies() != late.copies() and not self.full_share:
+            raise Broken(f"an image says {late.copies()}, the journal {whole.copies()}")
+
+    def flush(self) -> None:
+        self.writer.flush()
+
+    def confirm(self) -> None:
+        """More of the log is confirmed: what waited for it is answered."""
+        self.log.confirmed = self.chance.randint(self.log.confirmed, len(self.log.records))
+        self.writer.confirm()
+        waiting, self.pending = self.pending, []
+        for index, pending in enumerate(waiting):
+            if pending.done.is_done:
+                if pending.done.error is None:
+                    try:
+                        pending.tell(pending.done.end)
+                    except BaseException:
+                        self.pending += waiting[index + 1 :]
+                        raise
+            else:
+                self.pending.append(pending)
+        moving, self.moving = self.moving, []
+        for index, (replaced, end) in enumerate(moving):
+            if end > self.log.confirmed:
+                self.moving.append((replaced, end))
+                continue
+            try:
+                queue = self.queue(replaced.key)
+                self.term.write(queue.moved(replaced.offset, self.clock.now_ms()))
+            except BaseException:
+                # Said again by what is finished elsewhere.
+                self.moving += moving[index + 1 :]
+                raise
+
+    def _when(self, done: Written, tell: Callable[[int], None]) -> None:
+        if self.is_told_at_once():
+            tell(len(self.log.records))
+        else:
+            self.pending.append(Pending(done, tell))
+
+    # ------------------------------------------------------------------------------ judging
+
+    def _judge_taken(self, key: GroupQueue, deliveries: Sequence[Delivery]) -> None:
+        """At the moment of the decision. What was due once is due, whatever the clock says by
+        then."""
+        lanes = set()
+        replaced = {each.offset for each in self.all_replaced() if each.key == key}
+        for delivery in deliveries:
+            known = self.of(key, delivery.offset)
+            if delivery.offset in replaced:
+                raise Broken(f"message {delivery.offset} comes although a copy took its place")
+            early_ms = known.earliest_ms - self.latest_ms
+            if known.told and early_ms > 0:
+                raise Broken(f"{key.group} gets message {delivery.offset} {early_ms} ms early")
+            known.taken_serial = delivery.serial
+            # Whether the client hears of it or not, from now on its time counts.
+            known.earliest_ms = min(known.earliest_ms, delivery.visible_ms)
+            lanes.add(self.messages()[delivery.offset].lane)
+        if key == ORDERED and len(lanes) < len(deliveries):
+            raise Broken("one answer has two messages of a message group")
+
+    def _judge_told(self, told: Told) -> None:
+        """A client hears of a delivery."""
+        key, delivery = told.key, told.delivery
+        offset, known = delivery.offset, self.of(key, delivery.offset)
+        if known.finished_end:
+            raise Broken(f"{key.group} gets message {offset} after it was acknowledged")
+        if delivery.attempt > ATTEMPTS_MAX:
+            raise Broken(f"{key.group} gets message {offset} for the {delivery.attempt}th time")
+        if known.told:
+            last = known.told[-1].delivery
+            if delivery.attempt + known.uncounted <= last.attempt:
+                raise Broken(
+                    f"the attempts of message {offset} for {key.group} do not rise: "
+                    f"{last.attempt}, {delivery.attempt}"
+                )
+            if delivery.serial <= last.serial and not self.loses_confirmed:
+                raise Broken(f"message {offset} comes again under an old serial")
+        if not self.messages()[offset].wanted:
+            raise Broken(f"{key.group} gets message {offset}, which does not pass its filter")
+        if key == ORDERED:
+            self._judge_order(offset)
+        known.told.append(told)
+        known.earliest_ms = delivery.visible_ms or self.held_until_ms(told.client_id, told.at_ms)
+        known.uncounted = 0
+
+    def _judge_order(self, offset: int) -> None:
+        messages = self.messages()
+        replaced = {each.offset for each in self.all_replaced() if each.key == ORDERED}
+        for older in range(offset):
+            is_before = messages[older].lane == messages[offset].lane and messages[older].wanted
+            known = self.known.get((ORDERED, older))
+            if is_before and older not in replaced and not (known and known.may_be_finished):
+                raise Broken(f"message {offset} comes before {older} of its message group is done")
+
+    def _judge_handled(self, told: Told, what: str) -> None:
+        known = self.of(told.key, told.delivery.offset)
+        if known.finished_end:
+            raise Broken(f"{what} was taken of a message that was acknowledged before")
+        if known.told and told.delivery.serial < known.told[-1].delivery.serial:
+            raise Broken(f"{what} was taken with a stale handle")
+
+    # ------------------------------------------------------------------------------ running
+
+    def run(self, steps: int) -> None:
+        """Faults and all, then peace until both groups are done."""
+        chance = self.chance
+        actions: list[Callable[[], object]] = [
+            *[self.send] * 8,
+            *[self.poll] * 8,
+            *[self.acknowledge] * 6,
+            *[self.confirm] * 8,
+            *[self.flush] * 5,
+            *[self.advance] * 3,
+            *[self.change] * 2,
+            self.give_up,
+            self.hear,
+            self.leave,
+            self.save,
+            self.image,
+        ]
+        self.crash_share, self.full_share = chance.choice((0.0, 0.02)), chance.choice((0, 0, 0.1))
+        for _ in range(steps):
+            try:
+                if chance.random() < 0.03:
+                    raise Crash
+                if chance.random() < 0.01:
+                    self.clock.step_wall_ms(chance.choice((-5_000, 5_000)))
+                self.latest_ms = max(self.latest_ms, self.clock.now_ms())
+                action = chance.choice(actions)
+                action()
+                self.tell(getattr(action, "__name__", ""))
+            except Crash:
+                self.fall_over()
+                self.tell("falls over")
+            except MqError as error:
+                self.tell(f"is refused: {error}")
+        self._end()
+
+    def _end(self) -> None:
+        self.crash_share = self.full_share = 0
+        self.tell("peace")
+        self._rest()
+        for _ in range(600):
+            self.clock.advance_ms(SILENCE_MS + 10_000)
+            self.latest_ms = self.clock.now_ms()
+            for key in GROUPS:
+                first = len(self.handles)
+                self.poll(client_id="ada", key=key, count=8)
+                self._rest()
+                for told in self.handles[first:]:
+                    self.acknowledge(told)
+                self._rest()
+            ends = {self.queue(key).committed for key in GROUPS}
+            if ends == {len(self.messages())}:
+                break
+        else:
+            raise Broken("the groups do not come to an end")
+        self._judge_end()
+
+    def _rest(self) -> None:
+        for _ in range(3):
+            self.writer.flush()
+            self.log.confirmed = len(self.log.records)
+            self.confirm()
+
+    def _judge_end(self) -> None:
+        for key in GROUPS:
+            replaced = [each.offset for each in self.all_replaced() if each.key == key]
+            if len(replaced) != len(set(replaced)):
+                raise Broken(f"{key.group} has two copies of a message")
+            for offset, message in enumerate(self.messages()):
+                known = self.known.get((key, offset))
+                is_done = offset in replaced or (known is not None and known.may_be_finished)
+                if message.wanted and not is_done and not self.loses_confirmed:
+                    raise Broken(f"{key.group} never finished message {offset}, and it is gone")
+
+
+def _place_of(record: Message | Replaced | Journalled) -> object:
+    """The queue of a record."""
+    if isinstance(record, Journalled):
+        return "journal"
+    return "orders" if isinstance(record, Message) else "copies"
+
+
+# ------------------------------------------------------------------------------ broken on purpose
+
+
+class _TermOf(PopTerm):
+    """With queues of another kind."""
+
+    kind: type[QueueState] = QueueState
+
+    def _made(self, key: Any, standing: Any) -> QueueState:
+        return self.kind(
+            key,
+            standing,
+            self._clock.now_ms(),
+            is_ordered=self._is_ordered(key.group),
+            held_until_ms=self._held_until_ms,
+            limits=self._limits,
+        )
+
+
+class LosesAcknowledgements(PopScene):
+    """Now and then an acknowledgement does not get into the journal."""
+
+    def journalled(self, entries: list[Any]) -> list[Any]:
+        return [
+            each
+            for each in entries
+            if not (isinstance(each, Finished) and self.chance.random() < 0.2)
+        ]
+
+
+class LosesAttempts(PopScene):
+    """The journal does not say how often a message was delivered."""
+
+    def journalled(self, entries: list[Any]) -> list[Any]:
+        return [
+            each._replace(attempts=()) if isinstance(each, Invisible) else each for each in entries
+        ]
+
+
+class TellsAtOnce(PopScene):
+    """Clients hear of messages before the journal knows."""
+
+    def is_told_at_once(self) -> bool:
+        return True
+
+
+class LetsOthersPass(PopScene):
+    """A message that is to come again later does not hold up those after it."""
+
+    def made_term(self) -> PopTerm:
+        class Queue(QueueState):
+            def change(self, offset: int, *words: Any, **named: Any) -> Changed:
+                changed = super().change(offset, *words, **named)
+                if changed.handled is Handled.DONE and self.is_ordered:
+                    following = self._lanes.finish(offset)
+                    if following is not None:
+                        self._turn_comes(following)
+                return changed
+
+            def _comes_again(self, offset: int) -> None:
+                if not self._is_ready(offset):
+                    insort(self._ready, offset)
+
+        return _variant(super().made_term(), Queue)
+
+
+class TakesStaleHandles(PopScene):
+    """Any delivery of a message may be acknowledged."""
+
+    def made_term(self) -> PopTerm:
+        class Queue(QueueState):
+            def _current(self, offset: int, serial: int) -> Any:
+                return self.standing.flights.get(offset)
+
+        return _variant(super().made_term(), Queue)
+
+
+def _variant(term: PopTerm, kind: type[QueueState]) -> PopTerm:
+    term.__class__ = type("Term", (_TermOf,), {"kind": kind})
+    term.dropped(())
+    for key in list(term._queues):
+        queue = term._queues[key]
+        term._queues[key] = term._made(key, queue.standing)
+    return term
+
+
+__all__ = ["Broken", "Busy", "PopScene"]
