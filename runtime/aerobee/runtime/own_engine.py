@@ -85,10 +85,10 @@ class ServicerContext:
     def time_remaining(self) -> float | None:
         return self._call.time_remaining_s()
 
-    async def send_initial_metadata(self, metadata: Metadata) -> None:
+    def send_head(self) -> None:
         """Send the header block now; otherwise it goes with the first answer."""
         if not self._call.is_over:
-            self._call.send_initial_metadata(metadata)
+            self._call.send_initial_metadata()
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
         """Metadata that goes with the status, whatever it is."""

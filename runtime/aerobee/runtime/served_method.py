@@ -82,6 +82,14 @@ def writer_at_once(context: Any) -> Callable[[Any], bool]:
     return write if write is not None else lambda answer: False
 
 
+def send_head(context: Any) -> None:
+    """Send the header block of a stream before its first answer, for clients that wait for it.
+    grpcio's engine always does."""
+    send: Callable[[], None] | None = getattr(context, "send_head", None)
+    if send is not None:
+        send()
+
+
 def style_of(behaviour: Callable[..., Any]) -> Style | None:
     """None for protoc's placeholder of a method that a servicer does not have."""
     style: Style | None = getattr(behaviour, _STYLE, None)

@@ -12,6 +12,7 @@ import pytest
 
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig, TopicConfig
 from aerobee.rocketmq_api.times import timestamp
+from aerobee.runtime.grpc_config import Engine, GrpcConfig
 from aerobee.store_format.recall_handle import RecallHandle
 from aerobee.store_format.record import SYSFLAG_COMPRESSED, Record, iterate_records
 from aerobee.v1 import broker_pb2
@@ -336,9 +337,11 @@ def settings(**changes: Any) -> service_pb2.TelemetryCommand:
 PUBLISHING = v2.Publishing(topics=[v2.Resource(name="t")])
 
 
+@pytest.mark.parametrize("engine", Engine)
 async def test_settings_are_answered_each_time_on_a_stream_whose_headers_come_at_once(
-    broker: RunningBroker,
+    start_broker: StartBroker, engine: Engine
 ) -> None:
+    broker = await start_broker(topics=TOPICS, grpc=GrpcConfig(engine=engine))
     client = V2(broker.channel, {"x-mq-language": "JAVA"})
     broker.wiring.folder.groups.put(
         SubscriptionGroupConfig(name="billing", retry_times_max=2, consume_orderly=True)

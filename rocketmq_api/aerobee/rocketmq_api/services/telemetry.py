@@ -22,6 +22,7 @@ from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.ports import Groups
+from aerobee.runtime.served_method import send_head
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -43,7 +44,7 @@ class Telemetry:
         """One stream until its client ends it, or `end`. Raises Refused for settings that cannot
         be."""
         # Some clients do nothing before the headers come.
-        await context.send_initial_metadata(())
+        send_head(context)
         caller = Caller.of(context)
         async with asyncio.TaskGroup() as tasks:
             stream = _Stream(context, tasks)
