@@ -11,8 +11,13 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from tests.cluster_simulation.violation import Violation
+
 if TYPE_CHECKING:
     from tests.cluster_simulation.network import Stream
+
+STEPS_MAX = 500_000
+"""Ten times what the longest story takes: somebody does the same thing for ever."""
 
 Call = Callable[..., None]
 """Called with the process that runs at the place, then the event's arguments."""
@@ -119,5 +124,7 @@ class Kernel:
                 place.backlog.append(event)
                 continue
             self.steps += 1
+            if self.steps > STEPS_MAX:
+                raise Violation(f"{STEPS_MAX} steps, and the story is at {self.now_s:.3f} s")
             call(present, *args)
         self.now_s = until_s

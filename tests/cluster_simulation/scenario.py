@@ -19,6 +19,7 @@ from tests.cluster_simulation.old_copies import OldCopies
 from tests.cluster_simulation.variant import Variant
 from tests.cluster_simulation.violation import Violation
 from tests.cluster_simulation.world import Settings, Trace, World
+from tests.support.power_failure import draw_fate
 
 HEALED_WITHIN_S = 15.0
 _LOOK_S = 0.25
@@ -109,8 +110,17 @@ class Scenario:
     def _set_clock(self) -> None:
         chance = self.world.waiting_chance
         place = chance.choice(list(self.world.broker_places.values()))
-        place.wall_s = chance.choice((-3.0, -0.3, 0.0, 0.3, 3.0))
-        self.world.note("the clock of %s is %s s ahead", place, place.wall_s)
+        self._set_wall(place, chance.choice((-3.0, -0.3, 0.0, 0.3, 3.0)))
+
+    def _set_wall(self, place: Place, ahead_s: float) -> None:
+        """Not while something is read: what was due when it was chosen is in an intent then whose
+        time is before that, and a judge could not tell it from what is early."""
+        broker = place.process
+        if isinstance(broker, Broker) and broker.waiting is not None and broker.waiting.reads:
+            self._soon(0.05, partial(self._set_wall, place, ahead_s))
+            return
+        place.wall_s = ahead_s
+        self.world.note("the clock of %s is %s s ahead", place, ahead_s)
 
     def _schedule_copies(self, chance: random.Random) -> None:
         """In every fifth seed folders are copied, and put back later."""
@@ -170,7 +180,9 @@ class Scenario:
         for place in [*places, *members]:
             if place.is_paused:
                 world.kernel.resume(place)
-            place.wall_s = 0.0
+        for place in world.broker_places.values():
+            if place.wall_s:
+                self._set_wall(place, 0.0)
         if world.etcd_place.process is None:
             world.start_etcd()
         for place in world.nameserver_places:
@@ -250,6 +262,10 @@ class Scenario:
         world.end_process(place, is_heard=False)
         log = folder.log
         folder.lose_power(self._chance.randint(min(log.synced_end, log.end), log.end))
+        if world.has_waiting:
+            promised, end = folder.timer_disk.sequence_range
+            fate = draw_fate(world.waiting_chance, promised=promised, end=end, has_journal=True)
+            folder.timer_disk = folder.timer_disk.after_power_failure(fate)
         world.note("replica %s loses power, its log ends at %s", broker_id, log.end)
         self._start_later(broker_id)
 

@@ -120,6 +120,8 @@ class Queues:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._queues: dict[QueueName, list[tuple[int, Record]]] = {}
+        self.store_timestamp_ms = 0
+        """The newest time of storing in the log."""
         log = broker.folder.log
         for start, record in zip(log.starts, log.records, strict=True):
             self.add(start, record)
@@ -127,6 +129,9 @@ class Queues:
     def add(self, start: int, record: Record) -> None:
         if isinstance(record.queue_id, tuple):
             self._queues.setdefault(record.queue_id, []).append((start, record))
+            if record.queue_id != JOURNAL:
+                stored_ms = record.data.record.store_timestamp_ms
+                self.store_timestamp_ms = max(self.store_timestamp_ms, stored_ms)
 
     def bounds(self, name: QueueName) -> QueueBounds:
         found = self._queues.get(name, [])
@@ -159,6 +164,8 @@ class Waiting:
         self.queues = Queues(broker)
         self._listeners: list[Callable[[], None]] = []
         self._is_publishing = False
+        self.reads = 0
+        """Under way."""
         self._tags = TagsCodes(delays_ms=LEVELS.delays_ms)
         self.flushed = EndWaiters(folder.log.synced_end, on_deadline_set=lambda s: None)
         self.confirmed = EndWaiters(broker.confirmed_end, on_deadline_set=lambda s: None)
@@ -328,6 +335,10 @@ class Waiting:
         return self._broker.confirmed_end
 
     @property
+    def log(self) -> Queues:
+        return self.queues
+
+    @property
     def producers(self) -> Any:
         return SimpleNamespace(windows=self)
 
@@ -389,7 +400,11 @@ class Waiting:
 
     async def read_takes_time(self) -> None:
         if self.chance.random() < 0.1:
-            await asyncio.sleep(self._broker.world.flush_s())
+            self.reads += 1
+            try:
+                await asyncio.sleep(self._broker.world.flush_s())
+            finally:
+                self.reads -= 1
 
     def bounds(self, queue: int) -> QueueBounds:
         return self.queues.bounds(queue_name(queue))
@@ -471,7 +486,7 @@ class Waiting:
             queue_id=queue_id,
             base_queue_offset=self._broker.derived.queue_ends.get((topic, queue_id), 0),
             base_physical_offset=self._broker.folder.log.end,
-            store_timestamp_ms=self.clock.now_ms(),
+            store_timestamp_ms=max(self.clock.now_ms(), self.log.store_timestamp_ms),
             store_host=_HOST,
         )
         return bytes(batch.buffer)

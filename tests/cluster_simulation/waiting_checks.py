@@ -65,13 +65,14 @@ class WaitingChecks:
                 self._waits(attempt, topic, message)
         elif number >= FIRST_NUMBER:
             self._sent_back(attempt, topic, message)
-        elif topic in _WAITS:
-            self.figures.rolled += 1
         else:
             intent = self._intents.get(number)
             if intent is None:
                 raise Violation(f"I7: {attempt} comes by act {number}, which no journal has")
-            self._arrives(attempt, intent)
+            if topic in _WAITS:
+                self._waits_on(attempt, timer_due_ms(message), intent)
+            else:
+                self._arrives(attempt, intent)
 
     def _journalled(self, body: bytes) -> None:
         for entry in read_body(body, decode_entry):
@@ -89,6 +90,18 @@ class WaitingChecks:
             level_ms = LEVELS.delay_ms(int(message.property_value("DELAY") or 0))
             self._due[attempt] = message.store_timestamp_ms + level_ms, level_ms
 
+    def _waits_on(self, attempt: Attempt, new_due_ms: int, intent: Intent) -> None:
+        """As long as before; or, where the clock was set back, for the whole delay from then on."""
+        self.figures.rolled += 1
+        due_ms, level_ms = self._due[attempt]
+        if intent.kind is IntentKind.RETIME:
+            is_right = level_ms > 0 and new_due_ms >= intent.timestamp_ms + level_ms
+            self._due[attempt] = min(due_ms, new_due_ms), level_ms
+        else:
+            is_right = intent.kind is IntentKind.ROLL and new_due_ms == due_ms
+        if not is_right:
+            raise Violation(f"I7: {attempt} is due {due_ms}, and {new_due_ms} after {intent}")
+
     def _sent_back(self, attempt: Attempt, topic: str, message: StoredRecord) -> None:
         if topic.startswith(DEAD_LETTER_PREFIX):
             if attempt[0] in self._dead:
@@ -105,12 +118,9 @@ class WaitingChecks:
             raise Violation(f"I7: {attempt} came twice")
         self._came.add(attempt)
         self.figures.came += 1
-        due_ms, level_ms = self._due[attempt]
-        decided_ms = intent.timestamp_ms
-        # A level counts a message as due that was stored while the clock was ahead.
-        is_from_ahead = level_ms > 0 and due_ms > decided_ms + level_ms
-        if intent.kind is not IntentKind.MOVE or (decided_ms < due_ms and not is_from_ahead):
-            raise Violation(f"I7: {attempt} came {due_ms - decided_ms} ms early, by {intent}")
+        early_ms = self._due[attempt][0] - intent.timestamp_ms
+        if intent.kind is not IntentKind.MOVE or early_ms > 0:
+            raise Violation(f"I7: {attempt} came {early_ms} ms early, by {intent}")
         name, times = attempt
         if times:
             if times <= self._retried.get(name, 0):
