@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import tempfile
 import time
 from pathlib import Path
@@ -31,6 +32,8 @@ def main() -> None:
         flush_mode=chosen.flush,
         min_insync_replicas=chosen.min_insync_replicas,
     )
+    # Messages fail on purpose, thousands of times.
+    logging.getLogger("aerobee.consumer_client.listener_pool").disabled = True
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="aerobee-failover-") as folder:
         figures = asyncio.run(

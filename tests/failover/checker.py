@@ -3,6 +3,7 @@
 What always holds for a cluster that keeps its promises: every acknowledged message is in the log
 of the present master exactly once, at the offset that its acknowledgement named, in its lane's
 order; one that was to arrive later is there once as well, in its queue and not before its time.
+One that failed comes again once for each attempt, and is one dead letter if it fails for ever.
 Consumers saw all of them and nothing that is not in that log; committed offsets never went back;
 replicas are equal byte by byte as far as they are confirmed. Each is one function here, and each
 finds what it looks for in a doctored history (test_checker.py).
@@ -15,7 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.failover.history import History, Lane, Place, read_body
+from tests.failover.history import (
+    RETRIES_MAX,
+    History,
+    Lane,
+    Place,
+    failures_of,
+    is_failing,
+    read_body,
+)
 
 EXAMPLES_MAX = 3
 
@@ -28,6 +37,8 @@ class Kind(StrEnum):
     DUPLICATED = "duplicated"
     REORDERED = "reordered"
     EARLY = "early"  # it was to arrive later
+    RETRIED = "retried"  # it failed, and did not come again as often as it should
+    DEAD_LETTERS = "dead letters"  # not one of what fails for ever, or any of another message
     INVENTED = "invented"  # in the log, but nobody sent it
     GAP = "gap"  # a queue's offsets do not follow each other
     NOT_DELIVERED = "not delivered"
@@ -55,6 +66,15 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """What the final log has of messages that failed: the attempts with which each came again, and
+    the dead letters."""
+
+    attempts: Sequence[tuple[tuple[Lane, int], int]] = ()
+    dead_letters: Sequence[tuple[Lane, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """All that is wrong; an empty one is what every run must end with."""
 
@@ -78,6 +98,7 @@ def judge(
     stored: Sequence[Stored],
     replicas: Mapping[str, bytes],
     *,
+    failed: Failed | None = None,
     may_lose: Sequence[tuple[float, float]] = (),
 ) -> Verdict:
     """Judges one run.
@@ -86,6 +107,7 @@ def judge(
         history: what the clients saw; all sends ended, all consumers caught up.
         stored: the messages of the present master's log, in its order.
         replicas: each replica's log up to the confirmed end, by name.
+        failed: what came again and what is dead; None: nobody failed.
         may_lose: times in which a master that replicates asynchronously was cut off: what it
             acknowledged then may be lost, and nothing else. All other promises hold all the same.
     """
@@ -96,6 +118,8 @@ def judge(
     found += _of_the_deliveries(history, stored)
     found += _of_the_offsets(history)
     found += _of_the_replicas(replicas)
+    if failed is not None:
+        found += _of_the_failed(history, failed, may_miss=bool(may_lose))
     return Verdict(tuple(found))
 
 
@@ -206,6 +230,31 @@ def _ahead(history: History) -> Iterable[Violation]:
                 f"queue {told.queue_id}: {told.offset} is committed, delivered was up to "
                 f"{delivered_end.get(told.queue_id, 0)}",
             )
+
+
+def _of_the_failed(history: History, failed: Failed, *, may_miss: bool) -> Iterable[Violation]:
+    """`may_miss`: a master that was cut off may have taken with it that a message failed."""
+    came: dict[tuple[Lane, int], list[int]] = {}
+    for name, times in failed.attempts:
+        came.setdefault(name, []).append(times)
+    dead = Counter(failed.dead_letters)
+    names = {(one.lane, one.number) for one in history.acknowledged if is_failing(one.lane)}
+    for name in sorted(names | came.keys() | dead.keys()):
+        lane, number = name
+        attempts, failures = sorted(came.get(name, [])), failures_of(number)
+        where = f"{lane.producer} {number}, which fails {failures} times, came {attempts}"
+        is_for_ever = failures > RETRIES_MAX
+        is_right = attempts == list(range(1, len(attempts) + 1))
+        if is_for_ever:
+            is_right = is_right and len(attempts) >= RETRIES_MAX
+        else:
+            is_right = is_right and len(attempts) == failures
+        is_missing = may_miss and len(set(attempts)) == len(attempts) <= failures
+        if not is_right and not is_missing:
+            yield Violation(Kind.RETRIED, where)
+        expected = 1 if is_for_ever else 0
+        if dead[name] != expected and not (may_miss and dead[name] < expected):
+            yield Violation(Kind.DEAD_LETTERS, f"{where}: {dead[name]} dead letters")
 
 
 def _of_the_replicas(replicas: Mapping[str, bytes]) -> Iterable[Violation]:

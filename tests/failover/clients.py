@@ -4,7 +4,8 @@ down what they see.
 
 A lane is one producer and one queue; its messages are numbered and a few of them are under way at a
 time. Each producer has one more lane, whose messages arrive later: some at a time, some after a
-delay level. Nothing here knows of any fault.
+delay level; and one whose messages a second group fails to handle: once, twice, or for ever.
+Nothing here knows of any fault.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
+from aerobee.client_core import Admin, ClusterConnection
 from aerobee.client_core.message import Message, ReceivedMessage
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import QUERY_OFFSETS
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client import ConsumerOptions, PushConsumer, StartFrom
+from aerobee.consumer_client import ConsumeResult, ConsumerOptions, PushConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig, SendStatus
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.failover.history import (
+    RETRIES_MAX,
     Acknowledged,
     Committed,
     Delivered,
@@ -33,6 +36,8 @@ from tests.failover.history import (
     Lane,
     Place,
     body_of,
+    failures_of,
+    is_failing,
     read_body,
 )
 from tests.failover.world import GROUP, QUEUES, TOPIC
@@ -44,6 +49,11 @@ IN_FLIGHT_PER_LANE = 4
 BODY_BYTES_MAX = 1_500
 SEND_TIMEOUT_MS = 25_000
 CAUGHT_UP_TIMEOUT_S = 40.0
+FAILING_GROUP = "refunds"
+FAILING_TAG = "fails"
+FAILING_QUEUE = 2
+BACK_OFF = broker_pb2.ExponentialBackOff(initial_ms=200, max_ms=1_000, multiplier=2)
+CONFIGURE_EVERY_S = 1.0
 LATER_QUEUE = 1
 DELAYS_MS = (200, 3_000)
 LEVEL_1_MS = 1_000
@@ -126,6 +136,26 @@ class Clients:
 
         await self._world.until(holds, "messages that arrive later", CAUGHT_UP_TIMEOUT_S)
 
+    async def failures_end(self) -> None:
+        """No more sends are under way: until every message that fails was handled, or has failed so
+        often that it does not come again."""
+        history = self.history
+        expected = {
+            (one.lane, one.number): min(failures_of(one.number), RETRIES_MAX)
+            for one in history.acknowledged
+            if is_failing(one.lane)
+        }
+
+        async def holds() -> bool:
+            return all(
+                name in history.handled
+                if times < RETRIES_MAX
+                else history.attempts.get(name, 0) >= RETRIES_MAX
+                for name, times in expected.items()
+            )
+
+        await self._world.until(holds, "messages that come again", CAUGHT_UP_TIMEOUT_S)
+
     async def acknowledged_after(self, moment_s: float, timeout_s: float = 30.0) -> float:
         """Until a message sent after `moment_s` is acknowledged; the pause in seconds."""
         deadline_s = time.monotonic() + timeout_s
@@ -199,6 +229,8 @@ class Clients:
         sent_s = time.monotonic()
         body = body_of(lane, number, bytes(self._chance.randrange(BODY_BYTES_MAX)))
         message = self._later(lane, number, body) if is_later else Message(TOPIC, body)
+        if is_failing(lane):
+            message = Message(TOPIC, body, tag=FAILING_TAG)
         try:
             receipt = await producer.send(message, queue=queue)
         except errors.MqError as error:
@@ -232,6 +264,30 @@ class Clients:
             place = Place(message.queue.queue_id, message.queue_offset)
             self._seen.add(place)
             self.history.delivered.append(Delivered(place, bytes(message.body), now_s))
+
+    def fail(self, messages: Sequence[ReceivedMessage]) -> ConsumeResult:
+        """The listener of the second group. It is given one at a time."""
+        for message in messages:
+            lane, number = read_body(bytes(message.body))
+            times, failures = message.record.reconsume_times, failures_of(number)
+            attempts = self.history.attempts
+            attempts[lane, number] = max(times, attempts.get((lane, number), 0))
+            if times < failures:
+                if number % 2:
+                    return ConsumeResult.RETRY_LATER
+                raise ValueError(f"{lane} {number} fails")
+            self.history.handled.add((lane, number))
+        return ConsumeResult.SUCCESS
+
+    async def configure(self) -> None:
+        """Again and again: a new master may not have heard how the group's messages come again."""
+        settings = broker_pb2.RetrySettings(retries_max=RETRIES_MAX, exponential=BACK_OFF)
+        world = self._world
+        async with ClusterConnection(world.nameserver_addresses, world.cluster) as connection:
+            while not self._end:
+                with suppress(errors.MqError):
+                    await Admin(connection).configure_group(FAILING_GROUP, settings)
+                await asyncio.sleep(CONFIGURE_EVERY_S)
 
     async def observe(self) -> None:
         """Asks every broker in turn of time, all brokers at once."""
@@ -279,9 +335,10 @@ class Clients:
 
 @asynccontextmanager
 async def open_clients(
-    world: Group, chance: random.Random, *, pace_s: float = 0.03
+    world: Group, chance: random.Random, *, pace_s: float = 0.03, with_failures: bool = False
 ) -> AsyncIterator[Clients]:
-    """Producers, members and the observer. `pace_s` lies between two messages of a lane."""
+    """Producers, members and the observer. `pace_s` lies between two messages of a lane;
+    `with_failures`: some messages fail."""
     clients = Clients(world, chance, pace_s=pace_s)
     config = ProducerConfig(send_timeout_ms=SEND_TIMEOUT_MS, close_timeout_ms=1_000)
     async with asyncio.TaskGroup() as tasks:
@@ -298,10 +355,14 @@ async def open_clients(
             ).subscribe(TOPIC)
             for number in range(MEMBERS)
         ]
+        if with_failures:
+            members += _failing_members(world, clients)
         running = [tasks.create_task(member.run(), name=member.client_id) for member in members]
         background = [tasks.create_task(clients.observe(), name="observer")]
+        if with_failures:
+            background.append(tasks.create_task(clients.configure(), name="configuration"))
         background += [
-            tasks.create_task(_produce(world, clients, f"producer-{number}", config))
+            tasks.create_task(_produce(world, clients, f"producer-{number}", config, with_failures))
             for number in range(PRODUCERS)
         ]
         try:
@@ -317,7 +378,24 @@ async def open_clients(
                 task.cancel()
 
 
-async def _produce(world: Group, clients: Clients, name: str, config: ProducerConfig) -> None:
+def _failing_members(world: Group, clients: Clients) -> list[PushConsumer]:
+    return [
+        PushConsumer(
+            world.nameserver_addresses,
+            FAILING_GROUP,
+            clients.fail,
+            start_from=StartFrom.FIRST,
+            client_id=f"failing-member-{number}",
+            cluster=world.cluster,
+            options=ConsumerOptions(session_timeout_ms=3_000, commit_interval_ms=200),
+        ).subscribe(TOPIC, FAILING_TAG)
+        for number in range(MEMBERS)
+    ]
+
+
+async def _produce(
+    world: Group, clients: Clients, name: str, config: ProducerConfig, with_failures: bool
+) -> None:
     async with (
         Producer(world.nameserver_addresses, world.cluster, config=config) as producer,
         asyncio.TaskGroup() as lanes,
@@ -327,3 +405,6 @@ async def _produce(world: Group, clients: Clients, name: str, config: ProducerCo
             lanes.create_task(clients.send_lane(producer, Lane(name, queue_id)))
         lane = Lane(f"{name}-later", LATER_QUEUE)
         lanes.create_task(clients.send_lane(producer, lane, is_later=True))
+        if with_failures:
+            lane = Lane(f"{name}-failing", FAILING_QUEUE)
+            lanes.create_task(clients.send_lane(producer, lane))

@@ -65,6 +65,22 @@ class Committed:
     at_s: float
 
 
+FAILURES = (0, 0, 0, 1, 1, 2, 2, 100)
+"""How often messages of a lane that fails do, by their number."""
+RETRIES_MAX = 3
+"""More often than this none of them comes again."""
+
+
+def failures_of(number: int) -> int:
+    """How often the message fails."""
+    return FAILURES[number % len(FAILURES)]
+
+
+def is_failing(lane: Lane) -> bool:
+    """Whether messages of this lane fail."""
+    return lane.producer.endswith("-failing")
+
+
 @dataclass(slots=True)
 class History:
     """Times are of one monotonic clock, in seconds."""
@@ -79,6 +95,10 @@ class History:
     """Sends that ended without SEND_OK: a sentence each. They may be in the log, once, or not."""
     delivered: list[Delivered] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
+    handled: set[tuple[Lane, int]] = field(default_factory=set)
+    """Messages that fail, once they have failed as often as they should."""
+    attempts: dict[tuple[Lane, int], int] = field(default_factory=dict)
+    """Of those: with how many attempts each was delivered, at most."""
 
     def pause_s(self, fault_s: float) -> float | None:
         """How long writes stood still: from the fault to the first acknowledgement of a message

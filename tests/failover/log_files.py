@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from aerobee.store_format.record import MAGIC_BLANK, Record
-from tests.failover.checker import Stored
-from tests.failover.history import Place
+from aerobee.store_format.retry_records import dead_letter_topic, retry_topic
+from tests.failover.checker import Failed, Stored
+from tests.failover.history import Place, read_body
 
 
 def log_bytes(folder: Path, end: int) -> bytes:
@@ -20,9 +22,32 @@ def log_bytes(folder: Path, end: int) -> bytes:
     return b"".join(parts)
 
 
+def failed_messages(log: bytes, group: str) -> Failed:
+    """What came again to a group, and its dead letters."""
+    return Failed(
+        attempts=[
+            (read_body(bytes(record.body)), record.reconsume_times)
+            for record in _records(log, retry_topic(group))
+        ],
+        dead_letters=[
+            read_body(bytes(record.body)) for record in _records(log, dead_letter_topic(group))
+        ],
+    )
+
+
 def stored_messages(log: bytes, topic: str) -> list[Stored]:
     """The messages of a topic, in the log's order. `log` begins with a record."""
-    found = []
+    return [
+        Stored(
+            Place(record.queue_id, record.queue_offset),
+            bytes(record.body),
+            record.store_timestamp_ms,
+        )
+        for record in _records(log, topic)
+    ]
+
+
+def _records(log: bytes, topic: str) -> Iterator[Record]:
     at = 0
     while at + 8 <= len(log):
         size, magic = struct.unpack_from(">ii", log, at)
@@ -30,7 +55,5 @@ def stored_messages(log: bytes, topic: str) -> list[Stored]:
         if magic != MAGIC_BLANK:
             record = Record(log, at)
             if record.topic == topic:
-                place = Place(record.queue_id, record.queue_offset)
-                found.append(Stored(place, bytes(record.body), record.store_timestamp_ms))
+                yield record
         at += size
-    return found

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.failover.checker import Kind, Stored, judge, lost
+from tests.failover.checker import Failed, Kind, Stored, judge, lost
 from tests.failover.history import (
+    RETRIES_MAX,
     Acknowledged,
     Committed,
     Delivered,
@@ -16,11 +17,13 @@ from tests.failover.history import (
     Lane,
     Place,
     body_of,
+    failures_of,
 )
 
 LANES = [Lane("p0", 0), Lane("p1", 0), Lane("p0", 1)]
 MESSAGES = 20
 LATER = Lane("p0-later", 2)
+FAILING = Lane("p0-failing", 3)
 
 
 class Run:
@@ -44,6 +47,7 @@ class Run:
                 self.history.delivered.append(Delivered(place, body, at_s + 0.1))
                 self.history.committed.append(Committed(lane.queue_id, offset, 0, True, at_s + 0.2))
         self.history.attempted = dict.fromkeys(LANES, MESSAGES)
+        self.failed: Failed | None = None
         log = b"".join(one.body for one in self.stored)
         self.replicas = {"replica 0": log, "replica 1": log}
 
@@ -59,8 +63,29 @@ class Run:
             self.history.delivered.append(Delivered(place, body, 100.0))
         self.history.attempted[LATER] = MESSAGES
 
+    def add_failing(self) -> None:
+        """Some messages come again, and some of them end as dead letters."""
+        names = [(FAILING, number) for number in range(MESSAGES)]
+        for lane, number in names:
+            place = Place(FAILING.queue_id, number)
+            body = body_of(lane, number, b"")
+            self.history.acknowledged.append(Acknowledged(lane, number, number, 90.0, 91.0))
+            self.stored.append(Stored(place, body, 0))
+            self.history.delivered.append(Delivered(place, body, 100.0))
+        self.history.attempted[FAILING] = MESSAGES
+        self.failed = Failed(
+            attempts=[
+                (name, times)
+                for name in names
+                for times in range(1, min(failures_of(name[1]), RETRIES_MAX) + 1)
+            ],
+            dead_letters=[name for name in names if failures_of(name[1]) > RETRIES_MAX],
+        )
+
     def kinds(self, *, may_lose: Sequence[tuple[float, float]] = ()) -> set[Kind]:
-        verdict = judge(self.history, self.stored, self.replicas, may_lose=may_lose)
+        verdict = judge(
+            self.history, self.stored, self.replicas, failed=self.failed, may_lose=may_lose
+        )
         return {one.kind for one in verdict.violations}
 
 
@@ -169,6 +194,44 @@ def never_bring_one(run: Run) -> None:
     lose_one(run)
 
 
+def have_one_come_again_twice(run: Run) -> None:
+    run.add_failing()
+    assert run.failed is not None
+    run.failed = replace(run.failed, attempts=[*run.failed.attempts, run.failed.attempts[2]])
+
+
+def never_have_one_come_again(run: Run) -> None:
+    run.add_failing()
+    assert run.failed is not None
+    run.failed = replace(run.failed, attempts=run.failed.attempts[:-1])
+
+
+def have_one_come_with_fewer_attempts(run: Run) -> None:
+    run.add_failing()
+    assert run.failed is not None
+    name, times = run.failed.attempts[-1]
+    run.failed = replace(run.failed, attempts=[*run.failed.attempts[:-1], (name, times - 1)])
+
+
+def lose_a_dead_letter(run: Run) -> None:
+    run.add_failing()
+    assert run.failed is not None
+    run.failed = replace(run.failed, dead_letters=run.failed.dead_letters[1:])
+
+
+def bury_one_twice(run: Run) -> None:
+    run.add_failing()
+    assert run.failed is not None
+    letters = run.failed.dead_letters
+    run.failed = replace(run.failed, dead_letters=[*letters, letters[0]])
+
+
+def bury_one_that_was_handled(run: Run) -> None:
+    run.add_failing()
+    assert run.failed is not None
+    run.failed = replace(run.failed, dead_letters=[*run.failed.dead_letters, (FAILING, 0)])
+
+
 DOCTORS: list[tuple[Callable[[Run], None], set[Kind]]] = [
     (lose_one, {Kind.LOST}),
     (lose_one_in_the_middle, {Kind.LOST, Kind.GAP, Kind.SEEN_AND_CUT}),
@@ -187,6 +250,12 @@ DOCTORS: list[tuple[Callable[[Run], None], set[Kind]]] = [
     (bring_one_early, {Kind.EARLY}),
     (bring_one_twice, {Kind.DUPLICATED}),
     (never_bring_one, {Kind.LOST}),
+    (have_one_come_again_twice, {Kind.RETRIED}),
+    (never_have_one_come_again, {Kind.RETRIED}),
+    (have_one_come_with_fewer_attempts, {Kind.RETRIED}),
+    (lose_a_dead_letter, {Kind.DEAD_LETTERS}),
+    (bury_one_twice, {Kind.DEAD_LETTERS}),
+    (bury_one_that_was_handled, {Kind.DEAD_LETTERS}),
 ]
 
 
@@ -197,6 +266,12 @@ def test_a_run_in_which_all_went_well_has_no_violation() -> None:
 def test_what_arrives_later_comes_in_the_order_of_its_times() -> None:
     run = Run()
     run.add_later()
+    assert run.kinds() == set()
+
+
+def test_what_fails_comes_again_as_often_as_it_fails_and_is_one_dead_letter() -> None:
+    run = Run()
+    run.add_failing()
     assert run.kinds() == set()
 
 

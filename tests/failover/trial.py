@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.failover.checker import Verdict, judge, lost
-from tests.failover.clients import Clients, open_clients
-from tests.failover.log_files import log_bytes, stored_messages
+from tests.failover.clients import FAILING_GROUP, Clients, open_clients
+from tests.failover.history import RETRIES_MAX, failures_of, is_failing
+from tests.failover.log_files import failed_messages, log_bytes, stored_messages
 from tests.failover.world import TOPIC, Settings, World, open_world
 
 
@@ -28,6 +29,8 @@ class Figures:
     acknowledged: int = 0
     arrived_later: int = 0
     delivered: int = 0
+    came_again: int = 0
+    dead_letters: int = 0
     stored: int = 0
     failed_sends: int = 0
     lost: int = 0
@@ -47,6 +50,7 @@ class Figures:
         return (
             f"{self.acknowledged} acknowledged, {self.arrived_later} of them to arrive later, "
             f"{self.stored} stored, {self.lost} lost, "
+            f"{self.came_again} came again, {self.dead_letters} dead letters, "
             f"{self.delivered} delivered, {self.failed_sends} sends failed, "
             f"{self.fail_overs} fail-overs{pauses}"
         )
@@ -90,6 +94,9 @@ class Trial:
         master = await world.master()
         end = await world.equal_ends()
         stored = stored_messages(log_bytes(world.folder(master), end), TOPIC)
+        if not self.may_lose:
+            await self.clients.failures_end()
+            await self._dead_letters()
         await self.clients.caught_up({one.place for one in stored})
         # With the offsets that the consumers committed meanwhile.
         end = await world.equal_ends()
@@ -97,6 +104,9 @@ class Trial:
             f"replica {one}": log_bytes(world.folder(one), end) for one in world.settings.replicas
         }
         stored = stored_messages(replicas[f"replica {master}"], TOPIC)
+        failed = failed_messages(replicas[f"replica {master}"], FAILING_GROUP)
+        self.figures.came_again = len(failed.attempts)
+        self.figures.dead_letters = len(failed.dead_letters)
         self.figures.acknowledged = len(history.acknowledged)
         self.figures.arrived_later = sum(
             (one.lane, one.number) in history.due_ms for one in history.acknowledged
@@ -105,7 +115,23 @@ class Trial:
         self.figures.stored = len(stored)
         self.figures.failed_sends = len(history.failed)
         self.figures.lost = len(lost(history, stored))
-        return judge(history, stored, replicas, may_lose=self.may_lose)
+        return judge(history, stored, replicas, failed=failed, may_lose=self.may_lose)
+
+    async def _dead_letters(self) -> None:
+        """Until the log has the letter of everything that fails for ever."""
+        history, world = self.clients.history, self.world
+        expected = {
+            (one.lane, one.number)
+            for one in history.acknowledged
+            if is_failing(one.lane) and failures_of(one.number) > RETRIES_MAX
+        }
+
+        async def holds() -> bool:
+            end = await world.equal_ends()
+            log = log_bytes(world.folder(await world.master()), end)
+            return expected <= set(failed_messages(log, FAILING_GROUP).dead_letters)
+
+        await world.until(holds, "dead letters")
 
     async def paused(self, what: str, fault_s: float) -> float:
         """Until writes are acknowledged again after a fault; notes how long that took."""
@@ -138,6 +164,6 @@ async def open_trial(
     chance = random.Random(seed)
     async with (
         open_world(root, settings) as world,
-        open_clients(world, chance, pace_s=pace_s) as clients,
+        open_clients(world, chance, pace_s=pace_s, with_failures=True) as clients,
     ):
         yield Trial(world, clients, chance)
