@@ -4,6 +4,8 @@
    namespace `shop`, name `%DLQ%billing`       %DLQ%shop%billing
    without a namespace                         the name
 
+A plain name `shop%orders` is the same topic, as in Apache's brokers that know no namespaces.
+
 Owns: the rules for both parts. Answers carry the resource as it was received, never one made of the
 stored name: a client takes on a namespace that differs from its own.
 """
