@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -433,6 +434,34 @@ def test_a_full_disk_delays_the_file_and_loses_nothing(tmp_path: Path) -> None:
     store.close()
     store = open_store(tmp_path)
     assert contents(store.producers.windows) == expected
+    store.close()
+
+
+def test_a_disk_that_is_full_when_the_log_lost_its_end_makes_no_producer_unknown(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    store = open_store(tmp_path, clock=clock)
+    for number in range(300):
+        clock.advance_ms(1_000)
+        send(store, 5 + number // 100, number, 1)
+        store.confirm(store.appended_end)
+        flush(store)
+    store.close()
+    position, size = _records(tmp_path)[-1]
+    _wipe(tmp_path, position, size)
+    (tmp_path / "abort").write_text("1")
+    disk = FaultDisk(tmp_path)
+    disk.write_error = (lambda path: path.startswith(WINDOWS_FILE), no_space())
+    config = replace(SMALL, cut_damaged=True)
+    store = open_store(disk, config)
+    expected = contents(store.producers.windows)
+    assert expected
+    _release(store)
+    store = open_store(tmp_path, config)
+    assert {name: known for name, (_, known) in contents(store.producers.windows).items()} == {
+        name: known for name, (_, known) in expected.items()
+    }
     store.close()
 
 

@@ -105,5 +105,10 @@ def _write_now(disk: Disk, windows: ProducerWindows, end: int) -> None:
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        disk.remove(WINDOWS_FILE)
+        # Empty, it is damaged, and the next recovery reads the log. Without a file it would take
+        # the folder for Apache's, and no producer would be known.
+        file = disk.open_file(WINDOWS_FILE)
+        file.truncate(0)
+        file.datasync()
+        file.close()
     disk.fsync_directory("")
