@@ -100,6 +100,25 @@ async def test_a_failed_message_comes_again_and_knows_where_it_comes_from(
         await cluster.stop()
 
 
+async def test_the_log_counts_a_messages_attempts_over_each_time_it_came_again(
+    tmp_path: Path, quick: ConsumerOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = await start(tmp_path)
+    journal = Journal(b"bad", attempts=2)
+    try:
+        await cluster.send("single", 0, [b"bad"])
+        consumer = PushConsumer(
+            cluster.address, "g", journal.handle, start_from=StartFrom.FIRST, options=quick
+        ).subscribe("single")
+        async with consumer:
+            await until(lambda: journal.seen[b"bad"] == [0, 1, 2])
+    finally:
+        await cluster.stop()
+    lines = [each for each in caplog.messages if each.startswith("listener failed")]
+    assert [line.split(" attempt=")[1].split()[0] for line in lines] == ["1", "2"]
+    assert "attempts_max" not in "".join(lines), "the group's setting counts, not the member's"
+
+
 async def test_one_that_always_fails_ends_as_one_dead_letter(
     tmp_path: Path, quick: ConsumerOptions
 ) -> None:

@@ -360,7 +360,6 @@ class ListenerPool:
             "listener failed" if error is not None else "listener asked for a retry",
             logging.WARNING if failures == 1 or error is None else logging.ERROR,
             work,
-            failures,
             error,
             "it returned RETRY_LATER" if error is None else repr(error),
         )
@@ -445,12 +444,12 @@ class ListenerPool:
                 decision = await decision
         except Exception as error:
             event = "on_exhausted failed; the messages are kept"
-            self._log(event, logging.ERROR, work, failures, error, repr(error))
+            self._log(event, logging.ERROR, work, error, repr(error))
             return False
         if decision is not Exhausted.SKIP:
             return False
         event = "messages skipped by on_exhausted"
-        self._log(event, logging.WARNING, work, failures, None, "it returned SKIP")
+        self._log(event, logging.WARNING, work, None, "it returned SKIP")
         return True
 
     def _log(
@@ -458,11 +457,11 @@ class ListenerPool:
         event: str,
         level: int,
         work: _Work,
-        attempt: int,
         error: Exception | None,
         reason: str,
     ) -> None:
-        """With the traceback each time; `attempt` is how often the listener was given these."""
+        """With the traceback each time. `attempt`: how often listeners of the group were given the
+        first of these; after how many it ends is the group's setting, which brokers have."""
         log_event(
             log,
             event,
@@ -473,8 +472,7 @@ class ListenerPool:
             offset=work.entries[0][0],
             message_id=_id_of(work.entries),
             messages=len(work.entries),
-            attempt=attempt,
-            attempts_max=self._options.retry.attempts_max,
+            attempt=work.entries[0][2].reconsume_times,
             reason=reason,
         )
 
