@@ -198,7 +198,7 @@ def test_outside_whoever_may_ask_a_broker_may_ask_it_at_its_address(
         source for source, target, port in allowed(mine) if (target, port) == ("broker-a", "grpc")
     }
     ours = [peer for peer in peers(mine) if peer.is_ours and peer.name in askers]
-    assert {peer.name for peer in ours} == {"audit", "broker-a", "tools"}
+    assert {peer.name for peer in ours} == {"audit", "broker-a", "broker-b", "nameserver", "tools"}
     assert all(any(matches(selector, peer.labels) for selector in outside) for peer in ours)
 
 

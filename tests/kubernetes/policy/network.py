@@ -146,8 +146,9 @@ def intended(manifests: Manifests) -> set[tuple[str, str, str]]:
     pairs: set[tuple[str, str, str]] = {("etcd", "etcd", "peer"), ("etcd", "etcd", "client")}
     pairs.add(("nameserver", "etcd", "client"))
     for group in groups:
-        pairs.add((group, group, "grpc"))
-        pairs.add((group, "nameserver", "grpc"))
+        # Slaves copy, and each node passes calls of Apache's clients on.
+        pairs |= {(group, one, "grpc") for one in groups | {"nameserver"}}
+        pairs.add(("nameserver", group, "grpc"))
     for asking in {"client here", "client elsewhere", *auditors, *(names & {"tools"})}:
         pairs |= {(asking, one, "grpc") for one in groups | {"nameserver"}}
     pairs |= {("prometheus", one, "metrics") for one in services}

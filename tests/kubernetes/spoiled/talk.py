@@ -21,7 +21,6 @@ NETWORK: Spoiled = [
                 "aerobee-etcd",
                 "aerobee-nameserver",
                 "aerobee-broker",
-                "aerobee-broker-replication-a",
                 "aerobee-tools",
                 "aerobee-audit",
             )
@@ -36,17 +35,6 @@ NETWORK: Spoiled = [
         policy("aerobee-nameserver", "egress", 0, "ports", 0, "port", value="peer"),
         policy("aerobee-dns", "egress", 0, "ports", 0, "protocol", value="TCP"),
         policy("aerobee-metrics", "ingress", 0, "from", 0, "namespaceSelector", value=None),
-        policy(
-            "aerobee-broker-replication-a",
-            "ingress",
-            0,
-            "from",
-            0,
-            "podSelector",
-            "matchLabels",
-            "aerobee.dev/broker-group",
-            value="broker-b",
-        ),
         policy(
             "aerobee-dns",
             "egress",
