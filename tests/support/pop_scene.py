@@ -266,7 +266,8 @@ class PopScene:
     def queue(self, key: GroupQueue) -> QueueState:
         self.begin_queues()
         queue = self.term.queue(key)
-        assert queue is not None
+        if queue is None:
+            raise Busy("the begin of the queue was not written")
         return queue
 
     def poll(self, *, client_id: str = "", key: GroupQueue | None = None, count: int = 0) -> int:
@@ -762,6 +763,3 @@ def _variant(term: PopTerm, kind: type[QueueState]) -> PopTerm:
         queue = term._queues[key]
         term._queues[key] = term._made(key, queue.standing)
     return term
-
-
-__all__ = ["Broken", "Busy", "PopScene"]

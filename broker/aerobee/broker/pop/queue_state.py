@@ -220,7 +220,8 @@ class QueueState:
 
     def _pass_known(self) -> None:
         """Reading goes on after what is in flight or finished."""
-        at, standing = self._next_offset, self.standing
+        standing = self.standing
+        at = max(self._next_offset, standing.committed)
         while at < self._known_end:
             after = standing.finished.first_outside(at)
             if after == at and at not in standing.flights:

@@ -163,3 +163,28 @@ class PopTerm:
             queue = self._queues.get(key)
             if queue is not None:
                 yield from queue.standing.image(key, self._clock.now_ms())
+
+
+class PopTerms:
+    """A `JournalClient`: one `PopTerm` for each term as master."""
+
+    def __init__(
+        self,
+        make_term: Callable[[EntryWriter], PopTerm],
+        *,
+        on_begin: Callable[[PopTerm], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        """`on_begin` and `on_end` may not await anything."""
+        self._make_term = make_term
+        self._on_begin = on_begin
+        self._on_end = on_end
+
+    def begin(self, writer: EntryWriter, epoch: int, *, is_unclean: bool) -> PopTerm:
+        """Everything in the log is confirmed and applied."""
+        term = self._make_term(writer)
+        self._on_begin(term)
+        return term
+
+    def end(self) -> None:
+        self._on_end()
