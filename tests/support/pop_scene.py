@@ -226,7 +226,12 @@ class PopScene:
         if end < self.log.confirmed:
             self._forget_lost(end)
         for known in self.known.values():
-            known.may_be_finished = [each for each in known.may_be_finished if 0 < each.end <= end]
+            # A refused one counts all the same if an image has said it.
+            known.may_be_finished = [
+                each
+                for each in known.may_be_finished
+                if 0 < each.end <= end or each.error is not None
+            ]
         self.clock.advance_ms(self.chance.choice((1, 20, 3_000)))
         self.open()
         for known in self.known.values():

@@ -161,8 +161,16 @@ class PopTerm:
         """The whole state. See `JournalTerm`."""
         for key in list(self._queues):
             queue = self._queues.get(key)
-            if queue is not None:
-                yield from queue.standing.image(key, self._clock.now_ms())
+            if queue is None:
+                continue
+            for part in queue.standing.image(key, self._clock.now_ms()):
+                drops = self._drops
+                yield part
+                if drops != self._drops:
+                    # Adding it wrote the record before it, which failed: it says what was dropped,
+                    # and counts. So does it here; the image is begun again.
+                    self.dropped(self._writer.waiting())
+                    raise Busy("what waited before a part of an image was not written")
 
 
 class PopTerms:
