@@ -366,7 +366,7 @@ async def test_what_ends_a_consumer_is_raised_from_poll(cluster: RealCluster) ->
             await consumer.poll(timeout_s=2)
 
     async with twin() as first:
-        await first.poll(timeout_s=0.2)
+        await until(lambda: bool(first.assignment))
         second = twin()
         await second.start()
         with pytest.raises(errors.DuplicateClient, match="twin"):
