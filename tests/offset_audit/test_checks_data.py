@@ -275,6 +275,31 @@ def test_waiting_messages_are_overdue_only_while_their_broker_worked(
     assert "for topic orders" in findings[0]["evidence"]
 
 
+def test_what_was_given_up_is_a_warning_if_its_topics_are_gone(spark: SparkSession) -> None:
+    rows = TableRows()
+
+    def given_up(name: str, topic: str | None, offset: int) -> None:
+        place = {"broker_name": name, "store": f"/{name}", "topic": "waiting", "queue_id": 2}
+        row = {"kind": "GIVEN_UP", "queue_offset": offset, "due_ms": 5, "resolved": True}
+        rows.add("pending", **place, **row, real_topic=topic, reason=f"reason {offset}")
+
+    for name in ("there", "gone", "damaged", "sound"):
+        rows.add("topics", broker_name=name, topic="orders")
+    given_up("there", "orders", 4)
+    given_up("there", "no-more", 3)
+    given_up("gone", "no-more", 3)
+    given_up("damaged", None, 3)
+    rows.add("pending", broker_name="sound", store="/sound", kind="DELAY", resolved=True)
+    findings = found("GIVEN_UP", rows.tables(spark))
+    assert told(findings, "broker_name", "affected", "severity", "topic", "queue_id") == [
+        ("damaged", 1, "ERROR", "waiting", 2),
+        ("gone", 1, "WARNING", "waiting", 2),
+        ("there", 2, "ERROR", "waiting", 2),
+    ]
+    assert "queue offset 3, for topic no-more, was due at" in findings[2]["evidence"]
+    assert "reason 3" in findings[2]["evidence"]
+
+
 def test_what_waits_is_counted_by_the_topic_that_it_is_for(spark: SparkSession) -> None:
     rows = TableRows()
 

@@ -15,6 +15,7 @@ from aerobee.broker.timers.entries import (
     TIMER_JOURNAL_TOPIC,
     Acted,
     Floor,
+    GivenUp,
     Intent,
     IntentKind,
     Marked,
@@ -48,6 +49,22 @@ def test_what_is_done_is_what_the_broker_says(entries: list[TimerEntry]) -> None
         done.take(body_of([entry_text(entry)]))
     for source in EVERY_SOURCE:
         assert done.is_done(*source) == progress.is_done(source), source
+
+
+def test_what_is_given_up_is_the_message_whose_act_had_the_number() -> None:
+    done = DoneTimers()
+    sources = (Source(0, 520, DUE_MS), Source(3, 88, DUE_MS + 1))
+    entries: list[TimerEntry] = [
+        Intent(IntentKind.MOVE, 7, sources, (), 0, NOW_MS),
+        GivenUp(8, "its topic was deleted", NOW_MS),
+        Intent(IntentKind.MOVE, 7, sources, (), 0, NOW_MS),  # of an image
+        GivenUp(8, "image", NOW_MS),
+        GivenUp(9, "of no intent", NOW_MS),
+        Acted(9),
+    ]
+    for entry in entries:
+        done.take(body_of([entry_text(entry)]))
+    assert done.given_up == {(3, 88): (DUE_MS + 1, "its topic was deleted")}
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from aerobee.broker.journal.records import body_of
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.broker.timers.entries import (
+    TIMER_JOURNAL_TOPIC,
+    Acted,
+    GivenUp,
+    Intent,
+    IntentKind,
+    Source,
+    TimerEntry,
+    entry_text,
+)
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.epoch_file import EPOCH_FILE, encode_epochs
@@ -105,6 +116,30 @@ def never_deliver_timer(root: Path) -> None:
     wait_for_ever(root, TIMER_TOPIC, 0, properties)
 
 
+def give_up_delayed(root: Path) -> None:
+    """One that was delivered, and one that its broker set aside as the timer journal has it."""
+    make_earlier(root, EARLIER_MS)
+    clock = ManualClock(newest_store_ms(root) + 1_000)
+    store = MessageStore.open(RealDisk(root), clock, CONFIG)
+    properties = {"DELAY": "2", "REAL_TOPIC": "orders", "REAL_QID": "0"}
+    try:
+        for _ in range(2):
+            append_record(store, clock, SCHEDULE_TOPIC, 1, b"waits", properties)
+        now_ms = clock.now_ms()
+        sources = (Source(2, 0, now_ms), Source(2, 1, now_ms))
+        entries: list[TimerEntry] = [
+            Intent(IntentKind.MOVE, 7, sources, (), 0, now_ms),
+            GivenUp(8, "the record is damaged", now_ms),
+            Acted(9),
+        ]
+        body = body_of([entry_text(entry) for entry in entries])
+        append_record(store, clock, TIMER_JOURNAL_TOPIC, 0, body)
+        clock.advance_ms(WAIT_MS)
+        append_record(store, clock, "orders", 0, b"waits")
+    finally:
+        store.close()
+
+
 WAITING: tuple[StoreDamage, ...] = (
     StoreDamage(
         "half-never-resolved",
@@ -120,6 +155,11 @@ WAITING: tuple[StoreDamage, ...] = (
         "timer-overdue",
         never_deliver_timer,
         Expected("TIMER_OVERDUE", "ERROR", TIMER_TOPIC, 0, None, 1),
+    ),
+    StoreDamage(
+        "delay-given-up",
+        give_up_delayed,
+        Expected("GIVEN_UP", "ERROR", SCHEDULE_TOPIC, 1, None, 1, "offset 1, for topic orders"),
     ),
 )
 

@@ -27,6 +27,7 @@ from aerobee.offset_audit.checks.check import Check
 from aerobee.offset_audit.checks.data import corrupt, index_missing, tier_imbalance
 from aerobee.offset_audit.checks.data.entries import DUPLICATE, GAP, MISSING_ENTRY
 from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST, RETRY_TWICE
+from aerobee.offset_audit.checks.data.given_up import GIVEN_UP
 from aerobee.offset_audit.checks.data.overdue import DELAY_OVERDUE, HALF_OVERDUE, TIMER_OVERDUE
 
 CHECKS: tuple[Check, ...] = (
@@ -39,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     HALF_OVERDUE,
     DELAY_OVERDUE,
     TIMER_OVERDUE,
+    GIVEN_UP,
     RETRY_LOST,
     RETRY_TWICE,
     DEAD_LETTER_ORIGIN,

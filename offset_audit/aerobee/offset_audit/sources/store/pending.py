@@ -4,7 +4,8 @@ Each kind has its own account of what is done: the op topic and a consumer group
 of offsets by delay level, the timer's checkpoint and log. Aerobee's timer journal counts beside
 Apache's files: either may know more, since both brokers may have had the folder. What they say is
 done long ago is not read; of the rest each message is a row, and `resolved` says whether it is done
-after all. Rows say where the message lies, in the system topic, and the topic that it is for.
+after all. Rows say where the message lies, in the system topic, and the topic that it is for. Those
+that the timer journal says were given up are told as GIVEN_UP, with its reason.
 
 Memory: a number for each open transaction or timer message, and the rows of one stretch.
 
@@ -17,7 +18,7 @@ slot.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -177,12 +178,13 @@ class Pending:
     topic: str
     queue_id: int
     queue_offset: int | None
-    position: int
+    position: int | None
     store_ms: int | None
     due_ms: int | None
     resolved: bool
     unique_key: str | None
     real_topic: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,7 @@ class _Waiting:
                 first = _number(delayed.get(str(queue_id + 1)))
                 yield from self._delayed(queue_id, first, done)
         yield from self._timers(done)
+        yield from self._given_up(done)
 
     def entries(self, topic: str, queue_id: int, first: int) -> Iterator[Entries]:
         """The entries of a queue from an offset on, whose records the log has; last those that a
@@ -365,6 +368,33 @@ class _Waiting:
                 continue
             place = (TIMER_TOPIC, 0, offset)
             yield _pending("TIMER", record, place, position, resolved, due_ms=due_ms)
+
+    # ------------------------------------------------------------------------------ given up
+
+    def _given_up(self, done: DoneTimers) -> Iterator[Pending]:
+        """Also those that the log does not have any more: that may be the reason."""
+        offsets: dict[int, list[int]] = {}
+        for queue, offset in sorted(done.given_up):
+            offsets.setdefault(queue, []).append(offset)
+        for queue, wanted in offsets.items():
+            topic, queue_id = (
+                (TIMER_TOPIC, 0) if queue == TIMER_QUEUE else (SCHEDULE_TOPIC, queue - 1)
+            )
+            positions = dict.fromkeys(wanted, -1)
+            for entries in self.entries(topic, queue_id, wanted[0]):
+                there = np.isin(entries.queue_offsets, wanted)
+                positions |= zip(
+                    entries.queue_offsets[there].tolist(),
+                    entries.positions[there].tolist(),
+                    strict=True,
+                )
+            for offset, position in positions.items():
+                due_ms, reason = done.given_up[queue, offset]
+                record = self._lookup.record_at(position) if position >= 0 else None
+                row = _pending(
+                    "GIVEN_UP", record, (topic, queue_id, offset), position, True, due_ms=due_ms
+                )
+                yield replace(row, position=position if position >= 0 else None, reason=reason)
 
 
 def _pending(

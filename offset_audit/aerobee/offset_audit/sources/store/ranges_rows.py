@@ -57,7 +57,8 @@ COLUMNS: Final[Mapping[str, Columns]] = {
     ),
     PENDING: Columns.parse(
         f"{_PLACE}, kind string, topic string, queue_id int, queue_offset long, position long, "
-        "store_ms long, due_ms long, resolved boolean, unique_key string, real_topic string"
+        "store_ms long, due_ms long, resolved boolean, unique_key string, real_topic string, "
+        "reason string"
     ),
     MINUTES: Columns.parse(
         f"{ORIGIN}, tier string, group string, topic string, minute long, messages long, "

@@ -3,7 +3,7 @@
 docs/timer-journal.md has the rules. Entries only ever add to what is done, so one that cannot be
 read makes messages look as if they waited, and a later mark or image covers most of them again.
 
-Memory: what is named singly and no mark has passed yet.
+Memory: what is named singly and no mark has passed yet, and what was given up.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ class DoneTimers:
         self._prune_at = _PRUNED_MIN
         self._open: dict[tuple[int, int], int] = {}
         self._open_end = 0
+        self._acts: list[tuple[tuple[int, int], int]] = []
+        """Of the newest intent, place and time due in the order of their numbers; the last one is `_open_end` - 1."""
+        self.given_up: dict[tuple[int, int], tuple[int, str]] = {}
+        """Queue and offset -> time due and reason, of messages that are set aside."""
 
     def begin(self, queue: int) -> int:
         """What is below this offset of a queue is done and need not be looked at."""
@@ -64,6 +68,8 @@ class DoneTimers:
             if isinstance(entry, dict):
                 self._take_marks(entry.get("marks"))
                 self._take_intent(entry.get("first"), self._take_sources(entry.get("sources")))
+                if entry.get("kind") == "givenUp":
+                    self._take_given_up(int64(entry.get("number")), entry.get("reason"))
                 through = int64(entry.get("through"))
                 if through is not None and through >= self._open_end:
                     self._open = {}
@@ -98,6 +104,14 @@ class DoneTimers:
         number = int64(first)
         if number is not None and number + len(sources) > self._open_end:
             self._open, self._open_end = sources, number + len(sources)
+            self._acts = list(sources.items())
+
+    def _take_given_up(self, number: int | None, reason: object) -> None:
+        """An image says it once more, without the reason."""
+        index = -1 if number is None else number - (self._open_end - len(self._acts))
+        if 0 <= index < len(self._acts):
+            place, due_ms = self._acts[index]
+            self.given_up.setdefault(place, (due_ms, reason if isinstance(reason, str) else ""))
 
     def _take_sources(self, groups: object) -> dict[tuple[int, int], int]:
         taken: dict[tuple[int, int], int] = {}

@@ -1,0 +1,75 @@
+"""GIVEN_UP: messages whose time came, and which their broker set aside instead of delivering them.
+
+Told as long as the timer journal has it, which is until retention removes that part of the log.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, verify_command, with_roles
+from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
+from aerobee.offset_audit.tables import Tables
+
+
+def _given_up(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each queue of the system topics. If all were for topics that do not exist any
+    more, somebody wanted it: a warning."""
+    topics = tables.topics.select(*ORIGIN, F.col("topic").alias("real_topic")).distinct()
+    found = (
+        tables.pending.where(F.col("kind") == "GIVEN_UP")
+        .join(
+            F.broadcast(topics.withColumn("is_there", F.lit(True))),
+            [*ORIGIN, "real_topic"],
+            "left",
+        )
+        .groupBy(*STORE, "topic", "queue_id")
+        .agg(
+            F.count("*").alias("messages"),
+            F.bool_or(F.coalesce("is_there", F.col("real_topic").isNull())).alias("is_wrong"),
+            F.min_by(
+                F.struct("queue_offset", "unique_key", "real_topic", "due_ms", "reason"),
+                "queue_offset",
+            ).alias("first"),
+        )
+    )
+    return finding_rows(
+        with_roles(found, tables),
+        "GIVEN_UP",
+        severity=F.when(F.col("is_wrong"), Severity.ERROR.value).otherwise(Severity.WARNING.value),
+        evidence=sentence(
+            count_text(F.col("messages"), "message of ", "messages of "),
+            F.col("topic"),
+            "/",
+            F.col("queue_id"),
+            " could not be delivered and will not be; the first, queue offset ",
+            F.col("first.queue_offset"),
+            _told("unique_key", ", id "),
+            _told("real_topic", ", for topic "),
+            ", was due at ",
+            utc_time(F.col("first.due_ms")),
+            ": ",
+            F.col("first.reason"),
+            "; store ",
+            F.col("store"),
+            ".",
+        ),
+        affected=F.col("messages"),
+        command=verify_command(),
+    )
+
+
+def _told(name: str, before: str) -> Column:
+    value = F.col(f"first.{name}")
+    return F.when(value.isNotNull(), sentence(before, value)).otherwise("")
+
+
+GIVEN_UP = Check(
+    "GIVEN_UP",
+    "Delayed messages were set aside instead of being delivered.",
+    _given_up,
+    is_deep=True,
+    needs={"pending": "bool_or(kind = 'GIVEN_UP')"},
+)
