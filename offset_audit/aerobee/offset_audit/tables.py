@@ -147,8 +147,8 @@ position long, store_ms long, due_ms long, resolved boolean, unique_key string,
 real_topic string, reason string"""
 """Messages that wait in system topics: HALF, DELAY (by level) and TIMER. `due_ms`: when it should
 have been delivered, or checked; `resolved`: delivered, committed, rolled back or recalled;
-`real_topic`: the topic that it is for. What Aerobee's timer journal says is done has no row, but for
-what it gave up: GIVEN_UP, resolved, with the `reason`."""
+`real_topic`: the topic that it is for. What Aerobee's timer journal says is done has no row, but
+for what it gave up: GIVEN_UP, resolved, with the `reason`."""
 
 FAILED = f"""{ORIGIN}, store string, state string, topic string, queue_id int, queue_offset long,
 position long, store_ms long, group string, number long, attempt int, unique_key string,

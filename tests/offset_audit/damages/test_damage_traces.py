@@ -46,6 +46,7 @@ TRACES: dict[str, tuple[list[str], set[tuple[str, int]], bool]] = {
     "half-never-resolved": NOTHING,
     "delay-overdue": NOTHING,
     "timer-overdue": NOTHING,
+    "delay-given-up": NOTHING,
     "lost-messages": ([], {("orders", 0)}, False),
     "reset-back": NOTHING,
     "delivered-too-early": NOTHING,

@@ -37,7 +37,8 @@ class DoneTimers:
         self._open: dict[tuple[int, int], int] = {}
         self._open_end = 0
         self._acts: list[tuple[tuple[int, int], int]] = []
-        """Of the newest intent, place and time due in the order of their numbers; the last one is `_open_end` - 1."""
+        """Place and time due of what the newest intent names, by number; the last is the one before
+        `_open_end`."""
         self.given_up: dict[tuple[int, int], tuple[int, str]] = {}
         """Queue and offset -> time due and reason, of messages that are set aside."""
 
