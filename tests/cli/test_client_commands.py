@@ -194,6 +194,28 @@ def test_topics_are_created_shown_changed_and_deleted(cluster: Up) -> None:
     assert "life" not in {topic["topic"] for topic in cluster.json("topic", "list")}
 
 
+def test_several_topics_are_created_with_one_type(cluster: Up) -> None:
+    cluster.run("topic", "create", "invoices", "--queues", "1", "--type", "fifo")
+    done = cluster.run("topic", "create", "invoices", "receipts", "--type", "FIFO", "--if-missing")
+    assert [line.split()[:3] for line in done.stdout.splitlines()] == [
+        ["topic", "invoices", "already"],
+        ["created", "topic", "receipts"],
+    ]
+    for topic in ("invoices", "receipts"):
+        assert cluster.json("topic", "show", topic)["attributes"] == {"message.type": "FIFO"}
+
+
+def test_a_group_is_ordered_until_it_is_not(cluster: Up) -> None:
+    def configured(*options: str) -> Any:
+        brokers = cluster.json("group", "configure", "in-order", *options)["retry"].values()
+        (settings,) = {(each["ordered"], each["retriesMax"]) for each in brokers}
+        return settings
+
+    assert configured("--ordered", "--retries-max", "3") == (True, 3)
+    assert configured("--retries-max", "4") == (True, 4)
+    assert configured("--unordered") == (False, 4)
+
+
 def test_topics_of_brokers_are_listed_when_asked_for(cluster: Up) -> None:
     cluster.run("topic", "create", "listed", "--queues", "2")
     consumer = PushConsumer(cluster.document()["nameserver"], "listing", lambda messages: None)
@@ -227,6 +249,7 @@ def test_topics_of_brokers_are_listed_when_asked_for(cluster: Up) -> None:
         (["topic", "show", "nowhere"], 1, "nowhere"),
         (["topic", "delete", "nowhere", "--yes"], 1, "nowhere"),
         (["topic", "create", "no name"], 2, "illegal"),
+        (["topic", "create", "t", "--type", "FIFO", "--attribute", "message.type=X"], 2, "differ"),
         (["produce", "nowhere", "--no-create"], 1, "nowhere"),
         (["consume", "nowhere", "--group", "g", "--count", "1"], 1, "nowhere"),
         (["consume", "nowhere", "--group", "no name", "--count", "1"], 2, "illegal"),

@@ -284,8 +284,8 @@ class Admin:
     async def configure_group(
         self, group: str, settings: broker_pb2.RetrySettings
     ) -> dict[str, broker_pb2.RetrySettings]:
-        """Change how a group's failed messages come again, at the masters of all broker groups;
-        what is unset stays. Returns what counts now, by broker name.
+        """Change how a group's failed messages come again, and its order, at the masters of all
+        broker groups; what is unset stays. Returns what counts now, by broker name.
 
         Raises:
             IllegalName, InvalidArgument, LimitReached; NoBrokerAvailable: a broker group has no

@@ -721,16 +721,18 @@ class ConfigureGroupRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., retry: _Optional[_Union[RetrySettings, _Mapping]] = ...) -> None: ...
 
 class RetrySettings(_message.Message):
-    __slots__ = ("retries_max", "levels", "exponential", "steps")
+    __slots__ = ("retries_max", "levels", "exponential", "steps", "ordered")
     RETRIES_MAX_FIELD_NUMBER: _ClassVar[int]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     EXPONENTIAL_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
     retries_max: int
     levels: DelayLevelBackOff
     exponential: ExponentialBackOff
     steps: StepBackOff
-    def __init__(self, retries_max: _Optional[int] = ..., levels: _Optional[_Union[DelayLevelBackOff, _Mapping]] = ..., exponential: _Optional[_Union[ExponentialBackOff, _Mapping]] = ..., steps: _Optional[_Union[StepBackOff, _Mapping]] = ...) -> None: ...
+    ordered: bool
+    def __init__(self, retries_max: _Optional[int] = ..., levels: _Optional[_Union[DelayLevelBackOff, _Mapping]] = ..., exponential: _Optional[_Union[ExponentialBackOff, _Mapping]] = ..., steps: _Optional[_Union[StepBackOff, _Mapping]] = ..., ordered: _Optional[bool] = ...) -> None: ...
 
 class DelayLevelBackOff(_message.Message):
     __slots__ = ()

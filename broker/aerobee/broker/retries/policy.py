@@ -29,6 +29,8 @@ class RetryPolicy:
     retries_max: int = RETRIES_MAX
     """How often a message comes again before it is a dead letter; below 0: Apache's default."""
     back_off: Exponential | Steps | None = None
+    is_ordered: bool = False
+    """A message that comes again holds back those of its message group that follow it."""
 
     @classmethod
     def of(cls, config: SubscriptionGroupConfig | None) -> Self:
@@ -36,7 +38,8 @@ class RetryPolicy:
         were not there."""
         if config is None:
             return cls()
-        return cls(config.retry_times_max, _back_off_of(config.unknown.get(POLICY_MEMBER)))
+        back_off = _back_off_of(config.unknown.get(POLICY_MEMBER))
+        return cls(config.retry_times_max, back_off, config.consume_orderly)
 
     @property
     def limit(self) -> int:

@@ -53,8 +53,9 @@ class RetrySettings:
         retries_max: int | None = None,
         uses_levels: bool = False,
         exponential: Exponential | None = None,
+        is_ordered: bool | None = None,
     ) -> RetryPolicy:
-        """What counts now, on the disk; what is None or False stays as it was.
+        """What counts now, on the disk; what is None, or `uses_levels` False, stays as it was.
 
         Raises:
             InvalidArgument, LimitReached: nothing has changed.
@@ -70,6 +71,8 @@ class RetrySettings:
         config = self._groups.get(group) or SubscriptionGroupConfig(name=group)
         if retries_max is not None:
             config = replace(config, retry_times_max=retries_max)
+        if is_ordered is not None:
+            config = replace(config, consume_orderly=is_ordered)
         if uses_levels or exponential is not None:
             unknown: dict[str, JsonValue] = dict(config.unknown)
             unknown[POLICY_MEMBER] = policy_member(exponential)

@@ -154,6 +154,12 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
 @click.option("--initial", metavar="TIME", help="Exponential: after the first failure (5s).")
 @click.option("--longest", metavar="TIME", help="Exponential: at most (2h).")
 @click.option("--multiplier", type=click.IntRange(1), help="Exponential: times as long (2).")
+@click.option(
+    "--ordered/--unordered",
+    "is_ordered",
+    default=None,
+    help="Whether Apache's clients get the messages of a message group one after the other.",
+)
 @json_option
 @target_options
 def configure(
@@ -164,26 +170,28 @@ def configure(
     initial: str | None,
     longest: str | None,
     multiplier: int | None,
+    is_ordered: bool | None,
     as_json: bool,
 ) -> None:
-    """Change when failed messages of the group NAME come again; what is not named stays.
+    """Change how the group NAME receives: when failed messages come again, and in which order.
 
-    The group need not exist yet. Messages that wait already come at the time they were given.
+    What is not named stays. The group need not exist yet. Messages that wait already come at the
+    time they were given.
     """
     is_exponential = (initial, longest, multiplier) != (None, None, None)
     if is_exponential and back_off == "levels":
         raise click.UsageError(
             "--initial, --longest and --multiplier are for --back-off exponential"
         )
-    if retries_max is None and back_off is None and not is_exponential:
-        raise click.UsageError("name what to change: --retries-max or --back-off")
+    if (retries_max, back_off, is_ordered) == (None, None, None) and not is_exponential:
+        raise click.UsageError("name what to change: --retries-max, --back-off or --ordered")
     initial_ms, longest_ms = (_length_ms(each) for each in (initial, longest))
 
     async def change(connection: ClusterConnection) -> dict[str, broker_pb2.RetrySettings]:
         from aerobee.client_core import Admin
         from aerobee.v1 import broker_pb2
 
-        settings = broker_pb2.RetrySettings(retries_max=retries_max)
+        settings = broker_pb2.RetrySettings(retries_max=retries_max, ordered=is_ordered)
         if back_off == "levels":
             settings.levels.SetInParent()
         elif back_off == "exponential" or is_exponential:
@@ -250,7 +258,7 @@ def _length_ms(text: str | None) -> int:
 def _retry(settings: broker_pb2.RetrySettings) -> dict[str, Any]:
     document: dict[str, Any] = {"retriesMax": settings.retries_max}
     kind = settings.WhichOneof("back_off") or "levels"
-    document["backOff"] = kind
+    document |= {"backOff": kind, "ordered": settings.ordered}
     if kind == "exponential":
         told = settings.exponential
         document |= {"initialMs": told.initial_ms, "longestMs": told.max_ms}
@@ -280,7 +288,8 @@ def _retry_line(settings: broker_pb2.RetrySettings) -> str:
         how = f"after steps of {len(settings.steps.delays_ms)} delays"
     else:
         how = "by delay levels, from the third on"
-    return f"failed messages come again up to {settings.retries_max} times, {how}"
+    again = f"failed messages come again up to {settings.retries_max} times, {how}"
+    return f"in order of message groups; {again}" if settings.ordered else again
 
 
 async def _described(admin: Admin, name: str) -> GroupState | None:

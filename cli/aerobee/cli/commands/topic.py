@@ -10,6 +10,7 @@ from aerobee.cli.moments import timestamp_text
 from aerobee.cli.options import confirm, json_option, settings_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_documents, print_json, say
 from aerobee.cli.target import Target, target_options
+from aerobee.runtime.topic_attributes import MESSAGE_TYPE
 
 if TYPE_CHECKING:
     from aerobee.client_core import ClusterConnection, MessageQueue, QueueBounds, TopicRoute
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 READ = 4
 WRITE = 2
+TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 
 
 @click.group()
@@ -30,40 +32,58 @@ attribute_option = settings_option(
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option(
     "--queues",
     type=click.IntRange(min=1),
     help="Total number of queues, spread over the broker groups.  [default: the cluster's choice]",
 )
 @click.option("--ordered", is_flag=True, help="Declare that consumers rely on the order.")
+@click.option(
+    "--type",
+    "message_type",
+    type=click.Choice(TYPES, case_sensitive=False),
+    help=f"What Apache's clients may send to it: its attribute {MESSAGE_TYPE}.  [default: NORMAL]",
+)
 @attribute_option
 @click.option("--if-missing", is_flag=True, help="Succeed if the topic already exists.")
 @target_options
 def create(
     target: Target,
-    name: str,
+    names: tuple[str, ...],
     queues: int | None,
     ordered: bool,
+    message_type: str | None,
     attributes: dict[str, str],
     if_missing: bool,
 ) -> None:
-    """Create the topic NAME."""
-    from aerobee.client_core import Topics
-    from aerobee.runtime.errors import TopicExists
+    """Create the topics NAME..., each with the same settings.
 
-    try:
-        made = target.ask(
-            lambda connection: Topics(connection).create(
-                name, queues=queues or 0, order=ordered, attributes=attributes
-            )
-        )
-    except TopicExists:
-        if not if_missing:
-            raise
-        say(f"topic {name} already exists")
-    else:
-        say(f"created topic {name} with {_spread(made)}")
+    At the first that fails the command ends; those before it stay.
+    """
+    if message_type is not None:
+        if attributes.get(MESSAGE_TYPE, message_type) != message_type:
+            raise click.UsageError(f"--type and --attribute {MESSAGE_TYPE} differ: name one")
+        attributes = {**attributes, MESSAGE_TYPE: message_type}
+
+    async def create_all(connection: ClusterConnection) -> None:
+        from aerobee.client_core import Topics
+        from aerobee.runtime.errors import TopicExists
+
+        topics = Topics(connection)
+        for name in names:
+            try:
+                made = await topics.create(
+                    name, queues=queues or 0, order=ordered, attributes=attributes
+                )
+            except TopicExists:
+                if not if_missing:
+                    raise
+                say(f"topic {name} already exists")
+            else:
+                say(f"created topic {name} with {_spread(made)}")
+
+    target.ask(create_all)
 
 
 @topic.command("list")

@@ -235,6 +235,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             retries_max=wanted.retries_max if wanted.HasField("retries_max") else None,
             uses_levels=back_off == "levels",
             exponential=exponential_of(wanted),
+            is_ordered=wanted.ordered if wanted.HasField("ordered") else None,
         )
         return retry_settings(policy)
 

@@ -28,7 +28,7 @@ def sent_back_message(
 
 def retry_settings(policy: RetryPolicy) -> broker_pb2.RetrySettings:
     back_off = policy.back_off
-    settings = broker_pb2.RetrySettings(retries_max=policy.limit)
+    settings = broker_pb2.RetrySettings(retries_max=policy.limit, ordered=policy.is_ordered)
     if back_off is None:
         settings.levels.SetInParent()
     elif isinstance(back_off, Steps):

@@ -20,10 +20,9 @@ class OwnGroups:
         self._groups = groups
 
     def rules(self, group: str) -> GroupRules:
-        config = self._groups.get(group)
-        policy = RetryPolicy.of(config)
+        policy = RetryPolicy.of(self._groups.get(group))
         return GroupRules(
-            is_ordered=config is not None and config.consume_orderly,
+            is_ordered=policy.is_ordered,
             retries_max=policy.limit,
             # Clients are told the whole list; the broker itself leaves out its first two.
             delays=policy.back_off or APACHES,
