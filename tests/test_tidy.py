@@ -89,6 +89,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "nameserver/convert.py",
         "nameserver/heartbeats.py",
         "nameserver/request_limits.py",
+        "nameserver/rocketmq.py",
         "nameserver/service.py",
         "nameserver/sessions.py",
         *CLIENTS,

@@ -244,7 +244,7 @@ async def test_unknown_and_illegal_groups_are_told_apart(client: Client) -> None
     )
     assert (status, type(error)) == (NOT_FOUND, errors.GroupNotFound)
     assert "nobody" in str(error)
-    assert "neither members nor committed offsets" in str(error)
+    assert "neither members, committed offsets nor settings" in str(error)
     asked: list[tuple[str, object]] = []
     for group in ("", "no pe", "g" * 121):
         for call in (

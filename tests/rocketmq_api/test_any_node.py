@@ -83,14 +83,27 @@ async def test_every_node_gives_the_same_route(up: Up, nodes: Nodes) -> None:
     assert answer.status.code == v2.TOPIC_NOT_FOUND
 
 
-async def test_a_nameserver_asks_a_broker_for_assignments(nodes: Nodes) -> None:
-    request = service_pb2.QueryAssignmentRequest(
-        topic=v2.Resource(name="t"), group=v2.Resource(name="billing")
-    )
-    answer = await nodes.nameserver.call("QueryAssignment", request)
-    assert answer.status.code == v2.OK
-    found = [(a.message_queue.broker.name, a.message_queue.id) for a in answer.assignments]
-    assert found == [("broker-a", -1), ("broker-b", -1)]
+async def test_a_nameserver_knows_the_rules_of_groups(up: Up, nodes: Nodes) -> None:
+    up.run("group", "configure", "in-order", "--ordered", "--retries-max", "4")
+    every_queue = [(name, number) for name in ("broker-a", "broker-b") for number in range(4)]
+    for group, is_ordered, attempts, queues in (
+        ("billing", False, 17, [("broker-a", -1), ("broker-b", -1)]),
+        ("in-order", True, 5, every_queue),
+    ):
+        resource = v2.Resource(name=group)
+        request = service_pb2.QueryAssignmentRequest(topic=v2.Resource(name="t"), group=resource)
+        answer = await nodes.nameserver.call("QueryAssignment", request)
+        assert answer.status.code == v2.OK
+        found = [(a.message_queue.broker.name, a.message_queue.id) for a in answer.assignments]
+        assert found == queues
+        stream = nodes.nameserver.telemetry()
+        subscription = v2.Subscription(group=resource)
+        settings = v2.Settings(client_type=v2.PUSH_CONSUMER, subscription=subscription)
+        await stream.write(service_pb2.TelemetryCommand(settings=settings))
+        told = (await stream.read()).settings
+        assert told.subscription.fifo is is_ordered
+        assert told.backoff_policy.max_attempts == attempts
+        stream.cancel()
 
 
 async def test_the_messages_of_a_group_stay_in_order_whichever_node_they_are_sent_to(

@@ -21,7 +21,7 @@ from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.replica_sets import ReplicaSets
 from aerobee.nameserver.request_limits import nameserver_request_limits
-from aerobee.nameserver.rocketmq import KnownRoutes
+from aerobee.nameserver.rocketmq import AskedGroups, KnownRoutes
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
 from aerobee.nameserver.sessions import BrokerSessions
@@ -93,7 +93,10 @@ async def serve_nameserver(
         service = _own_service(config, cache, topics, sessions, sets)
         channels = Channels(chance=chance, engine=config.grpc.engine)
         rocketmq = MessagingService(
-            routes=KnownRoutes(config.cluster, cache), peers=channels, clock=clock
+            routes=KnownRoutes(config.cluster, cache),
+            groups=AskedGroups(cache, channels, clock),
+            peers=channels,
+            clock=clock,
         )
         server = _server(config, service, rocketmq, figures.latencies, peer_limits, clock)
         port = await server.start(config.listen, serving=False)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import DESCRIBE_GROUP
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.nameserver import convert
 from aerobee.nameserver.route_cache import RouteCache
-from aerobee.runtime.errors import TopicNotFound
+from aerobee.rocketmq_api.clients.settings import GroupRules
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import GroupNotFound, MqError, NoBrokerAvailable, TopicNotFound
 from aerobee.runtime.names import is_retry_topic
+from aerobee.v1 import broker_pb2
+
+RULES_KEPT_S: Final = 10.0
+RULES_KEPT_MAX: Final = 1_024
+_ASK_TIMEOUT_MS: Final = 1_000
 
 
 class KnownRoutes:
@@ -25,3 +36,58 @@ class KnownRoutes:
 
     def invalidate(self, topic: str) -> None:
         """etcd tells of changes; nothing is known better by asking."""
+
+
+class AskedGroups:
+    """The rules of groups, as a master tells them: a change of them goes to all masters."""
+
+    def __init__(self, cache: RouteCache, channels: Channels, clock: Clock) -> None:
+        self._cache = cache
+        self._channels = channels
+        self._clock = clock
+        self._kept: dict[str, tuple[GroupRules, float]] = {}
+        """And until when; a group's members all ask every half minute."""
+
+    async def rules(self, group: str) -> GroupRules:
+        """At most `RULES_KEPT_S` old. Raises NoBrokerAvailable."""
+        now_s = self._clock.monotonic_s()
+        rules, until_s = self._kept.get(group, (GroupRules(), 0.0))
+        if now_s < until_s:
+            return rules
+        rules = await self._asked(group)
+        if len(self._kept) >= RULES_KEPT_MAX:
+            self._kept.clear()
+        self._kept[group] = (rules, now_s + RULES_KEPT_S)
+        return rules
+
+    async def _asked(self, group: str) -> GroupRules:
+        table = self._cache.table
+        request = broker_pb2.DescribeGroupRequest(group=group)
+        for record in table.brokers.values():
+            if not table.is_master(record):
+                continue
+            try:
+                answer = await self._channels.call(
+                    record.address, DESCRIBE_GROUP, request, timeout_ms=_ASK_TIMEOUT_MS
+                )
+            except GroupNotFound:
+                return GroupRules()
+            except MqError:
+                continue  # another may answer
+            return _rules(answer.retry)
+        raise NoBrokerAvailable(
+            f"no broker answers what the rules of group {group} are: retry, or see `aerobee "
+            "cluster show`"
+        )
+
+
+def _rules(told: broker_pb2.RetrySettings) -> GroupRules:
+    growing = told.exponential
+    return GroupRules.told(
+        is_ordered=told.ordered,
+        retries_max=told.retries_max,
+        growing=(growing.initial_ms, growing.max_ms, growing.multiplier)
+        if told.HasField("exponential")
+        else None,
+        steps_ms=told.steps.delays_ms,
+    )

@@ -7,9 +7,9 @@ rest with what they sent. None may leave out the back-off: most clients hang or 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 from aerobee.rocketmq_api.clients.backoff import APACHES, policy_of
 from aerobee.rocketmq_api.clients.languages import Traits
@@ -43,6 +43,20 @@ class GroupRules:
     is_ordered: bool = False
     retries_max: int = RETRIES_MAX
     delays: Exponential | Steps = APACHES
+
+    @classmethod
+    def told(
+        cls,
+        *,
+        is_ordered: bool,
+        retries_max: int,
+        growing: tuple[int, int, int] | None = None,
+        steps_ms: Sequence[int] = (),
+    ) -> Self:
+        """As another node says them; `growing`: the initial delay, the longest, and how many times
+        as long as the last each is. Without delays they are Apache's."""
+        delays: Exponential | Steps = Exponential(*growing) if growing else APACHES
+        return cls(is_ordered, retries_max, Steps(tuple(steps_ms)) if steps_ms else delays)
 
     @property
     def attempts_max(self) -> int:

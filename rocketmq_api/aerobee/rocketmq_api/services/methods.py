@@ -17,8 +17,3 @@ SEND_MESSAGE: Final = Method(
 RECALL_MESSAGE: Final = Method(
     _PREFIX + "RecallMessage", service_pb2.RecallMessageRequest, service_pb2.RecallMessageResponse
 )
-QUERY_ASSIGNMENT: Final = Method(
-    _PREFIX + "QueryAssignment",
-    service_pb2.QueryAssignmentRequest,
-    service_pb2.QueryAssignmentResponse,
-)

@@ -85,10 +85,11 @@ class OwnQueues(Protocol):
 
 
 class Groups(Protocol):
-    """The consumer groups that a broker knows."""
+    """The consumer groups that brokers know."""
 
-    def rules(self, group: str) -> GroupRules:
-        """Those of a new group for one that is not known."""
+    async def rules(self, group: str) -> GroupRules:
+        """Those of a new group for one that is not known. Raises NoBrokerAvailable where only
+        brokers know them and none answers."""
         ...
 
 

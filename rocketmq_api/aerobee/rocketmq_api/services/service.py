@@ -8,19 +8,18 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from aerobee.cluster_view.route import TopicRoute
-from aerobee.rocketmq_api.codes import OK, Refused, error_of, topic_not_found
+from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
-from aerobee.rocketmq_api.services.methods import QUERY_ASSIGNMENT
 from aerobee.rocketmq_api.services.ports import Groups, OwnQueues, Peers, RouteSource
 from aerobee.rocketmq_api.services.recalls import Recalls
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.rocketmq_api.services.telemetry import Commands, Telemetry
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import NoBrokerAvailable, NotMaster, TopicNotFound
+from aerobee.runtime.errors import TopicNotFound
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
 
@@ -34,14 +33,13 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         routes: RouteSource,
         peers: Peers,
         clock: Clock,
+        groups: Groups,
         own: OwnQueues | None = None,
-        groups: Groups | None = None,
         sending: SendLimits | None = None,
         polling: PollLimits | None = None,
     ) -> None:
-        """`own` and `groups` are a broker's; a node without them asks brokers."""
+        """`own` is a broker's; a node without it passes on what needs a store."""
         self._routes = routes
-        self._peers = peers
         self._groups = groups
         sending = sending or SendLimits()
         self._sends = Sends(routes, own, peers, clock, sending)
@@ -66,35 +64,10 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         caller = Caller.of(context)
         group = stored_group(request.group, caller.namespace)
         route = await self._route(request.topic, caller)
-        if self._groups is None:
-            return await self._assigned_elsewhere(route, request, caller)
-        is_ordered = self._groups.rules(group).is_ordered
+        is_ordered = (await self._groups.rules(group)).is_ordered
         return service_pb2.QueryAssignmentResponse(
             status=OK, assignments=assignments(route, request.topic, is_ordered=is_ordered)
         )
-
-    async def _assigned_elsewhere(
-        self,
-        route: TopicRoute,
-        request: service_pb2.QueryAssignmentRequest,
-        caller: Caller,
-    ) -> service_pb2.QueryAssignmentResponse:
-        """Only brokers know groups, and all masters of a topic know the same."""
-        if caller.was_forwarded:
-            raise NotMaster("the call was passed on to a node that knows no groups; retry")
-        if not route.masters:
-            raise NoBrokerAvailable(f"no broker of topic {route.topic} has a live master: retry")
-        answer = await self._peers.call(
-            next(iter(route.masters.values())).address,
-            QUERY_ASSIGNMENT,
-            request,
-            timeout_ms=caller.answer_in_ms,
-            metadata=caller.passed_on(),
-        )
-        error = error_of(answer.status)
-        if error is not None:
-            raise error
-        return answer
 
     async def Heartbeat(
         self, request: service_pb2.HeartbeatRequest, context: Any

@@ -7,6 +7,7 @@ and the client's other calls go on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.ports import Groups
+from aerobee.runtime.errors import NoBrokerAvailable
 from aerobee.runtime.served_method import send_head
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -33,8 +35,7 @@ Commands = AsyncIterator[service_pb2.TelemetryCommand]
 class Telemetry:
     """The streams of one node."""
 
-    def __init__(self, groups: Groups | None, *, sending: SendLimits, polling: PollLimits) -> None:
-        """Without `groups` each group has the settings of a new one."""
+    def __init__(self, groups: Groups, *, sending: SendLimits, polling: PollLimits) -> None:
         self._groups = groups
         self._sending = sending
         self._polling = polling
@@ -67,18 +68,20 @@ class Telemetry:
         async for command in commands:
             # Others answer questions of servers, which this one does not ask.
             if command.WhichOneof("command") == "settings":
-                traits, settings = self._told(command.settings, caller)
+                traits, settings = await self._told(command.settings, caller)
                 await stream.write(settings)
                 if traits.settings_again_ms is not None:
                     stream.write_again(settings, traits.settings_again_ms / 1_000)
 
-    def _told(
+    async def _told(
         self, settings: v2.Settings, caller: Caller
     ) -> tuple[Traits, service_pb2.TelemetryCommand]:
         registration = registration_of(settings, caller.namespace)
         rules = GroupRules()
-        if registration.group and self._groups is not None:
-            rules = self._groups.rules(registration.group)
+        if registration.group:
+            # Some clients never start after an error. They tell their settings again.
+            with contextlib.suppress(NoBrokerAvailable):
+                rules = await self._groups.rules(registration.group)
         language = language_of(caller.language, settings.user_agent)
         traits = traits_of(language, caller.version or settings.user_agent.version)
         told = answered(settings, rules, traits, sending=self._sending, polling=self._polling)

@@ -23,6 +23,7 @@ from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
+from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.settings import RetrySettings
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
@@ -197,14 +198,15 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         members = self._coordinator.members.members(group)
         committed = dict(self._offsets.of_group(group))
         leases = {lease.key: lease for lease in self._coordinator.ownership.leases.held(group)}
-        if not members and not committed:
+        policy = self._settings.policy(group)
+        if not members and not committed and policy == RetryPolicy():
             raise GroupNotFound(
-                f"group {group} has neither members nor committed offsets on this broker"
+                f"group {group} has neither members, committed offsets nor settings on this broker"
             )
         description = broker_pb2.GroupDescription(
             group=group,
             members=[group_member(member, now_s) for member in members],
-            retry=retry_settings(self._settings.policy(group)),
+            retry=retry_settings(policy),
         )
         for key in sorted({*committed, *leases}):
             min_offset, max_offset = self._bounds(key.topic, key.queue_id)

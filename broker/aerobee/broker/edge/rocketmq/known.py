@@ -19,7 +19,7 @@ class OwnGroups:
     def __init__(self, groups: SubscriptionGroupTable) -> None:
         self._groups = groups
 
-    def rules(self, group: str) -> GroupRules:
+    async def rules(self, group: str) -> GroupRules:
         policy = RetryPolicy.of(self._groups.get(group))
         return GroupRules(
             is_ordered=policy.is_ordered,
