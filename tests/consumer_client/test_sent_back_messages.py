@@ -119,6 +119,33 @@ async def test_the_log_counts_a_messages_attempts_over_each_time_it_came_again(
     assert "attempts_max" not in "".join(lines), "the group's setting counts, not the member's"
 
 
+@pytest.mark.parametrize("start_from", [StartFrom.FIRST, StartFrom.LAST])
+async def test_a_group_that_is_deleted_and_used_again_gets_its_own_failed_messages_alone(
+    tmp_path: Path, quick: ConsumerOptions, start_from: StartFrom
+) -> None:
+    cluster = await start(tmp_path)
+    former, own = Journal(b"bad", attempts=1), Journal(b"worse", attempts=1)
+
+    def consumer(journal: Journal, start_from: StartFrom) -> PushConsumer:
+        made = PushConsumer(
+            cluster.address, "g", journal.handle, start_from=start_from, options=quick
+        )
+        return made.subscribe("single")
+
+    try:
+        await cluster.send("single", 0, [b"bad"])
+        async with consumer(former, StartFrom.FIRST):
+            await until(lambda: former.seen[b"bad"] == [0, 1])
+        await cluster.delete_group("g", broker="broker-a")
+        async with consumer(own, start_from):
+            await cluster.send("single", 0, [b"worse"])
+            await until(lambda: own.seen[b"worse"] == [0, 1])
+        again = {b"bad": [0]} if start_from is StartFrom.FIRST else {}
+        assert own.seen == {**again, b"worse": [0, 1]}
+    finally:
+        await cluster.stop()
+
+
 async def test_one_that_always_fails_ends_as_one_dead_letter(
     tmp_path: Path, quick: ConsumerOptions
 ) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.ownership import Claim, lease_expired
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.entries import OffsetsRemoved
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind, is_fenced
 from aerobee.broker.offsets.writer import OffsetWriter
@@ -27,6 +28,7 @@ from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument
 from aerobee.runtime.log import log_event
+from aerobee.store_format.retry_records import GroupNameTooLong, retry_topic
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,7 @@ class ConsumerOffsets:
             return writer.waiting_for(key)
         if standing is None:
             self._admit(key.group)
+            self.begin_retries(key.group)
         change = Change(ChangeKind.COMMIT, offset, lease_epoch)
         return writer.change(key, change, client_id, is_durable=standing is None)
 
@@ -131,8 +134,27 @@ class ConsumerOffsets:
         if writer.standing(key) is not None:
             return writer.waiting_for(key)
         self._admit(key.group)
+        self.begin_retries(key.group)
         change = Change(ChangeKind.COMMIT, offset, NO_LEASE)
         return writer.change(key, change, client_id, is_durable=True)
+
+    def begin_retries(self, group: str) -> None:
+        """A group of which this broker has nothing begins at the end of its retry topic: what is
+        there was sent back by a group of this name that was deleted. Its own copies come after it
+        has something here, since sending back leaves an entry.
+
+        Raises:
+            NotMaster, ReplicaBehind, NotWritable, Busy: as `commit`.
+        """
+        writer = self._journal.writer()
+        try:
+            key = GroupQueue(group, retry_topic(group), 0)
+        except GroupNameTooLong:
+            return
+        end = self._queue_max(key.topic, key.queue_id)
+        everything = OffsetsRemoved(group, None, None, self._clock.now_ms(), "")
+        if end and writer.standing(key) is None and not writer.selected(everything):
+            writer.change(key, Change(ChangeKind.COMMIT, end, NO_LEASE), is_durable=True)
 
     def reset(self, key: GroupQueue, offset: int) -> asyncio.Future[None]:
         """An operator sets the offset; to be acknowledged when what is returned is done. Then the
@@ -146,6 +168,7 @@ class ConsumerOffsets:
         self._check(key, offset)
         _check_not_removing(writer, key)
         self._admit(key.group)
+        self.begin_retries(key.group)
         granted = self._coordinator.ownership.leases.latest_epoch
         return writer.change(key, Change(ChangeKind.RESET, offset, granted), is_durable=True)
 

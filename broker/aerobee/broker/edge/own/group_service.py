@@ -135,6 +135,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         held = [lease for lease in shown if not self._offsets.is_ended(*lease)]
         self._removal.check_joinable(join.group)
         self._on_group(join.group)
+        self._offsets.begin_retries(join.group)
         confirmed = self._coordinator.join(member, held, session)
         joined = broker_pb2.Joined(
             session_timeout_ms=timeout_ms,
