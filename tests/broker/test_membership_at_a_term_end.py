@@ -18,6 +18,7 @@ from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.retries.settings import RetrySettings
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable, TopicTable
+from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.v1 import broker_pb2_grpc, common_pb2
@@ -64,6 +65,7 @@ async def served(
         bounds=lambda topic, queue_id: (0, 0),
         settings=RetrySettings(SubscriptionGroupTable(), lambda group: None, nothing),
         make_topics=no_topics,
+        clients=ClientTable(clock),
     )
     server = grpc.aio.server()
     broker_pb2_grpc.add_GroupServiceServicer_to_server(service, server)

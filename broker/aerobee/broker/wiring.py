@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
-from aerobee.broker.cluster.cluster_link import ClusterLink, identity_of
+from aerobee.broker.cluster.cluster_link import identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
-from aerobee.broker.cluster.registration import Registration, RegistrationConfig
+from aerobee.broker.cluster.wired import make_registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.wired import Delays
 from aerobee.broker.duties import Duties, OnChange
@@ -133,7 +133,7 @@ class Wiring:
         self.config = config
         self.clock = clock
         self.chance = chance
-        self._store_host = store_host
+        self.store_host = store_host
         self._files_pool = files
         self._disk = disk
         self.folder = opened.folder
@@ -155,7 +155,7 @@ class Wiring:
         self._wire_observation()
         self.rocketmq = RocketmqApi(self)
         self._wire_own_edge()
-        self._wire_registration()
+        self.registration = make_registration(self)
         self.edges: list[Edge] = [self.own_edge, *(mount(self) for mount in mounts)]
         self.run = self._make_run(health, metrics)
 
@@ -239,17 +239,17 @@ class Wiring:
             clock,
             delays=DelayRules(levels),
             limits=BatchLimits(body_bytes_min=1, batch_bytes_max=config.store.batch_bytes_max),
-            store_host_ipv6=self._store_host.is_ipv6,
+            store_host_ipv6=self.store_host.is_ipv6,
             tags=tags,
             waits=self.durability.waits,
         )
         self.encoder = MessageEncoder(
-            self.guard, clock, self.chance, self._store_host, process_id=os.getpid()
+            self.guard, clock, self.chance, self.store_host, process_id=os.getpid()
         )
         self.writes = OwnWrites(
             self.appender,
             clock,
-            store_host=self._store_host,
+            store_host=self.store_host,
             limits=BatchLimits(batch_bytes_max=config.store.batch_bytes_max),
             tags=tags,
         )
@@ -508,6 +508,7 @@ class Wiring:
                 settings=self.retries.settings,
                 make_topics=self.retries.topics.make_subscribed,
                 bounds=self.queues.bounds,
+                clients=self.rocketmq.clients,
             ),
             admin=AdminService(self.identity, stats, self.lookup, self.cleaning, self.handover),
             audit=AuditService(
@@ -516,38 +517,6 @@ class Wiring:
             replication=ReplicationService(self.sender),
             rocketmq=self.rocketmq.service,
         )
-
-    def _wire_registration(self) -> None:
-        config, lease_ms = self.config, self.config.registration_lease_ms
-        link = ClusterLink(
-            self.identity,
-            self.address,
-            roles=self.roles,
-            store=self.store,
-            topics=self.folder.topics,
-            replica=self.replica,
-            report=self.report,
-            handover=self.handover,
-            topic_ends=self.topic_ends,
-            files=self.files,
-            no_room_reason=self.writability.no_room_reason,
-            on_topics_gone=self.egress.wake_all,
-            lease_ms=lease_ms,
-            store_host_ipv6=self._store_host.is_ipv6,
-        )
-        self.registration: Registration | None = None
-        if config.nameservers:
-            self.registration = Registration(
-                RegistrationConfig(nameservers=config.nameservers, lease_duration_ms=lease_ms),
-                clock=self.clock,
-                chance=self.chance,
-                heartbeat=link.heartbeat,
-                on_directive=link.follow,
-                on_sending=self.roles.heartbeat_sent,
-                on_incomplete=self.manager.count_as_another_log,
-                due=self.heartbeat_due,
-                engine=config.grpc.engine,
-            )
 
     # ------------------------------------------------------------------------------ the run
 

@@ -27,6 +27,7 @@ from aerobee.nameserver.service import NameserverService
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import Keys
 from aerobee.nameserver.topics import Topics
+from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
@@ -95,6 +96,7 @@ async def serve_nameserver(
         rocketmq = MessagingService(
             routes=KnownRoutes(config.cluster, cache),
             groups=AskedGroups(cache, channels, clock),
+            clients=ClientTable(clock),
             peers=channels,
             clock=clock,
         )

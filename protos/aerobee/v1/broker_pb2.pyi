@@ -635,16 +635,18 @@ class MembersChanged(_message.Message):
     def __init__(self, members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class GroupMember(_message.Message):
-    __slots__ = ("client_id", "subscriptions", "broadcasting", "last_heartbeat_age_ms")
+    __slots__ = ("client_id", "subscriptions", "broadcasting", "last_heartbeat_age_ms", "official")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
     BROADCASTING_FIELD_NUMBER: _ClassVar[int]
     LAST_HEARTBEAT_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    OFFICIAL_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
     broadcasting: bool
     last_heartbeat_age_ms: int
-    def __init__(self, client_id: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., broadcasting: _Optional[bool] = ..., last_heartbeat_age_ms: _Optional[int] = ...) -> None: ...
+    official: str
+    def __init__(self, client_id: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., broadcasting: _Optional[bool] = ..., last_heartbeat_age_ms: _Optional[int] = ..., official: _Optional[str] = ...) -> None: ...
 
 class LeaseGranted(_message.Message):
     __slots__ = ("topic", "queue_id", "epoch", "committed_offset", "never_committed", "tried_offset", "attempts")

@@ -13,13 +13,14 @@ import pytest
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig, TopicConfig
 from aerobee.rocketmq_api.times import timestamp
 from aerobee.runtime.grpc_config import Engine, GrpcConfig
+from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.store_format.recall_handle import RecallHandle
 from aerobee.store_format.record import SYSFLAG_COMPRESSED, Record, iterate_records
 from aerobee.v1 import broker_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import RunningBroker, StartBroker
-from tests.support.v2_calls import V2, codes, sent_message
+from tests.support.v2_calls import CLIENT_ID, V2, codes, sent_message
 from tests.support.waiting import until
 
 
@@ -409,3 +410,74 @@ async def test_a_stream_of_a_client_that_is_gone_is_forgotten(
     assert len(readers) == 1
     stream.cancel()
     await until(lambda: not readers, "the stream's end")
+
+
+async def described(broker: RunningBroker, group: str) -> dict[str, str]:
+    """What each member is, by client id; nothing for a group that is not known."""
+    if not (await broker.groups.ListGroups(broker_pb2.ListGroupsRequest())).groups:
+        return {}
+    request = broker_pb2.DescribeGroupRequest(group=group)
+    answer = await broker.groups.DescribeGroup(request)
+    return {member.client_id: member.official for member in answer.members}
+
+
+async def test_operators_see_official_clients_until_they_leave(broker: RunningBroker) -> None:
+    java = V2(broker.channel, {"x-mq-client-id": "j", "x-mq-language": "JAVA"})
+    python = V2(broker.channel, {"x-mq-client-id": "p"})
+    group = v2.Resource(name="billing")
+    stream = java.telemetry()
+    subscribed = v2.SubscriptionEntry(
+        topic=v2.Resource(name="t"), expression=v2.FilterExpression(expression="paid || late")
+    )
+    subscription = v2.Subscription(group=group, subscriptions=[subscribed])
+    await stream.write(settings(client_type=v2.PUSH_CONSUMER, subscription=subscription))
+    await stream.read()
+    beat = service_pb2.HeartbeatRequest(client_type=v2.SIMPLE_CONSUMER, group=group)
+    assert (await python.call("Heartbeat", beat)).status.code == v2.OK
+    assert await described(broker, "billing") == {
+        "j": "push consumer, JAVA 5.1.2",
+        "p": "simple consumer, PYTHON 5.1.2",
+    }
+    answer = await broker.groups.ListGroups(broker_pb2.ListGroupsRequest())
+    assert list(answer.groups) == ["billing"]
+    request = broker_pb2.DescribeGroupRequest(group="billing")
+    member = (await broker.groups.DescribeGroup(request)).members[0]
+    (shown,) = member.subscriptions
+    assert (shown.topic, shown.filter.expression) == ("t", "paid || late")
+
+    await stream.done_writing()
+    await until(lambda: len(broker.wiring.rocketmq.clients.members("billing")) == 1)
+    ending = service_pb2.NotifyClientTerminationRequest(group=group)
+    assert (await python.call("NotifyClientTermination", ending)).status.code == v2.OK
+    assert await described(broker, "billing") == {}
+
+
+@pytest.mark.parametrize("engine", Engine)
+async def test_a_client_that_is_killed_is_known_to_be_gone(
+    start_broker: StartBroker, engine: Engine
+) -> None:
+    broker = await start_broker(topics=TOPICS, grpc=GrpcConfig(engine=engine))
+    gone: list[str] = []
+    broker.wiring.rocketmq.clients.on_gone = gone.append
+    async with build_channel(f"127.0.0.1:{broker.port}") as channel:
+        stream = V2(channel).telemetry()
+        await stream.write(settings(client_type=v2.PRODUCER, publishing=PUBLISHING))
+        await stream.read()
+        assert gone == []
+    await until(lambda: gone == [CLIENT_ID])
+
+
+async def test_a_client_whose_settings_are_refused_is_not_gone(
+    broker: RunningBroker, client: V2
+) -> None:
+    gone: list[str] = []
+    broker.wiring.rocketmq.clients.on_gone = gone.append
+    stream = client.telemetry()
+    await stream.write(settings(client_type=v2.PRODUCER, publishing=PUBLISHING))
+    await stream.read()
+    wrong = v2.Publishing(topics=[v2.Resource(name="a b")])
+    await stream.write(settings(client_type=v2.PRODUCER, publishing=wrong))
+    assert (await stream.read()).status.code == v2.ILLEGAL_TOPIC
+    assert await stream.read() is grpc.aio.EOF
+    await broker.stop()
+    assert gone == []

@@ -106,7 +106,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
         members,
         {
             "member": "clientId",
-            "mode": lambda member: "broadcasting" if member["broadcasting"] else "clustering",
+            "mode": _mode,
             "subscriptions": lambda member: ", ".join(
                 f"{topic} ({expression})" for topic, expression in member["subscriptions"].items()
             ),
@@ -317,10 +317,16 @@ def _is_of_retries(topic: str) -> bool:
     return topic.startswith(RETRY_PREFIX)
 
 
+def _mode(member: Mapping[str, Any]) -> object:
+    own = "broadcasting" if member["broadcasting"] else "clustering"
+    return member["official"] or own
+
+
 def _member(member: broker_pb2.GroupMember) -> dict[str, Any]:
     return {
         "clientId": member.client_id,
         "broadcasting": member.broadcasting,
+        "official": member.official or None,
         "lastHeartbeatAgeMs": member.last_heartbeat_age_ms,
         "subscriptions": {
             each.topic: each.filter.expression or "*" for each in member.subscriptions

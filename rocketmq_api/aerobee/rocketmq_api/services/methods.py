@@ -17,3 +17,11 @@ SEND_MESSAGE: Final = Method(
 RECALL_MESSAGE: Final = Method(
     _PREFIX + "RecallMessage", service_pb2.RecallMessageRequest, service_pb2.RecallMessageResponse
 )
+HEARTBEAT: Final = Method(
+    _PREFIX + "Heartbeat", service_pb2.HeartbeatRequest, service_pb2.HeartbeatResponse
+)
+NOTIFY_CLIENT_TERMINATION: Final = Method(
+    _PREFIX + "NotifyClientTermination",
+    service_pb2.NotifyClientTerminationRequest,
+    service_pb2.NotifyClientTerminationResponse,
+)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from aerobee.cluster_view.route import TopicRoute
+from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
@@ -15,6 +16,7 @@ from aerobee.rocketmq_api.routes.message_queues import assignments, message_queu
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.ports import Groups, OwnQueues, Peers, RouteSource
+from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.services.recalls import Recalls
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.rocketmq_api.services.telemetry import Commands, Telemetry
@@ -34,17 +36,22 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         peers: Peers,
         clock: Clock,
         groups: Groups,
+        clients: ClientTable,
         own: OwnQueues | None = None,
         sending: SendLimits | None = None,
         polling: PollLimits | None = None,
     ) -> None:
-        """`own` is a broker's; a node without it passes on what needs a store."""
+        """`own` is a broker's; a node without it passes on what needs a store. `clients`
+        are those that it hears of."""
         self._routes = routes
         self._groups = groups
+        self._presence = Presence(clients, routes, peers)
         sending = sending or SendLimits()
         self._sends = Sends(routes, own, peers, clock, sending)
         self._recalls = Recalls(routes, own, peers)
-        self._telemetry = Telemetry(groups, sending=sending, polling=polling or PollLimits())
+        self._telemetry = Telemetry(
+            clients, groups, sending=sending, polling=polling or PollLimits()
+        )
 
     def end_streams(self) -> None:
         """End what would last as long as its clients."""
@@ -53,7 +60,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
     async def QueryRoute(
         self, request: service_pb2.QueryRouteRequest, context: Any
     ) -> service_pb2.QueryRouteResponse:
-        route = await self._route(request.topic, Caller.of(context))
+        route = await self._route(request.topic, self._presence.caller(context))
         return service_pb2.QueryRouteResponse(
             status=OK, message_queues=message_queues(route, request.topic)
         )
@@ -61,7 +68,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
     async def QueryAssignment(
         self, request: service_pb2.QueryAssignmentRequest, context: Any
     ) -> service_pb2.QueryAssignmentResponse:
-        caller = Caller.of(context)
+        caller = self._presence.caller(context)
         group = stored_group(request.group, caller.namespace)
         route = await self._route(request.topic, caller)
         is_ordered = (await self._groups.rules(group)).is_ordered
@@ -72,19 +79,13 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
     async def Heartbeat(
         self, request: service_pb2.HeartbeatRequest, context: Any
     ) -> service_pb2.HeartbeatResponse:
-        """Also of clients that are not known: some tell their settings again after minutes only."""
-        caller = Caller.of(context)
-        if request.HasField("group") and request.client_type != v2.PRODUCER:
-            stored_group(request.group, caller.namespace)
+        await self._presence.heartbeat(request, Caller.of(context))
         return service_pb2.HeartbeatResponse(status=OK)
 
     async def NotifyClientTermination(
         self, request: service_pb2.NotifyClientTerminationRequest, context: Any
     ) -> service_pb2.NotifyClientTerminationResponse:
-        """Also of clients that are not known: some fail when they end otherwise."""
-        caller = Caller.of(context)
-        if request.HasField("group"):
-            stored_group(request.group, caller.namespace)
+        await self._presence.left(request, Caller.of(context))
         return service_pb2.NotifyClientTerminationResponse(status=OK)
 
     async def Telemetry(self, request_iterator: Commands, context: Any) -> None:
@@ -93,23 +94,23 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
     async def SendMessage(
         self, request: service_pb2.SendMessageRequest, context: Any
     ) -> service_pb2.SendMessageResponse:
-        return await self._sends.send(request, Caller.of(context))
+        return await self._sends.send(request, self._presence.caller(context))
 
     async def RecallMessage(
         self, request: service_pb2.RecallMessageRequest, context: Any
     ) -> service_pb2.RecallMessageResponse:
-        return await self._recalls.recall(request, Caller.of(context))
+        return await self._recalls.recall(request, self._presence.caller(context))
 
     async def EndTransaction(
         self, request: service_pb2.EndTransactionRequest, context: Any
     ) -> service_pb2.EndTransactionResponse:
-        Caller.of(context)
+        self._presence.caller(context)
         _refuse("transactions are not supported yet")
 
     async def SyncLiteSubscription(
         self, request: service_pb2.SyncLiteSubscriptionRequest, context: Any
     ) -> service_pb2.SyncLiteSubscriptionResponse:
-        Caller.of(context)
+        self._presence.caller(context)
         _refuse("lite topics are not supported; use a message group or a tag in an ordinary topic")
 
     async def _route(self, topic: v2.Resource, caller: Caller) -> TopicRoute:

@@ -19,6 +19,7 @@ from aerobee.rocketmq_api.clients.settings import (
     registration_of,
     settings_command,
 )
+from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
@@ -35,11 +36,20 @@ Commands = AsyncIterator[service_pb2.TelemetryCommand]
 class Telemetry:
     """The streams of one node."""
 
-    def __init__(self, groups: Groups, *, sending: SendLimits, polling: PollLimits) -> None:
+    def __init__(
+        self,
+        clients: ClientTable,
+        groups: Groups,
+        *,
+        sending: SendLimits,
+        polling: PollLimits,
+    ) -> None:
+        self._clients = clients
         self._groups = groups
         self._sending = sending
         self._polling = polling
         self._readers: set[asyncio.Task[None]] = set()
+        self._is_ending = False
 
     async def serve(self, commands: Commands, context: Any) -> None:
         """One stream until its client ends it, or `end`. Raises Refused for settings that cannot
@@ -58,13 +68,17 @@ class Telemetry:
             finally:
                 self._readers.discard(reader)
                 stream.end()
+                by_client = not self._is_ending and _ended_by_client(reader)
+                self._clients.stream_ended(caller.client_id, stream, by_client=by_client)
 
     def end(self) -> None:
         """End all streams; their clients open others, elsewhere if this node does not answer."""
+        self._is_ending = True
         for reader in self._readers:
             reader.cancel()
 
     async def _read(self, commands: Commands, caller: Caller, stream: _Stream) -> None:
+        self._clients.stream_began(caller.client_id, stream)
         async for command in commands:
             # Others answer questions of servers, which this one does not ask.
             if command.WhichOneof("command") == "settings":
@@ -77,6 +91,8 @@ class Telemetry:
         self, settings: v2.Settings, caller: Caller
     ) -> tuple[Traits, service_pb2.TelemetryCommand]:
         registration = registration_of(settings, caller.namespace)
+        client = self._clients.heard(caller.client_id, caller.language, caller.version, caller.peer)
+        self._clients.registered(client, registration)
         rules = GroupRules()
         if registration.group:
             # Some clients never start after an error. They tell their settings again.
@@ -86,6 +102,16 @@ class Telemetry:
         traits = traits_of(language, caller.version or settings.user_agent.version)
         told = answered(settings, rules, traits, sending=self._sending, polling=self._polling)
         return traits, settings_command(told)
+
+
+def _ended_by_client(reader: asyncio.Task[None]) -> bool:
+    """A client that is refused, or does not read, goes on without a stream."""
+    if not reader.done():
+        return True  # the call was cancelled
+    if reader.cancelled():
+        return False
+    error = reader.exception()
+    return error is None or (isinstance(error, RpcError) and error.status is Status.CANCELLED)
 
 
 class _Stream:

@@ -16,6 +16,7 @@ from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.ingest import Receipt
 from aerobee.broker.store.retention.retention_statistics import UnreadRemoval
+from aerobee.rocketmq_api.clients.table import Client
 from aerobee.runtime import names
 from aerobee.runtime.errors import Busy, FilterIllegal, MqError
 from aerobee.runtime.own_protocol import code_of
@@ -203,6 +204,23 @@ def group_member(member: Member, now_s: float) -> broker_pb2.GroupMember:
         ],
         broadcasting=member.broadcasting,
         last_heartbeat_age_ms=max(0, int((now_s - member.last_heartbeat_s) * 1_000)),
+    )
+
+
+def official_member(client: Client, now_s: float) -> broker_pb2.GroupMember:
+    return broker_pb2.GroupMember(
+        client_id=client.client_id,
+        subscriptions=[
+            broker_pb2.Subscription(
+                topic=topic,
+                filter=broker_pb2.Filter(
+                    type=broker_pb2.TAG, expression="" if tags is None else " || ".join(tags)
+                ),
+            )
+            for topic, tags in client.subscriptions.items()
+        ],
+        last_heartbeat_age_ms=max(0, int((now_s - client.heard_s) * 1_000)),
+        official=client.title,
     )
 
 

@@ -11,6 +11,7 @@ import grpc
 from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.convert import (
     group_member,
+    official_member,
     subscriptions_of,
 )
 from aerobee.broker.edge.own.member_session import MemberSession
@@ -25,6 +26,7 @@ from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.settings import RetrySettings
+from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError
@@ -35,6 +37,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 DELETE_TIMEOUT_S = 150.0
 """How long a deletion may wait, if its caller does: longer than any session lasts."""
+OFFICIAL_LISTED_MAX = 1_000
+"""Of a group's official clients."""
 EVENTS_PENDING_MAX = 131_072
 """Above the grants that a member with the most queues can have outstanding."""
 
@@ -56,11 +60,13 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         bounds: Callable[[str, int], tuple[int, int]],
         settings: RetrySettings,
         make_topics: Callable[[str, Iterable[str]], Awaitable[None]],
+        clients: ClientTable,
     ) -> None:
         """`on_session_timeout` returns once it is on disk that sessions may last so many ms;
         `on_group` hears of each group that somebody joins, and raises LimitReached for one too
         many. `bounds`: a queue's minimum and maximum offset. `make_topics` makes those that a
-        group is subscribed to and that are made on demand."""
+        group is subscribed to and that are made on demand. `clients` are Apache's."""
+        self._clients = clients
         self._settings = settings
         self._make_topics = make_topics
         self._coordinator = coordinator
@@ -184,7 +190,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
     def ListGroups(
         self, request: broker_pb2.ListGroupsRequest, context: Context
     ) -> broker_pb2.ListGroupsResponse:
-        known = {*self._coordinator.members.names(), *self._offsets.groups()}
+        official = self._clients.groups()
+        known = {*self._coordinator.members.names(), *self._offsets.groups(), *official}
         return broker_pb2.ListGroupsResponse(groups=sorted(known))
 
     @answered_at_once
@@ -200,13 +207,17 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         committed = dict(self._offsets.of_group(group))
         leases = {lease.key: lease for lease in self._coordinator.ownership.leases.held(group)}
         policy = self._settings.policy(group)
-        if not members and not committed and policy == RetryPolicy():
+        official = self._clients.members(group)[:OFFICIAL_LISTED_MAX]
+        if not members and not official and not committed and policy == RetryPolicy():
             raise GroupNotFound(
                 f"group {group} has neither members, committed offsets nor settings on this broker"
             )
         description = broker_pb2.GroupDescription(
             group=group,
-            members=[group_member(member, now_s) for member in members],
+            members=[
+                *(group_member(member, now_s) for member in members),
+                *(official_member(client, now_s) for client in official),
+            ],
             retry=retry_settings(policy),
         )
         for key in sorted({*committed, *leases}):

@@ -8,6 +8,7 @@ from aerobee.broker.edge.rocketmq.known import OwnGroups, OwnTopics
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.cluster_view.routes import Routes
+from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.services.ports import RouteSource
 from aerobee.rocketmq_api.services.service import MessagingService
 
@@ -36,8 +37,10 @@ class RocketmqApi:
             broker_id=config.broker_id,
             is_master=is_master,
         )
+        self.clients = ClientTable(clock)
         self.service = MessagingService(
             routes=routes,
+            clients=self.clients,
             peers=parts.channels,
             clock=clock,
             own=OwnQueues(

@@ -1,0 +1,45 @@
+"""The part of a broker that tells nameservers of it, put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.cluster.cluster_link import ClusterLink
+from aerobee.broker.cluster.registration import Registration, RegistrationConfig
+
+if TYPE_CHECKING:
+    from aerobee.broker.wiring import Wiring
+
+
+def make_registration(parts: Wiring) -> Registration | None:
+    """None: the broker is a cluster by itself."""
+    config, lease_ms = parts.config, parts.config.registration_lease_ms
+    if not config.nameservers:
+        return None
+    link = ClusterLink(
+        parts.identity,
+        parts.address,
+        roles=parts.roles,
+        store=parts.store,
+        topics=parts.folder.topics,
+        replica=parts.replica,
+        report=parts.report,
+        handover=parts.handover,
+        topic_ends=parts.topic_ends,
+        files=parts.files,
+        no_room_reason=parts.writability.no_room_reason,
+        on_topics_gone=parts.egress.wake_all,
+        lease_ms=lease_ms,
+        store_host_ipv6=parts.store_host.is_ipv6,
+    )
+    return Registration(
+        RegistrationConfig(nameservers=config.nameservers, lease_duration_ms=lease_ms),
+        clock=parts.clock,
+        chance=parts.chance,
+        heartbeat=link.heartbeat,
+        on_directive=link.follow,
+        on_sending=parts.roles.heartbeat_sent,
+        on_incomplete=parts.manager.count_as_another_log,
+        due=parts.heartbeat_due,
+        engine=config.grpc.engine,
+    )

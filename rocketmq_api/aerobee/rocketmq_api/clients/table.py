@@ -1,0 +1,284 @@
+"""The official clients that a node has heard of, each by its id.
+
+Every call tells of its client, also one that another node passed on. Nothing here is stored: a node
+that begins anew, or becomes master, hears of all living clients within a minute.
+
+Owns: which clients there are, which of them are in a group, and how long a message stays with the
+client that has it. Invariants: a client that lives is never taken for gone because this node has
+not heard of it yet, or because the time of day was set; the number of clients and what is kept of
+each are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from aerobee.rocketmq_api.clients.settings import Registration
+from aerobee.rocketmq_api.receiving.renewal import Holder, RenewalRules, visible_ms
+from aerobee.runtime.clock import Clock
+from apache.rocketmq.v2 import definition_pb2 as v2
+
+SILENCE_S_MAX: Final = 120
+"""Later a client is forgotten; its messages came again before."""
+CLIENTS_MAX: Final = 20_000
+SUBSCRIBED_LENGTH_MAX: Final = 4_096
+"""Characters of the topics and tags that are kept of one client."""
+BROKERS_MAX: Final = 64
+"""Of those that one client's calls were passed on to."""
+
+_WORD_LENGTH_MAX: Final = 64
+_HEARD_S_STEP: Final = 1
+_TELL_S: Final = 10
+
+Subscriptions = Mapping[str, tuple[str, ...] | None]
+
+
+@dataclass(slots=True)
+class PassedTo:
+    """A broker that has calls of a client which came to this node."""
+
+    topic: str
+    """One that has queues there: its route tells where the broker is now."""
+    told_s: float
+    """When it last heard of the client by this node, on the monotonic clock."""
+
+
+@dataclass(slots=True)
+class Client:
+    """What is known of one client. Read it only."""
+
+    client_id: str
+    language: str
+    version: str
+    peer: str
+    """gRPC's name of its address."""
+    heard_s: float
+    """On the monotonic clock, at most a second too early."""
+    kind: v2.ClientType = v2.CLIENT_TYPE_UNSPECIFIED
+    group: str = ""
+    """As the store has it; empty: none is known."""
+    subscriptions: Subscriptions = field(default_factory=dict)
+    """Tags by topic; None: all. As much as is kept."""
+    gone_s: float | None = None
+    has_left: bool = False
+    """It said goodbye itself, so late answers on the way do not bring it back."""
+    passed_to: dict[str, PassedTo] = field(default_factory=dict)
+    """By broker name."""
+
+    @property
+    def title(self) -> str:
+        """For people, such as `push consumer, JAVA 5.0.8`."""
+        kind = v2.ClientType.Name(self.kind) if self.kind else "client"
+        said = (kind.replace("_", " ").lower(), f"{self.language} {self.version}".strip())
+        return ", ".join(part for part in said if part)
+
+
+class ClientTable:
+    """Of one node, on its loop."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        rules: RenewalRules | None = None,
+        clients_max: int = CLIENTS_MAX,
+        on_gone: Callable[[str], None] = lambda client_id: None,
+    ) -> None:
+        """`on_gone` hears the id of each client that goes before its time is over, so that
+        `held_until_ms` of its messages is earlier than it was."""
+        self._clock = clock
+        self._rules = rules or RenewalRules()
+        self._clients_max = clients_max
+        self.on_gone = on_gone
+        self._clients: dict[str, Client] = {}
+        """The one first that was not heard of for longest."""
+        self._groups: dict[str, dict[str, None]] = {}
+        self._streams: dict[str, object] = {}
+        self._began_s = clock.monotonic_s()
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def begin(self) -> None:
+        """This node becomes master: until now clients may have been heard of elsewhere."""
+        self._began_s = self._clock.monotonic_s()
+
+    # ---------------------------------------------------------------------- what clients do
+
+    def heard(self, client_id: str, language: str, version: str, peer: str) -> Client:
+        """Any call."""
+        now_s = self._clock.monotonic_s()
+        client = self._clients.get(client_id)
+        if client is None:
+            self._make_room(now_s)
+            client = Client(
+                client_id,
+                language[:_WORD_LENGTH_MAX],
+                version[:_WORD_LENGTH_MAX],
+                peer[:_WORD_LENGTH_MAX],
+                now_s,
+            )
+            self._clients[client_id] = client
+            return client
+        if not client.has_left:
+            client.gone_s = None
+        if now_s - client.heard_s >= _HEARD_S_STEP:
+            client.heard_s = now_s
+            client.peer = peer[:_WORD_LENGTH_MAX]
+            self._clients[client_id] = self._clients.pop(client_id)
+            self._expire(now_s)
+        return client
+
+    def registered(self, client: Client, registration: Registration) -> None:
+        """Its settings, which replace what was known."""
+        self._returned(client)
+        client.kind = registration.client_type
+        client.subscriptions = _kept(registration.subscriptions)
+        self._join(client, registration.group)
+
+    def takes_part(self, client: Client, kind: v2.ClientType, group: str) -> None:
+        """A call that tells less than settings do, such as a heartbeat. Settings count for more."""
+        self._returned(client)
+        if client.kind == v2.CLIENT_TYPE_UNSPECIFIED:
+            client.kind = kind
+        if not client.group:
+            self._join(client, group)
+
+    def left(self, client: Client) -> None:
+        """It said goodbye."""
+        client.has_left = True
+        self._leave_group(client)
+        client.group = ""
+        client.kind = v2.CLIENT_TYPE_UNSPECIFIED
+        client.subscriptions = {}
+        self._went(client)
+
+    def stream_began(self, client_id: str, stream: object) -> None:
+        """The one on which it takes commands from now on."""
+        self._streams[client_id] = stream
+
+    def stream_ended(self, client_id: str, stream: object, *, by_client: bool) -> None:
+        """`by_client`: the client closed it, or its connection broke, which is how a client goes
+        that is killed. It is here again with its next call."""
+        if self._streams.get(client_id) is not stream:
+            return
+        del self._streams[client_id]
+        client = self._clients.get(client_id)
+        if by_client and client is not None:
+            self._went(client)
+
+    # ---------------------------------------------------------------------- who is known
+
+    def get(self, client_id: str) -> Client | None:
+        """None: it is not known any more, or not yet."""
+        self._expire(self._clock.monotonic_s())
+        return self._clients.get(client_id)
+
+    def groups(self) -> list[str]:
+        """Those that have members."""
+        self._expire(self._clock.monotonic_s())
+        return [
+            group
+            for group, members in self._groups.items()
+            if any(self._clients[each].gone_s is None for each in members)
+        ]
+
+    def members(self, group: str) -> list[Client]:
+        """By client id, without those that have gone."""
+        self._expire(self._clock.monotonic_s())
+        found = (self._clients[each] for each in sorted(self._groups.get(group, ())))
+        return [client for client in found if client.gone_s is None]
+
+    def held_until_ms(self, client_id: str, taken_ms: int) -> int:
+        """Unix ms until which a message stays with the client that took it, as far as is known now.
+
+        Later when the client is heard of again: ask once more then. Earlier only if it goes, which
+        `on_gone` tells.
+        """
+        # On the scale of `taken_ms`, and not moved when that is set.
+        offset_ms = self._clock.now_ms() - self._clock.monotonic_s() * 1_000
+        began_ms = int(self._began_s * 1_000 + offset_ms)
+        client = self._clients.get(client_id)
+        holder: Holder | None = None
+        if client is not None:
+            heard_ms = int(client.heard_s * 1_000 + offset_ms)
+            gone_s = client.gone_s
+            gone_ms = None if gone_s is None else int(gone_s * 1_000 + offset_ms)
+            holder = Holder(max(heard_ms, began_ms), gone_ms)
+        elif self._clock.now_ms() < began_ms + self._rules.silence_ms_max:
+            holder = Holder(began_ms)
+        return visible_ms(taken_ms, holder, self._rules)
+
+    # ---------------------------------------------------------------------- other nodes
+
+    def passed_on(self, client: Client, broker_name: str, topic: str) -> None:
+        """A call of the client goes to another broker, which hears of the client by it."""
+        now_s = self._clock.monotonic_s()
+        known = client.passed_to.get(broker_name)
+        if known is not None:
+            known.told_s = now_s
+        elif len(client.passed_to) < BROKERS_MAX:
+            client.passed_to[broker_name] = PassedTo(topic, now_s)
+
+    def to_tell(self, client: Client) -> list[tuple[str, str]]:
+        """Brokers, with a topic of each, that have not heard of the client by this node for 10 s.
+        They count as told."""
+        now_s = self._clock.monotonic_s()
+        due: list[tuple[str, str]] = []
+        for broker_name, passed in client.passed_to.items():
+            if now_s - passed.told_s >= _TELL_S:
+                passed.told_s = now_s
+                due.append((broker_name, passed.topic))
+        return due
+
+    # ---------------------------------------------------------------------- inside
+
+    def _returned(self, client: Client) -> None:
+        client.has_left = False
+        client.gone_s = None
+
+    def _went(self, client: Client) -> None:
+        client.gone_s = self._clock.monotonic_s()
+        self.on_gone(client.client_id)
+
+    def _join(self, client: Client, group: str) -> None:
+        if client.group != group:
+            self._leave_group(client)
+            client.group = group
+            if group:
+                self._groups.setdefault(group, {})[client.client_id] = None
+
+    def _leave_group(self, client: Client) -> None:
+        members = self._groups.get(client.group)
+        if members is not None:
+            members.pop(client.client_id, None)
+            if not members:
+                del self._groups[client.group]
+
+    def _make_room(self, now_s: float) -> None:
+        self._expire(now_s)
+        if len(self._clients) >= self._clients_max:
+            self._forget(next(iter(self._clients)))
+
+    def _expire(self, now_s: float) -> None:
+        while self._clients:
+            client_id, client = next(iter(self._clients.items()))
+            if client.heard_s > now_s - SILENCE_S_MAX:
+                return
+            self._forget(client_id)
+
+    def _forget(self, client_id: str) -> None:
+        self._leave_group(self._clients.pop(client_id))
+
+
+def _kept(subscriptions: Subscriptions) -> Subscriptions:
+    kept: dict[str, tuple[str, ...] | None] = {}
+    length = 0
+    for topic, tags in subscriptions.items():
+        length += len(topic) + sum(map(len, tags or ()))
+        if length > SUBSCRIBED_LENGTH_MAX:
+            break
+        kept[topic] = tags
+    return kept

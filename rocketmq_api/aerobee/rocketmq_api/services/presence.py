@@ -1,0 +1,100 @@
+"""What each call tells of its client, here and at the brokers that have calls of it.
+
+Some clients say that they live only to the node whose address they were given, while this node
+passes their other calls on. The brokers that have these are told, each at most every 10 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+from aerobee.cluster_view.methods import Method
+from aerobee.rocketmq_api.clients.table import Client, ClientTable
+from aerobee.rocketmq_api.resources import stored_group
+from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.methods import HEARTBEAT, NOTIFY_CLIENT_TERMINATION
+from aerobee.rocketmq_api.services.ports import Peers, RouteSource
+from aerobee.runtime.errors import MqError
+from apache.rocketmq.v2 import definition_pb2 as v2
+from apache.rocketmq.v2 import service_pb2
+
+_TELL_MS_MAX: Final = 1_000
+
+
+class Presence:
+    """Of one node's clients."""
+
+    def __init__(self, clients: ClientTable, routes: RouteSource, peers: Peers) -> None:
+        self._clients = clients
+        self._routes = routes
+        self._peers = peers
+
+    def caller(self, context: Any) -> Caller:
+        """Who calls, and lives therefore. Raises Refused with CLIENT_ID_REQUIRED."""
+        caller = Caller.of(context)
+        self.client(caller)
+        return caller
+
+    def client(self, caller: Caller) -> Client:
+        return self._clients.heard(caller.client_id, caller.language, caller.version, caller.peer)
+
+    def took_part(self, caller: Caller, kind: v2.ClientType, group: str) -> None:
+        """The call is one of a member of a group."""
+        self._clients.takes_part(self.client(caller), kind, group)
+
+    def passed_on(self, caller: Caller, broker_name: str, topic: str) -> None:
+        """A call with which a broker has something of the client, as messages that it holds."""
+        self._clients.passed_on(self.client(caller), broker_name, topic)
+
+    async def heartbeat(self, request: service_pb2.HeartbeatRequest, caller: Caller) -> None:
+        """Also of a client that is not known: some tell their settings again after minutes only.
+
+        Raises Refused with ILLEGAL_CONSUMER_GROUP.
+        """
+        client = self.client(caller)
+        group = ""
+        if request.HasField("group") and request.client_type != v2.PRODUCER:
+            group = stored_group(request.group, caller.namespace)
+        self._clients.takes_part(client, request.client_type, group)
+        if not caller.was_forwarded:
+            await self._tell(HEARTBEAT, request, caller, self._clients.to_tell(client))
+
+    async def left(
+        self, request: service_pb2.NotifyClientTerminationRequest, caller: Caller
+    ) -> None:
+        """Also of a client that is not known: some fail when they end otherwise.
+
+        Raises Refused with ILLEGAL_CONSUMER_GROUP.
+        """
+        if request.HasField("group"):
+            stored_group(request.group, caller.namespace)
+        client = self.client(caller)
+        told = [(name, passed.topic) for name, passed in client.passed_to.items()]
+        self._clients.left(client)
+        if not caller.was_forwarded:
+            await self._tell(NOTIFY_CLIENT_TERMINATION, request, caller, told)
+
+    async def _tell(
+        self,
+        method: Method[Any, Any],
+        request: Any,
+        caller: Caller,
+        brokers: list[tuple[str, str]],
+    ) -> None:
+        """A broker that does not hear it believes that the client is silent, and waits."""
+
+        async def tell(broker_name: str, topic: str) -> None:
+            with contextlib.suppress(MqError):
+                route = await self._routes.route(topic)
+                await self._peers.call(
+                    route.master_address(broker_name),
+                    method,
+                    request,
+                    timeout_ms=min(_TELL_MS_MAX, caller.answer_in_ms),
+                    metadata=caller.passed_on(),
+                )
+
+        if brokers:
+            await asyncio.gather(*(tell(*each) for each in brokers))
