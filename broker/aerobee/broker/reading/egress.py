@@ -249,6 +249,11 @@ class Egress:
             if not waiting:
                 del self._waiting[topic, queue_id]
 
+    @property
+    def waiting(self) -> int:
+        """Readers that wait now."""
+        return sum(map(len, self._waiting.values()))
+
     def on_grown(self, queues: Iterable[tuple[str, int]]) -> None:
         """Dispatch has added to these queues."""
         waiting = self._waiting

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import grpc
 
 from aerobee.broker.edge.own.convert import READ_CODES, filter_of, pull_frame_bytes
-from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession, check_role
+from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.ownership import lease_expired
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.egress import (
-    ColdRead,
     Egress,
     Fetched,
-    ReadCode,
     clamp_bytes,
     clamp_messages,
 )
+from aerobee.broker.reading.single_reads import SingleReads
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime import names
@@ -62,6 +60,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         self._clock = clock
         self._coordinator = coordinator
         self._on_delivered = on_delivered
+        self._single = SingleReads(egress, clock)
         self._sessions: dict[PullSession, None] = {}
 
     def sessions(self) -> list[PullSession]:
@@ -155,8 +154,6 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         self, request: broker_pb2.PullRequest, context: Context
     ) -> broker_pb2.PullResult:
         parameters = self._parameters(request, context.peer())
-        at_slave = self._egress.is_slave
-        deadline_s = self._clock.monotonic_s() + min(request.wait_ms, WAIT_MS_MAX) / 1_000
         wanted = QueueRead(
             parameters.topic,
             parameters.queue_id,
@@ -166,38 +163,10 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             parameters.filter,
             parameters.reader,
         )
-        while True:
-            check_role(self._egress, at_slave=at_slave)
-            self._check_lease(parameters)
-            found = self._egress.read(wanted)
-            if isinstance(found, ColdRead):
-                found = await self._egress.load(found)
-            is_empty = found.count == 0 and found.code is ReadCode.OK
-            if found.code is not ReadCode.NO_NEW_MESSAGE and not is_empty:
-                self._delivered(parameters, found)
-                return _result(found)
-            if is_empty:
-                # A whole scan without a match: go on after it, others first.
-                wanted = replace(wanted, offset=found.next_offset)
-                await asyncio.sleep(0)
-                if self._clock.monotonic_s() < deadline_s:
-                    continue
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0 or not await self._grown(wanted, left_s):
-                return _result(found)
-
-    async def _grown(self, wanted: QueueRead, timeout_s: float) -> bool:
-        """Wait until the queue grows; False if it did not in time."""
-        grown = asyncio.Event()
-        self._egress.wait(wanted.topic, wanted.queue_id, grown.set)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await grown.wait()
-        except TimeoutError:
-            return False
-        finally:
-            self._egress.forget(wanted.topic, wanted.queue_id, grown.set)
-        return True
+        wait_s = min(request.wait_ms, WAIT_MS_MAX) / 1_000
+        found = await self._single.read(wanted, wait_s, check=lambda: self._check_lease(parameters))
+        self._delivered(parameters, found)
+        return _result(found)
 
     def _is_current(self, key: GroupQueue, lease_epoch: int) -> bool:
         return self._coordinator.is_current(key, lease_epoch, self._clock.monotonic_s())

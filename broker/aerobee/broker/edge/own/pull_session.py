@@ -20,9 +20,10 @@ from typing import NamedTuple
 from aerobee.broker.groups.ownership import lease_expired
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
+from aerobee.broker.reading.single_reads import check_role
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import Filter
-from aerobee.runtime.errors import Busy, InvalidArgument, MqError, NotMaster
+from aerobee.runtime.errors import Busy, InvalidArgument, MqError
 
 HANDLES_MAX = 4_096
 COLD_READS_MAX = 4
@@ -345,13 +346,3 @@ def _read_of(handle: _Handle) -> QueueRead:
         parameters.filter,
         parameters.reader,
     )
-
-
-def check_role(egress: Egress, *, at_slave: bool) -> None:
-    """Raises NotMaster when this replica has another role than when the pull began: a slave asks
-    for no lease, a master for the current one."""
-    if egress.is_slave != at_slave:
-        raise NotMaster(
-            "this replica has another role in its group now; ask the route again and pull "
-            "from there"
-        )

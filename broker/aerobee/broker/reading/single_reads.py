@@ -1,0 +1,81 @@
+"""One answer to one question of a reader, which may wait for a message.
+
+Owns: the wait, and that it ends when this replica's role does: what was checked for the one role
+says nothing under the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import NotMaster
+
+
+class SingleReads:
+    """On the loop."""
+
+    def __init__(self, egress: Egress, clock: Clock) -> None:
+        self._egress = egress
+        self._clock = clock
+
+    async def read(
+        self,
+        wanted: QueueRead,
+        wait_s: float,
+        *,
+        check: Callable[[], None] = lambda: None,
+    ) -> Fetched:
+        """What is there, or comes within `wait_s`. `check` is asked before each look.
+
+        Raises:
+            MqError: as `Egress.read` and `Egress.load`; NotMaster when the role has changed; what
+            `check` raises.
+        """
+        at_slave = self._egress.is_slave
+        deadline_s = self._clock.monotonic_s() + wait_s
+        while True:
+            check_role(self._egress, at_slave=at_slave)
+            check()
+            found = self._egress.read(wanted)
+            if isinstance(found, ColdRead):
+                found = await self._egress.load(found)
+            is_empty = found.count == 0 and found.code is ReadCode.OK
+            if found.code is not ReadCode.NO_NEW_MESSAGE and not is_empty:
+                return found
+            if is_empty:
+                # A whole scan without a match: go on after it, others first.
+                wanted = replace(wanted, offset=found.next_offset)
+                await asyncio.sleep(0)
+                if self._clock.monotonic_s() < deadline_s:
+                    continue
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0 or not await self._grown(wanted, left_s):
+                return found
+
+    async def _grown(self, wanted: QueueRead, timeout_s: float) -> bool:
+        """Wait until the queue grows; False if it did not in time."""
+        grown = asyncio.Event()
+        self._egress.wait(wanted.topic, wanted.queue_id, grown.set)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await grown.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._egress.forget(wanted.topic, wanted.queue_id, grown.set)
+        return True
+
+
+def check_role(egress: Egress, *, at_slave: bool) -> None:
+    """Raises NotMaster when this replica has another role than when the pull began: a slave asks
+    for no lease, a master for the current one."""
+    if egress.is_slave != at_slave:
+        raise NotMaster(
+            "this replica has another role in its group now; ask the route again and pull "
+            "from there"
+        )
