@@ -34,6 +34,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             ("once", "FIFO"),
         ):
             up.run("topic", "create", topic, "--queues", "8", "--attribute", f"message.type={kind}")
+        up.run("topic", "create", "read", "--queues", "4")
         yield up
 
 
@@ -187,3 +188,24 @@ async def test_a_call_is_passed_on_once(nodes: Nodes) -> None:
         for group in GROUPS
     }
     assert found == {v2.OK, v2.INTERNAL_SERVER_ERROR}
+
+
+async def test_any_node_reads_any_queue_and_knows_its_groups_offsets(up: Up, nodes: Nodes) -> None:
+    route = await nodes.nameserver.route("read")
+    brokers = [nodes.connect(address) for address in addresses(route).values()]
+    clients = [nodes.nameserver, *brokers]
+    for number in range(8):
+        await brokers[number % 2].send(sent_message("read", b"x", f"ID-{number}"))
+    for client in clients:
+        found = [await client.pull(queue) for queue in route.message_queues]
+        assert [len(each.messages) for each in found] == [2] * 4
+    billing = v2.Resource(name="billing")
+    for number, queue in enumerate(route.message_queues):
+        writer, *readers = clients[number % 3 :] + clients[: number % 3]
+        update = service_pb2.UpdateOffsetRequest(group=billing, message_queue=queue, offset=1)
+        assert (await writer.call("UpdateOffset", update)).status.code == v2.OK
+        request = service_pb2.GetOffsetRequest(group=billing, message_queue=queue)
+        for reader in readers:
+            assert (await reader.call("GetOffset", request)).offset == 1
+    (state,) = (each for each in up.json("group", "list") if each["group"] == "billing")
+    assert state["lag"] == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -12,6 +13,15 @@ from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
 
 CLIENT_ID = "host@1@0@abc"
 METADATA = {"x-mq-client-id": CLIENT_ID, "x-mq-language": "PYTHON", "x-mq-client-version": "5.1.2"}
+
+
+@dataclass(slots=True)
+class Pulled:
+    """An answer to a pull, put together."""
+
+    code: int = 0
+    messages: list[v2.Message] = field(default_factory=list)
+    next_offset: int = -1
 
 
 class V2:
@@ -36,6 +46,23 @@ class V2:
         request = service_pb2.QueryRouteRequest(topic=v2.Resource(name=topic))
         answer: service_pb2.QueryRouteResponse = await self.call("QueryRoute", request)
         return answer
+
+    async def pull(
+        self, message_queue: v2.MessageQueue, *, timeout: float = 30, **changes: Any
+    ) -> Pulled:
+        fields = {"group": v2.Resource(name="billing"), "batch_size": 32, **changes}
+        request = service_pb2.PullMessageRequest(message_queue=message_queue, **fields)
+        found = Pulled()
+        call = self._stub.PullMessage(request, metadata=self.metadata, timeout=timeout)
+        async for part in call:
+            kind = part.WhichOneof("content")
+            if kind == "message":
+                found.messages.append(part.message)
+            elif kind == "status":
+                found.code = part.status.code
+            else:
+                found.next_offset = part.next_offset
+        return found
 
     def telemetry(self) -> Any:
         return self._stub.Telemetry(metadata=self.metadata)

@@ -179,11 +179,25 @@ class Channels:
         call = self._channel(address).stream(method.path, metadata=ids.metadata())
         return Stream(address, call, _parser(method), ids.request_id)
 
-    def open_server_stream(self, address: str, method: Method[Q, R], request: Q) -> ServerStream[R]:
-        """Send one request and read many answers."""
+    def open_server_stream(
+        self,
+        address: str,
+        method: Method[Q, R],
+        request: Q,
+        *,
+        timeout_ms: int | None = None,
+        metadata: tuple[tuple[str, str], ...] = (),
+    ) -> ServerStream[R]:
+        """Send one request and read many answers, all of them within `timeout_ms`. `metadata` goes
+        beside the request id."""
         ids = outgoing_ids(self._names)
         message = request if isinstance(request, bytes) else request.SerializeToString()
-        call = self._channel(address).stream(method.path, message, metadata=ids.metadata())
+        call = self._channel(address).stream(
+            method.path,
+            message,
+            timeout_s=None if timeout_ms is None else timeout_ms / 1_000,
+            metadata=(*ids.metadata(), *metadata),
+        )
         return ServerStream(address, call, _parser(method), ids.request_id)
 
     def disconnect(self, address: str) -> None:

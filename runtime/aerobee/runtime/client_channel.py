@@ -92,7 +92,12 @@ class ClientChannel(Protocol):
     ) -> ClientCall: ...
 
     def stream(
-        self, path: str, request: bytes | None = None, *, metadata: Metadata
+        self,
+        path: str,
+        request: bytes | None = None,
+        *,
+        timeout_s: float | None = None,
+        metadata: Metadata,
     ) -> ClientStream:
         """With a `request` it is the only one."""
         ...

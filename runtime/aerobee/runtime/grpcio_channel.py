@@ -88,13 +88,18 @@ class GrpcioChannel:
         return _GrpcioCall(call, self._address)
 
     def stream(
-        self, path: str, request: bytes | None = None, *, metadata: Metadata
+        self,
+        path: str,
+        request: bytes | None = None,
+        *,
+        timeout_s: float | None = None,
+        metadata: Metadata,
     ) -> _GrpcioStream:
         channel: Any = self._live()
         if request is None:
-            call = channel.stream_stream(path)(metadata=metadata)
+            call = channel.stream_stream(path)(timeout=timeout_s, metadata=metadata)
         else:
-            call = channel.unary_stream(path)(request, metadata=metadata)
+            call = channel.unary_stream(path)(request, timeout=timeout_s, metadata=metadata)
         return _GrpcioStream(call, self._address)
 
     async def close(self) -> None:

@@ -25,3 +25,15 @@ NOTIFY_CLIENT_TERMINATION: Final = Method(
     service_pb2.NotifyClientTerminationRequest,
     service_pb2.NotifyClientTerminationResponse,
 )
+PULL_MESSAGE: Final = Method(
+    _PREFIX + "PullMessage", service_pb2.PullMessageRequest, service_pb2.PullMessageResponse
+)
+UPDATE_OFFSET: Final = Method(
+    _PREFIX + "UpdateOffset", service_pb2.UpdateOffsetRequest, service_pb2.UpdateOffsetResponse
+)
+GET_OFFSET: Final = Method(
+    _PREFIX + "GetOffset", service_pb2.GetOffsetRequest, service_pb2.GetOffsetResponse
+)
+QUERY_OFFSET: Final = Method(
+    _PREFIX + "QueryOffset", service_pb2.QueryOffsetRequest, service_pb2.QueryOffsetResponse
+)

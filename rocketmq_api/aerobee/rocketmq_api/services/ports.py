@@ -14,10 +14,12 @@ from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.runtime.errors import MqError
+from aerobee.store_format.record import Record
 from aerobee.store_format.record_layout import HostAddress
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
+R_co = TypeVar("R_co", bound=Message, covariant=True)
 
 
 class Unsafe(Enum):
@@ -84,6 +86,70 @@ class OwnQueues(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a queue has from an offset on."""
+
+    records: Sequence[Record]
+    next_offset: int
+    """Where to go on."""
+    is_out_of_range: bool = False
+    """The queue has no such offset; `next_offset` is the nearest."""
+
+
+class OwnReads(Protocol):
+    """A broker's queues, and how far groups are in them."""
+
+    @property
+    def broker_name(self) -> str: ...
+
+    def is_master(self) -> bool: ...
+
+    async def read(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        messages_max: int,
+        tags: tuple[str, ...] | None,
+        wait_ms: int,
+    ) -> Read:
+        """Raises TopicNotFound, QueueNotFound, NotReadableTopic, NotMaster, Busy and others; see
+        `Egress.read`."""
+        ...
+
+    async def committed(self, group: str, topic: str, queue_id: int) -> int | None:
+        """None: nothing. Raises NotMaster, QueueNotFound and others."""
+        ...
+
+    async def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, timeout_ms: int
+    ) -> None:
+        """Once it is safe. Raises LeaseHeld, NotMaster, DeadlineExceeded and others; see
+        `ConsumerOffsets.commit`."""
+        ...
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first offset, and that of the next message. Raises QueueNotFound, ReplicaBehind."""
+        ...
+
+    async def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """Of the first message that was stored at a time or later."""
+        ...
+
+
+class AnswerStream(Protocol[R_co]):
+    """Answers of another node."""
+
+    async def read(self) -> R_co | None:
+        """None: it has ended. Raises Unreachable, DeadlineExceeded, MqError."""
+        ...
+
+    def cancel(self) -> None: ...
+
+
 class Groups(Protocol):
     """The consumer groups that brokers know."""
 
@@ -107,3 +173,17 @@ class Peers(Protocol):
     ) -> R:
         """Raises Unreachable, DeadlineExceeded, MqError."""
         ...
+
+
+class StreamingPeers(Peers, Protocol):
+    """Other nodes, also for calls with many answers."""
+
+    def open_server_stream(
+        self,
+        address: str,
+        method: Method[Q, R],
+        request: Q,
+        *,
+        timeout_ms: int | None = None,
+        metadata: tuple[tuple[str, str], ...] = (),
+    ) -> AnswerStream[R]: ...

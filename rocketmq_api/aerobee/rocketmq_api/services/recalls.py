@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from aerobee.rocketmq_api.codes import OK, Refused, error_of, topic_not_found
+from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.sending.message_types import accepted_types
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.methods import RECALL_MESSAGE
-from aerobee.rocketmq_api.services.ports import OwnQueues, Peers, RouteSource
-from aerobee.runtime.errors import NotMaster, TopicNotFound, Unreachable
+from aerobee.rocketmq_api.services.passing import Passing
+from aerobee.rocketmq_api.services.ports import OwnQueues, RouteSource
+from aerobee.runtime.errors import TopicNotFound
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -17,11 +18,11 @@ from apache.rocketmq.v2 import service_pb2
 class Recalls:
     """Of one node."""
 
-    def __init__(self, routes: RouteSource, own: OwnQueues | None, peers: Peers) -> None:
+    def __init__(self, routes: RouteSource, own: OwnQueues | None, passing: Passing) -> None:
         """`own` is None on a node without a store."""
         self._routes = routes
         self._own = own
-        self._peers = peers
+        self._passing = passing
 
     async def recall(
         self, request: service_pb2.RecallMessageRequest, caller: Caller
@@ -45,23 +46,9 @@ class Recalls:
             return service_pb2.RecallMessageResponse(status=OK, message_id=handle.unique_key)
         if handle.broker_name not in route.queues_by_broker:
             raise _illegal("it names a broker that has no queue of the topic")
-        if caller.was_forwarded:
-            raise NotMaster(f"broker {handle.broker_name} is not here; retry in a moment")
-        try:
-            answer = await self._peers.call(
-                route.master_address(handle.broker_name),
-                RECALL_MESSAGE,
-                request,
-                timeout_ms=caller.answer_in_ms,
-                metadata=caller.passed_on(),
-            )
-            error = error_of(answer.status)
-            if error is not None:
-                raise error
-        except (NotMaster, Unreachable):
-            self._routes.invalidate(topic)
-            raise
-        return answer
+        return await self._passing.call(
+            RECALL_MESSAGE, request, caller, route=route, broker_name=handle.broker_name
+        )
 
 
 def _decoded(text: str, topic: str) -> RecallHandle:

@@ -5,6 +5,7 @@ Each method that is missing is not served: clients are told UNIMPLEMENTED.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Any, NoReturn
 
 from aerobee.cluster_view.route import TopicRoute
@@ -15,8 +16,16 @@ from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
-from aerobee.rocketmq_api.services.ports import Groups, OwnQueues, Peers, RouteSource
+from aerobee.rocketmq_api.services.passing import Passing
+from aerobee.rocketmq_api.services.ports import (
+    Groups,
+    OwnQueues,
+    OwnReads,
+    RouteSource,
+    StreamingPeers,
+)
 from aerobee.rocketmq_api.services.presence import Presence
+from aerobee.rocketmq_api.services.pulls import Pulled, Pulls
 from aerobee.rocketmq_api.services.recalls import Recalls
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.rocketmq_api.services.telemetry import Commands, Telemetry
@@ -33,25 +42,27 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         self,
         *,
         routes: RouteSource,
-        peers: Peers,
+        peers: StreamingPeers,
         clock: Clock,
         groups: Groups,
         clients: ClientTable,
         own: OwnQueues | None = None,
+        reads: OwnReads | None = None,
         sending: SendLimits | None = None,
         polling: PollLimits | None = None,
     ) -> None:
-        """`own` is a broker's; a node without it passes on what needs a store. `clients`
-        are those that it hears of."""
+        """`own` and `reads` are a broker's; a node without them passes on what needs a store.
+        `clients` are those that it hears of."""
         self._routes = routes
         self._groups = groups
         self._presence = Presence(clients, routes, peers)
         sending = sending or SendLimits()
         self._sends = Sends(routes, own, peers, clock, sending)
-        self._recalls = Recalls(routes, own, peers)
-        self._telemetry = Telemetry(
-            clients, groups, sending=sending, polling=polling or PollLimits()
-        )
+        polling = polling or PollLimits()
+        passing = Passing(routes, peers)
+        self._recalls = Recalls(routes, own, passing)
+        self._pulls = Pulls(routes, reads, passing, self._presence, polling)
+        self._telemetry = Telemetry(clients, groups, sending=sending, polling=polling)
 
     def end_streams(self) -> None:
         """End what would last as long as its clients."""
@@ -100,6 +111,26 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         self, request: service_pb2.RecallMessageRequest, context: Any
     ) -> service_pb2.RecallMessageResponse:
         return await self._recalls.recall(request, self._presence.caller(context))
+
+    async def PullMessage(self, request: service_pb2.PullMessageRequest, context: Any) -> Pulled:
+        async with aclosing(self._pulls.pull(request, self._presence.caller(context))) as parts:
+            async for part in parts:
+                yield part
+
+    async def UpdateOffset(
+        self, request: service_pb2.UpdateOffsetRequest, context: Any
+    ) -> service_pb2.UpdateOffsetResponse:
+        return await self._pulls.update(request, self._presence.caller(context))
+
+    async def GetOffset(
+        self, request: service_pb2.GetOffsetRequest, context: Any
+    ) -> service_pb2.GetOffsetResponse:
+        return await self._pulls.get(request, self._presence.caller(context))
+
+    async def QueryOffset(
+        self, request: service_pb2.QueryOffsetRequest, context: Any
+    ) -> service_pb2.QueryOffsetResponse:
+        return await self._pulls.query(request, self._presence.caller(context))
 
     async def EndTransaction(
         self, request: service_pb2.EndTransactionRequest, context: Any

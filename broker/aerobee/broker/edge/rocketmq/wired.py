@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.broker.edge.rocketmq.known import OwnGroups, OwnTopics
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
+from aerobee.broker.edge.rocketmq.own_reads import OwnReads
 from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.cluster_view.routes import Routes
 from aerobee.rocketmq_api.clients.table import ClientTable
@@ -51,6 +52,16 @@ class RocketmqApi:
                 clock,
                 is_master=is_master,
                 store_host_ipv6=parts.writes.store_host_ipv6,
+            ),
+            reads=OwnReads(
+                config.broker_name,
+                parts.egress,
+                parts.queues,
+                parts.offsets,
+                parts.guard,
+                clock,
+                is_master=is_master,
+                on_delivered=parts.traffic.delivered,
             ),
             groups=OwnGroups(parts.folder.groups),
         )

@@ -1,0 +1,107 @@
+"""Queues of this broker as official clients read them by themselves, and their groups' offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.reading.egress import READ_BYTES_MAX, Egress, ReadCode
+from aerobee.broker.reading.queue_reader import QueueReader
+from aerobee.broker.reading.single_reads import SingleReads
+from aerobee.broker.reading.tag_filter import TagFilter
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.rocketmq_api.services.ports import Read
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import DeadlineExceeded
+from aerobee.store_format.record import iterate_records
+
+_OUT_OF_RANGE: Final = (
+    ReadCode.OFFSET_TOO_SMALL,
+    ReadCode.OFFSET_TOO_LARGE,
+    ReadCode.MESSAGE_REMOVED,
+)
+_NO_LEASE: Final = 0
+
+
+class OwnReads:
+    """Translates for the parts that our own clients are served by."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        egress: Egress,
+        queues: QueueReader,
+        offsets: ConsumerOffsets,
+        guard: Guard,
+        clock: Clock,
+        *,
+        is_master: Callable[[], bool],
+        on_delivered: Callable[[str, str, int, int], None],
+    ) -> None:
+        """`on_delivered` gets what went out: group, topic, messages, bytes."""
+        self.broker_name = broker_name
+        self.is_master = is_master
+        self._reads = SingleReads(egress, clock)
+        self._queues = queues
+        self._offsets = offsets
+        self._guard = guard
+        self._on_delivered = on_delivered
+
+    async def read(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        messages_max: int,
+        tags: tuple[str, ...] | None,
+        wait_ms: int,
+    ) -> Read:
+        exact = None if tags is None else TagFilter(tags, is_exact=True)
+        wanted = QueueRead(topic, queue_id, offset, READ_BYTES_MAX, messages_max, exact, group)
+        found = await self._reads.read(wanted, wait_ms / 1_000)
+        if found.code in _OUT_OF_RANGE:
+            return Read((), found.next_offset, is_out_of_range=True)
+        if found.count:
+            self._on_delivered(group, topic, found.count, len(found.records))
+        return Read(tuple(iterate_records(found.records)), found.next_offset)
+
+    async def committed(self, group: str, topic: str, queue_id: int) -> int | None:
+        await self._offsets.acting_for(group)
+        self._guard.check_queue(topic, queue_id)
+        return self._offsets.query(GroupQueue(group, topic, queue_id))
+
+    async def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, timeout_ms: int
+    ) -> None:
+        await self._offsets.begun_for(group)
+        key = GroupQueue(group, topic, queue_id)
+        # Refuses where a member has the queue, which a reset would end.
+        self._offsets.claimed(key, _NO_LEASE)
+        standing = self._offsets.query(key)
+        if standing is not None and offset < standing:
+            safe: asyncio.Future[None] | None = self._offsets.reset(key, offset)
+        else:
+            safe = self._offsets.commit(key, offset, _NO_LEASE)
+        if safe is None:
+            return
+        await asyncio.wait((safe,), timeout=timeout_ms / 1_000)
+        if not safe.done():
+            raise DeadlineExceeded(
+                "the offset is stored, but disk and replicas have not confirmed it in time; ask "
+                "for it again"
+            )
+        safe.result()
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        self._guard.check_queue(topic, queue_id)
+        return self._queues.bounds(topic, queue_id)
+
+    async def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        self._guard.check_queue(topic, queue_id)
+        return await self._queues.search_by_time(topic, queue_id, time_ms, upper=False)
