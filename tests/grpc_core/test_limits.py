@@ -11,6 +11,7 @@ import pytest
 
 from aerobee.grpc_core import frames, hpack
 from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.inbox import PREFIX_BYTES
 from aerobee.grpc_core.limits import ConnectionLimits, Limit
 from aerobee.runtime.clock import ManualClock
 from tests.support.grpc_core_server import SERVICE, serving
@@ -263,6 +264,26 @@ async def test_large_messages_get_their_windows_one_after_the_other() -> None:
                 ended.add(received.stream_id)
         assert most < 8 * 64 * KIB + 2 * MIB + MIB
         assert running.met == []
+
+
+@pytest.mark.parametrize("size", [64 * KIB, 64 * KIB + 1, MIB], ids=["window", "more", "much"])
+async def test_a_client_that_needs_a_window_to_end_its_request_has_one(size: int) -> None:
+    """As hyper does before its version 1: an empty frame ends the request, and is only sent while
+    the window is open."""
+    limits = replace(LIMITS, stream_window_bytes=64 * KIB)
+    async with serving(limits=limits) as running, raw_peer(running.port) as peer:
+        await peer.send(headers(1, request_block(SERVICE + "Metadata")))
+        left, window = message(b"x" * (size - PREFIX_BYTES)), 64 * KIB
+        while left or not window:
+            if not window:
+                update = await peer.expect(frames.WINDOW_UPDATE, 1)
+                window += int.from_bytes(update.payload, "big")
+                continue
+            part, left = left[: min(window, 16_384)], left[min(window, 16_384) :]
+            window -= len(part)
+            await peer.send(data(1, part))
+        await peer.send(data(1, b"", end=True))
+        assert await peer.status(1) == b"0"
 
 
 async def test_many_requests_at_once_do_not_keep_others_waiting() -> None:

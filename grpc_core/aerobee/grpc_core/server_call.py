@@ -198,6 +198,11 @@ class ServerCall(AnsweringStream):
             else:
                 message = self.take(0)
                 self.server_connection.dispatch(self, message)
+        elif inbox.messages and not inbox.partial and not self.receive_window:
+            # Nothing more may come, but hyper, before its version 1, says so only while it could
+            # send another byte.
+            self.receive_window = 1
+            self.connection.write(frames.window_update(self.stream_id, 1))
 
     def receive_trailers(self) -> None:
         """A header block at the end of the request, which gRPC gives no meaning."""
