@@ -148,8 +148,9 @@ fuzz: setup
 soak: setup
 	$(RUN) python -m tests.grpc_core.soak --minutes 30
 
-# grpc-go, grpc-java, grpc-js and tonic against the gRPC core, of those languages that are here. Their
-# programs are built once, into the cache folder, which takes some minutes.
+# grpc-go, grpc-java, grpc-js and tonic against the gRPC core, and Apache's clients for five languages
+# against a cluster, of those languages that are here. Their programs are built once, into the cache
+# folder, which takes some minutes.
 interop: setup
 	$(RUN) python -m tests.grpc_core.interop.programs
 	$(RUN) python -m tests.rocketmq_api.official.programs

@@ -1,10 +1,10 @@
-// Apache's client for Node, told what to do line by line; the same words as the one for Python.
+// Apache's client for Node, told what to do line by line; programs.py says in which words.
 "use strict";
 
 const readline = require("node:readline");
 const { Producer } = require("rocketmq-client-nodejs");
 
-const [address, ...topics] = process.argv.slice(2);
+const [role, address, ...rest] = process.argv.slice(2);
 const say = (answer) => process.stdout.write(JSON.stringify(answer) + "\n");
 // Its own words would be taken for answers.
 const quiet = { debug() {}, info() {}, warn() {}, error() {}, log() {}, close() {} };
@@ -24,21 +24,32 @@ async function sent(producer, asked) {
   };
 }
 
-async function main() {
-  const producer = new Producer({ endpoints: address, topics, topic: topics, logger: quiet });
-  await producer.startup();
+// Answers line by line until it is told to stop.
+async function obey(role) {
   say({ started: true });
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const asked = JSON.parse(line);
-    if (asked.do === "stop") break;
+    if (asked.do === "stop") return;
     try {
-      if (asked.do === "send") say(await sent(producer, asked));
-      else say({ id: (await producer.recallMessage(asked.topic, asked.handle)).messageId });
+      say(await role(asked));
     } catch (error) {
       say({ error: String(error) });
     }
   }
+}
+
+async function produce(...topics) {
+  const producer = new Producer({ endpoints: address, topics, topic: topics, logger: quiet });
+  await producer.startup();
+  await obey(async (asked) => {
+    if (asked.do === "send") return sent(producer, asked);
+    return { id: (await producer.recallMessage(asked.topic, asked.handle)).messageId };
+  });
   await producer.shutdown();
+}
+
+async function main() {
+  await { producer: produce }[role](...rest);
   say({ stopped: true });
   process.exit(0);
 }

@@ -1,21 +1,18 @@
-"""Apache's client for Python, told what to do line by line: JSON in, JSON out.
-
-    {"do": "send", "topic": T, "body": B, "tag": T, "keys": [K], "properties": {N: V},
-     "group": G, "delay_s": S, "priority": P}      all but topic and body may be absent
-    {"do": "recall", "topic": T, "handle": H}
-    {"do": "stop"}
-
-Arguments: the address of a node, and the topics that the producer names.
-"""
+"""Apache's client for Python, told what to do line by line; programs.py says in which words."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rocketmq import ClientConfiguration, Credentials, Message, Producer
+
+
+def say(answer: dict[str, object]) -> None:
+    print(json.dumps(answer), flush=True)
 
 
 def sent(producer: Producer, asked: dict[str, Any]) -> dict[str, object]:
@@ -42,24 +39,36 @@ def sent(producer: Producer, asked: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def main(address: str, *topics: str) -> None:
-    producer = Producer(ClientConfiguration(address, Credentials()), topics)
-    producer.startup()
-    print(json.dumps({"started": True}), flush=True)
+def obey(role: Callable[[dict[str, Any]], dict[str, object]]) -> None:
+    """Answers line by line until it is told to stop."""
+    say({"started": True})
     for line in sys.stdin:
         asked = json.loads(line)
         if asked["do"] == "stop":
-            break
+            return
         try:
-            if asked["do"] == "send":
-                answer = sent(producer, asked)
-            else:
-                answer = {"id": producer.recall_message(asked["topic"], asked["handle"])}
+            say(role(asked))
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), flush=True)
+            say({"error": f"{type(error).__name__}: {error}"})
+
+
+def produce(configuration: ClientConfiguration, *topics: str) -> None:
+    producer = Producer(configuration, topics)
+    producer.startup()
+
+    def answer(asked: dict[str, Any]) -> dict[str, object]:
+        if asked["do"] == "send":
+            return sent(producer, asked)
+        return {"id": producer.recall_message(asked["topic"], asked["handle"])}
+
+    obey(answer)
     producer.shutdown()
-    print(json.dumps({"stopped": True}), flush=True)
 
 
+def main(role: str, address: str, *rest: str) -> None:
+    ROLES[role](ClientConfiguration(address, Credentials()), *rest)
+    say({"stopped": True})
+
+
+ROLES = {"producer": produce}
 main(*sys.argv[1:])
