@@ -5,8 +5,15 @@ They run in processes of their own: their protobuf descriptors have the names of
 
     python -m tests.rocketmq_api.official.programs [LANGUAGE ...]
 
-A program's arguments are `producer`, the address of a node, and the topics that it names. A line is
-JSON; it is answered by one line, which is `{"error": WORDS}` if the client refused or failed:
+A program's arguments are what it is to be, the address of a node, and
+
+    producer ADDRESS TOPIC...
+    simple   ADDRESS GROUP TOPIC[=TAGS]...
+    push     ADDRESS GROUP TOPIC[=TAGS]...
+
+A line is JSON; it is answered by one line, which is `{"error": WORDS}` if the client refused or
+failed. A producer is told
+
 
     {"do": "send", "topic": T, "body": B, "tag": T, "keys": [K], "properties": {N: V},
      "group": G, "delay_s": S, "priority": P}      all but topic and body may be absent
@@ -15,16 +22,27 @@ JSON; it is answered by one line, which is `{"error": WORDS}` if the client refu
         -> {"ids": [I]}
     {"do": "recall", "topic": T, "handle": H}
         -> {"id": I}
-    {"do": "stop"}
-        -> {"stopped": true}
 
-Before the first line it says `{"started": true}`.
+and a simple consumer, which polls for 5 s (the one for Rust: for 20 s),
+
+    {"do": "receive", "max": N, "invisible_s": S}
+        -> {"messages": [{"id": I, "topic": T, "body": B, "tag": T, "keys": [K],
+                          "properties": {N: V}, "group": G, "attempt": A}]}
+    {"do": "ack", "id": I}                         I was received; the latest of its deliveries
+    {"do": "postpone", "id": I, "invisible_s": S}
+        -> {"id": I}
+
+A push consumer says `{"message": ...}` by itself when its listener is called, which fails the first
+N times for a message whose property `fails` is N. Each says `{"started": true}` before anything
+else, and answers `{"do": "stop"}` by `{"stopped": true}`.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.grpc_core.interop.programs import Program, build
 
@@ -87,13 +105,18 @@ PROGRAMS = {
 }
 
 ABILITIES = {
-    "python": {"priority", "recall"},
-    "node": {"priority", "recall"},
-    "java": {"recall"},
-    "go": {"priority", "recall"},
+    "python": {"priority", "recall", "postpone", "push"},
+    "node": {"priority", "recall", "postpone", "push"},
+    "java": {"recall", "postpone", "push"},
+    "go": {"priority", "recall", "postpone", "push"},
     "rust": {"batch"},
 }
 """What not every client can do, in the version named above."""
+
+
+def skip_without(program: Program, ability: str) -> None:
+    if ability not in ABILITIES[program.language]:
+        pytest.skip(f"{program.library} has no {ability}")
 
 
 if __name__ == "__main__":

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.grpc_core.interop.programs import Program
-from tests.rocketmq_api.official.programs import ABILITIES, PROGRAMS
+from tests.rocketmq_api.official.clients import Client, running_client
+from tests.rocketmq_api.official.programs import ABILITIES, skip_without
 from tests.support.local_up import Up, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -38,63 +37,8 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
-@pytest.fixture(
-    # `make test` takes the two that start quickest, `make interop` all.
-    params=[
-        pytest.param(one, marks=() if one in ("python", "node") else pytest.mark.long)
-        for one in PROGRAMS
-    ]
-)
-def program(request: pytest.FixtureRequest) -> Program:
-    program = PROGRAMS[request.param]
-    if program.missing:
-        pytest.skip(program.missing)
-    return program
-
-
-def skip_unless_able(program: Program, ability: str) -> None:
-    if ability not in ABILITIES[program.language]:
-        pytest.skip(f"{program.library} has no {ability}")
-
-
-class Producer:
-    """A client's process; each call waits for its line."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the client has ended"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def ask(self, do: str, **asked: object) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **asked}) + "\n")
-        self._process.stdin.flush()
-        return self.answer()
-
-
-@contextmanager
-def producing(program: Program, up: Up, home: Path, *topics: str) -> Iterator[Producer]:
-    process = subprocess.Popen(
-        program.command_line("producer", up.document()["nameserver"], *topics),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "HOME": str(home)},  # they write logs there
-    )
-    try:
-        producer = Producer(process)
-        assert producer.answer() == {"started": True}
-        yield producer
-        assert producer.ask("stop") == {"stopped": True}
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.communicate()
+def producing(program: Program, up: Up, home: Path, *topics: str) -> AbstractContextManager[Client]:
+    return running_client(program, "producer", up.document()["nameserver"], *topics, home=home)
 
 
 def consumed(up: Up, topic: str, group: str, count: int) -> list[dict[str, Any]]:
@@ -131,7 +75,7 @@ def test_what_it_sends_arrives_with_all_that_it_says(
 
 
 def test_its_priority_is_taken(program: Program, up: Up, tmp_path: Path) -> None:
-    skip_unless_able(program, "priority")
+    skip_without(program, "priority")
     with producing(program, up, tmp_path, "urgent") as producer:
         assert "id" in producer.ask("send", topic="urgent", body="now", priority=1)
     (message,) = consumed(up, "urgent", "readers", 1)
@@ -139,7 +83,7 @@ def test_its_priority_is_taken(program: Program, up: Up, tmp_path: Path) -> None
 
 
 def test_its_batch_arrives_whole_and_in_order(program: Program, up: Up, tmp_path: Path) -> None:
-    skip_unless_able(program, "batch")
+    skip_without(program, "batch")
     bodies = [str(number) for number in range(10)]
     with producing(program, up, tmp_path, "batches") as producer:
         answer = producer.ask("send", topic="batches", bodies=bodies)

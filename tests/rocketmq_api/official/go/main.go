@@ -6,15 +6,21 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	rocketmq "github.com/apache/rocketmq-clients/golang/v5"
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
+	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
 )
 
-// Longer than the longest message.
-const lineBytesMax = 16 << 20
+const (
+	awaiting = 5 * time.Second
+	// Longer than the longest message.
+	lineBytesMax = 16 << 20
+)
 
 // asked is a line of a test; most of its fields are absent.
 type asked struct {
@@ -28,6 +34,9 @@ type asked struct {
 	DelayS     *int              `json:"delay_s"`
 	Priority   *int32            `json:"priority"`
 	Handle     string            `json:"handle"`
+	Max        int32             `json:"max"`
+	InvisibleS int               `json:"invisible_s"`
+	ID         string            `json:"id"`
 }
 
 type answer map[string]any
@@ -113,12 +122,104 @@ func produce(config *rocketmq.Config, topics []string) {
 	must(producer.GracefulStop())
 }
 
+func seen(message *rocketmq.MessageView) answer {
+	return answer{
+		"id":         message.GetMessageId(),
+		"topic":      message.GetTopic(),
+		"body":       string(message.GetBody()),
+		"tag":        message.GetTag(),
+		"keys":       message.GetKeys(),
+		"properties": message.GetProperties(),
+		"group":      message.GetMessageGroup(),
+		"attempt":    message.GetDeliveryAttempt(),
+	}
+}
+
+func subscription(topics []string) map[string]*rocketmq.FilterExpression {
+	expressions := make(map[string]*rocketmq.FilterExpression)
+	for _, one := range topics {
+		topic, tags, found := strings.Cut(one, "=")
+		if !found {
+			tags = "*"
+		}
+		expressions[topic] = rocketmq.NewFilterExpression(tags)
+	}
+	return expressions
+}
+
+func receive(config *rocketmq.Config, topics []string) {
+	consumer, err := rocketmq.NewSimpleConsumer(
+		config,
+		rocketmq.WithSimpleAwaitDuration(awaiting),
+		rocketmq.WithSimpleSubscriptionExpressions(subscription(topics)),
+	)
+	must(err)
+	must(consumer.Start())
+	held := make(map[string]*rocketmq.MessageView)
+	obey(func(one *asked) (answer, error) {
+		invisible := time.Duration(one.InvisibleS) * time.Second
+		switch one.Do {
+		case "receive":
+			messages, err := consumer.Receive(context.Background(), one.Max, invisible)
+			status, isStatus := rocketmq.AsErrRpcStatus(err)
+			if isStatus && status.Code == int32(v2.Code_MESSAGE_NOT_FOUND) {
+				err = nil // how this client says that none came
+			}
+			found := make([]answer, len(messages))
+			for at, message := range messages {
+				held[message.GetMessageId()] = message
+				found[at] = seen(message)
+			}
+			return answer{"messages": found}, err
+		case "ack":
+			return answer{"id": one.ID}, consumer.Ack(context.Background(), held[one.ID])
+		default:
+			return answer{"id": one.ID}, consumer.ChangeInvisibleDuration(held[one.ID], invisible)
+		}
+	})
+	must(consumer.GracefulStop())
+}
+
+func listen(config *rocketmq.Config, topics []string) {
+	var counting sync.Mutex
+	calls := make(map[string]int)
+	consume := func(message *rocketmq.MessageView) rocketmq.ConsumerResult {
+		counting.Lock()
+		calls[message.GetMessageId()]++
+		call := calls[message.GetMessageId()]
+		counting.Unlock()
+		say(answer{"message": seen(message)})
+		if fails, _ := strconv.Atoi(message.GetProperties()["fails"]); call <= fails {
+			return rocketmq.FAILURE
+		}
+		return rocketmq.SUCCESS
+	}
+	consumer, err := rocketmq.NewPushConsumer(
+		config,
+		rocketmq.WithPushSubscriptionExpressions(subscription(topics)),
+		rocketmq.WithPushMessageListener(&rocketmq.FuncMessageListener{Consume: consume}),
+	)
+	must(err)
+	must(consumer.Start())
+	obey(func(*asked) (answer, error) { return answer{}, nil })
+	must(consumer.GracefulStop())
+}
+
 func main() {
 	rocketmq.EnableSsl = false
 	config := &rocketmq.Config{
 		Endpoint:    os.Args[2],
 		Credentials: &credentials.SessionCredentials{},
 	}
-	produce(config, os.Args[3:])
+	switch role, rest := os.Args[1], os.Args[3:]; role {
+	case "producer":
+		produce(config, rest)
+	case "simple":
+		config.ConsumerGroup = rest[0]
+		receive(config, rest[1:])
+	case "push":
+		config.ConsumerGroup = rest[0]
+		listen(config, rest[1:])
+	}
 	say(answer{"stopped": true})
 }

@@ -1,26 +1,42 @@
 import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 import java.io.BufferedReader;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
+import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.MessageListener;
+import org.apache.rocketmq.client.apis.consumer.PushConsumer;
+import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
+import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.SendReceipt;
 
 /** Apache's client for Java, told what to do line by line; programs.py says in which words. */
 final class Client {
   private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
-  private static final Gson GSON = new Gson();
+  private static final Gson GSON = new GsonBuilder().serializeNulls().create();
+  private static final Duration AWAIT = Duration.ofSeconds(5);
+  private static final PrintStream ANSWERS =
+      new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
 
   private Client() {}
 
@@ -30,7 +46,7 @@ final class Client {
   }
 
   private static synchronized void say(Map<String, ?> answer) {
-    System.out.println(GSON.toJson(answer));
+    ANSWERS.println(GSON.toJson(answer));
   }
 
   private static Map<String, ?> sent(Producer producer, JsonObject asked) throws ClientException {
@@ -106,10 +122,97 @@ final class Client {
     }
   }
 
+  private static Map<String, Object> seen(MessageView message) {
+    Map<String, Object> seen = new HashMap<>();
+    seen.put("id", message.getMessageId().toString());
+    seen.put("topic", message.getTopic());
+    seen.put("body", StandardCharsets.UTF_8.decode(message.getBody()).toString());
+    seen.put("tag", message.getTag().orElse(null));
+    seen.put("keys", message.getKeys());
+    seen.put("properties", message.getProperties());
+    seen.put("group", message.getMessageGroup().orElse(null));
+    seen.put("attempt", message.getDeliveryAttempt());
+    return seen;
+  }
+
+  private static Map<String, FilterExpression> subscription(String[] topics) {
+    Map<String, FilterExpression> subscription = new HashMap<>();
+    for (String one : topics) {
+      String[] parts = one.split("=", 2);
+      subscription.put(parts[0], new FilterExpression(parts.length > 1 ? parts[1] : "*"));
+    }
+    return subscription;
+  }
+
+  private static Map<String, ?> received(
+      SimpleConsumer consumer, Map<String, MessageView> held, JsonObject asked)
+      throws ClientException {
+    if (asked.get("do").getAsString().equals("receive")) {
+      List<Map<String, Object>> messages = new ArrayList<>();
+      Duration invisible = Duration.ofSeconds(asked.get("invisible_s").getAsInt());
+      for (MessageView message : consumer.receive(asked.get("max").getAsInt(), invisible)) {
+        held.put(message.getMessageId().toString(), message);
+        messages.add(seen(message));
+      }
+      return Map.of("messages", messages);
+    }
+    String id = asked.get("id").getAsString();
+    if (asked.get("do").getAsString().equals("ack")) {
+      consumer.ack(held.get(id));
+    } else {
+      Duration invisible = Duration.ofSeconds(asked.get("invisible_s").getAsInt());
+      consumer.changeInvisibleDuration(held.get(id), invisible);
+    }
+    return Map.of("id", id);
+  }
+
+  private static void receive(ClientConfiguration configuration, String group, String[] topics)
+      throws ClientException, IOException {
+    Map<String, MessageView> held = new HashMap<>();
+    try (SimpleConsumer consumer =
+        PROVIDER
+            .newSimpleConsumerBuilder()
+            .setClientConfiguration(configuration)
+            .setConsumerGroup(group)
+            .setAwaitDuration(AWAIT)
+            .setSubscriptionExpressions(subscription(topics))
+            .build()) {
+      obey(asked -> received(consumer, held, asked));
+    }
+  }
+
+  private static void listen(ClientConfiguration configuration, String group, String[] topics)
+      throws ClientException, IOException {
+    Map<String, Integer> calls = new ConcurrentHashMap<>();
+    MessageListener listener =
+        message -> {
+          int call = calls.merge(message.getMessageId().toString(), 1, Integer::sum);
+          say(Map.of("message", seen(message)));
+          int fails = Integer.parseInt(message.getProperties().getOrDefault("fails", "0"));
+          return call <= fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+        };
+    PushConsumer consumer =
+        PROVIDER
+            .newPushConsumerBuilder()
+            .setClientConfiguration(configuration)
+            .setConsumerGroup(group)
+            .setSubscriptionExpressions(subscription(topics))
+            .setMessageListener(listener)
+            .build();
+    obey(asked -> Map.of());
+    consumer.close();
+  }
+
   public static void main(String[] arguments) throws ClientException, IOException {
     ClientConfiguration configuration =
         ClientConfiguration.newBuilder().setEndpoints(arguments[1]).enableSsl(false).build();
-    produce(configuration, Arrays.copyOfRange(arguments, 2, arguments.length));
+    String[] rest = Arrays.copyOfRange(arguments, 2, arguments.length);
+    switch (arguments[0]) {
+      case "producer" -> produce(configuration, rest);
+      case "simple" -> receive(configuration, rest[0], Arrays.copyOfRange(rest, 1, rest.length));
+      case "push" -> listen(configuration, rest[0], Arrays.copyOfRange(rest, 1, rest.length));
+      default -> throw new IllegalArgumentException(arguments[0]);
+    }
     say(Map.of("stopped", true));
     System.exit(0);
   }

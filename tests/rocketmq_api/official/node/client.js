@@ -2,7 +2,15 @@
 "use strict";
 
 const readline = require("node:readline");
-const { Producer } = require("rocketmq-client-nodejs");
+const {
+  ConsumeResult,
+  FilterExpression,
+  Producer,
+  PushConsumer,
+  SimpleConsumer,
+} = require("rocketmq-client-nodejs");
+
+const AWAIT_MS = 5000;
 
 const [role, address, ...rest] = process.argv.slice(2);
 const say = (answer) => process.stdout.write(JSON.stringify(answer) + "\n");
@@ -48,8 +56,68 @@ async function produce(...topics) {
   await producer.shutdown();
 }
 
+function seen(message) {
+  return {
+    id: message.messageId,
+    topic: message.topic,
+    body: message.body.toString(),
+    tag: message.tag,
+    keys: message.keys,
+    properties: Object.fromEntries(message.properties),
+    group: message.messageGroup,
+    attempt: message.deliveryAttempt,
+  };
+}
+
+function options(group, topics) {
+  const pairs = topics.map((topic) => topic.split("="));
+  return {
+    endpoints: address,
+    consumerGroup: group,
+    subscriptions: new Map(
+      pairs.map(([topic, tags]) => [topic, new FilterExpression(tags ?? "*")]),
+    ),
+    logger: quiet,
+  };
+}
+
+async function receive(group, ...topics) {
+  const consumer = new SimpleConsumer({ ...options(group, topics), awaitDuration: AWAIT_MS });
+  await consumer.startup();
+  const held = new Map();
+  await obey(async (asked) => {
+    if (asked.do === "receive") {
+      const messages = await consumer.receive(asked.max, asked.invisible_s * 1000);
+      for (const message of messages) held.set(message.messageId, message);
+      return { messages: messages.map(seen) };
+    }
+    const message = held.get(asked.id);
+    if (asked.do === "ack") await consumer.ack(message);
+    else await consumer.changeInvisibleDuration(message, asked.invisible_s * 1000);
+    return { id: asked.id };
+  });
+  await consumer.shutdown();
+}
+
+async function listen(group, ...topics) {
+  const calls = new Map();
+  const messageListener = {
+    async consume(message) {
+      const call = (calls.get(message.messageId) ?? 0) + 1;
+      calls.set(message.messageId, call);
+      say({ message: seen(message) });
+      const fails = Number(message.properties.get("fails") ?? 0);
+      return call <= fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+    },
+  };
+  const consumer = new PushConsumer({ ...options(group, topics), messageListener });
+  await consumer.startup();
+  await obey(async () => ({}));
+  await consumer.shutdown();
+}
+
 async function main() {
-  await { producer: produce }[role](...rest);
+  await { producer: produce, simple: receive, push: listen }[role](...rest);
   say({ stopped: true });
   process.exit(0);
 }

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from rocketmq import ClientConfiguration, Credentials, Message, Producer
+from rocketmq import (
+    ClientConfiguration,
+    ConsumeResult,
+    Credentials,
+    FilterExpression,
+    Message,
+    MessageListener,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+)
+
+AWAIT_S = 5
+writing = threading.Lock()
 
 
 def say(answer: dict[str, object]) -> None:
-    print(json.dumps(answer), flush=True)
+    with writing:
+        print(json.dumps(answer), flush=True)
 
 
 def sent(producer: Producer, asked: dict[str, Any]) -> dict[str, object]:
@@ -65,10 +81,68 @@ def produce(configuration: ClientConfiguration, *topics: str) -> None:
     producer.shutdown()
 
 
+def seen(message: Message) -> dict[str, object]:
+    return {
+        "id": message.message_id,
+        "topic": message.topic,
+        "body": message.body.decode(),
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "properties": dict(message.properties),
+        "group": message.message_group,
+        "attempt": message.delivery_attempt,
+    }
+
+
+def subscription(topics: tuple[str, ...]) -> dict[str, FilterExpression]:
+    pairs = (topic.partition("=") for topic in topics)
+    return {topic: FilterExpression(tags or "*") for topic, _, tags in pairs}
+
+
+def receive(configuration: ClientConfiguration, group: str, *topics: str) -> None:
+    consumer = SimpleConsumer(configuration, group, subscription(topics), await_duration=AWAIT_S)
+    consumer.startup()
+    held: dict[str, Message] = {}
+
+    def answer(asked: dict[str, Any]) -> dict[str, object]:
+        if asked["do"] == "receive":
+            messages = consumer.receive(asked["max"], asked["invisible_s"])
+            held.update((message.message_id, message) for message in messages)
+            return {"messages": [seen(message) for message in messages]}
+        if asked["do"] == "ack":
+            consumer.ack(held[asked["id"]])
+        else:
+            consumer.change_invisible_duration(held[asked["id"]], asked["invisible_s"])
+        return {"id": asked["id"]}
+
+    obey(answer)
+    consumer.shutdown()
+
+
+class Listener(MessageListener):  # type: ignore[misc]  # it comes without types
+    def __init__(self) -> None:
+        self._calls: Counter[str] = Counter()
+        self._counting = threading.Lock()
+
+    def consume(self, message: Message) -> ConsumeResult:
+        with self._counting:
+            self._calls[message.message_id] += 1
+            has_failed = self._calls[message.message_id] <= int(message.properties.get("fails", 0))
+        say({"message": seen(message)})
+        return ConsumeResult.FAILURE if has_failed else ConsumeResult.SUCCESS
+
+
+def listen(configuration: ClientConfiguration, group: str, *topics: str) -> None:
+    consumer = PushConsumer(configuration, group, Listener(), subscription(topics))
+    consumer.startup()
+    obey(lambda asked: {})
+    consumer.shutdown()
+
+
 def main(role: str, address: str, *rest: str) -> None:
     ROLES[role](ClientConfiguration(address, Credentials()), *rest)
     say({"stopped": True})
 
 
-ROLES = {"producer": produce}
+ROLES: dict[str, Callable[..., None]] = {"producer": produce, "simple": receive, "push": listen}
 main(*sys.argv[1:])

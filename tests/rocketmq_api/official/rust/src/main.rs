@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rocketmq::Producer;
-use rocketmq::conf::{ClientOption, ProducerOption};
+use rocketmq::conf::{ClientOption, ProducerOption, SimpleConsumerOption};
 use rocketmq::error::ClientError;
-use rocketmq::model::message::{Message, MessageBuilder};
+use rocketmq::model::common::{FilterExpression, FilterType};
+use rocketmq::model::message::{Message, MessageBuilder, MessageView};
+use rocketmq::{Producer, SimpleConsumer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
@@ -95,13 +96,97 @@ async fn produce(option: ClientOption, topics: Vec<String>) -> Anyhow<()> {
     Ok(())
 }
 
+fn seen(message: &MessageView) -> Value {
+    json!({
+        "id": message.message_id(),
+        "topic": message.topic(),
+        "body": String::from_utf8_lossy(message.body()),
+        "tag": message.tag(),
+        "keys": message.keys(),
+        "properties": message.properties(),
+        "group": message.message_group(),
+        "attempt": message.delivery_attempt(),
+    })
+}
+
+/// Several topics take turns, as other clients have it by themselves.
+struct Receiving {
+    consumer: SimpleConsumer,
+    subscription: Vec<(String, FilterExpression)>,
+    turn: usize,
+    held: HashMap<String, MessageView>,
+}
+
+impl Receiving {
+    async fn answer(&mut self, asked: &Value) -> Result<Value, ClientError> {
+        if asked["do"] == "ack" {
+            let id = asked["id"].as_str().unwrap_or_default();
+            self.consumer.ack(&self.held[id]).await?;
+            return Ok(json!({ "id": id }));
+        }
+        let (topic, expression) = &self.subscription[self.turn % self.subscription.len()];
+        self.turn += 1;
+        let most = asked["max"].as_i64().unwrap_or_default() as i32;
+        let invisible = Duration::from_secs(asked["invisible_s"].as_u64().unwrap_or_default());
+        let found = self
+            .consumer
+            .receive_with(topic, expression, most, invisible);
+        let found = found.await?;
+        let messages: Vec<Value> = found.iter().map(seen).collect();
+        self.held.extend(
+            found
+                .into_iter()
+                .map(|one| (one.message_id().to_string(), one)),
+        );
+        Ok(json!({ "messages": messages }))
+    }
+}
+
+async fn receive(option: ClientOption, group: &str, topics: &[String]) -> Anyhow<()> {
+    let pairs = topics
+        .iter()
+        .map(|one| one.split_once('=').unwrap_or((one.as_str(), "*")));
+    let subscription: Vec<(String, FilterExpression)> = pairs
+        .map(|(topic, tags)| {
+            (
+                topic.to_string(),
+                FilterExpression::new(FilterType::Tag, tags),
+            )
+        })
+        .collect();
+    let mut consumer_option = SimpleConsumerOption::default();
+    consumer_option.set_consumer_group(group);
+    consumer_option.set_topics(subscription.iter().map(|(topic, _)| topic).collect());
+    let mut consumer = SimpleConsumer::new(consumer_option, option)?;
+    consumer.start().await?;
+    say(json!({"started": true}));
+    let held = HashMap::new();
+    let mut receiving = Receiving {
+        consumer,
+        subscription,
+        turn: 0,
+        held,
+    };
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(asked) = next(&mut lines).await? {
+        let answer = receiving.answer(&asked).await;
+        say(answer.unwrap_or_else(|error| json!({"error": error.to_string()})));
+    }
+    receiving.consumer.shutdown().await?;
+    Ok(())
+}
+
 #[tokio::main]
 async fn main() -> Anyhow<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut option = ClientOption::default();
     option.set_access_url(&arguments[1]);
     option.set_enable_tls(false);
-    produce(option, arguments[2..].to_vec()).await?;
+    match arguments[0].as_str() {
+        "producer" => produce(option, arguments[2..].to_vec()).await?,
+        "simple" => receive(option, &arguments[2], &arguments[3..]).await?,
+        role => return Err(format!("no {role} in this client").into()),
+    }
     say(json!({"stopped": true}));
     Ok(())
 }
