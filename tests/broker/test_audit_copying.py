@@ -59,6 +59,7 @@ async def test_whoever_holds_a_lease_in_a_reading_is_a_member_in_it() -> None:
         cast(Any, None),
         cast(Any, None),
         cast(Any, None),
+        cast(Any, None),
         ManualClock(),
     )
     wanted = Wanted(frozenset({Table.LEASES, Table.MEMBERS}))

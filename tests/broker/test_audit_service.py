@@ -13,10 +13,12 @@ from typing import Any
 import grpc
 import pytest
 
+from aerobee.broker.delayed.counts import WaitingCount
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import Busy, DeadlineExceeded
 from aerobee.store_format.record_layout import MAGIC_BLANK
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, common_pb2
+from tests.support.delayed import send_later, settled
 from tests.support.stub_errors import error_from_rpc
 from tests.support.waiting import until
 
@@ -39,6 +41,7 @@ class Taken:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     segments: list[tuple[int, int, int]] = field(default_factory=list)
     minutes: dict[tuple[str, int], int] = field(default_factory=dict)
+    waiting: dict[tuple[str, bool], tuple[int, int]] = field(default_factory=dict)
 
     def take(self, part: audit_pb2.SnapshotPart) -> None:
         kind = str(part.WhichOneof("part"))
@@ -79,6 +82,10 @@ class Taken:
     def _take_minutes(self, rows: audit_pb2.MinuteRows) -> None:
         for row, code in enumerate(rows.topic_codes):
             self.minutes[rows.topics[code], rows.minutes[row]] = rows.acknowledged[row]
+
+    def _take_waiting(self, rows: audit_pb2.WaitingRows) -> None:
+        counts = zip(rows.messages, rows.first_due_ms, strict=True)
+        self.waiting.update(zip(zip(rows.topics, rows.timers, strict=True), counts, strict=True))
 
     def _take_commits(self, rows: audit_pb2.CommitRows) -> None:
         for row, queue_id in enumerate(rows.queue_ids):
@@ -154,7 +161,34 @@ async def test_a_reading_holds_all_that_the_broker_knows_of_offsets(broker: Any)
     assert list(taken.minutes.values()) == [4]
     assert taken.kinds[0] == "broker"
     assert taken.kinds[-1] == "end"
-    assert taken.row_counts == [1, 5, 25, 1, 0, 0, len(taken.epochs), 1, 1]
+    assert taken.row_counts == [1, 5, 25, 1, 0, 0, len(taken.epochs), 1, 1, 0]
+
+
+async def test_what_waits_is_counted_by_topic_and_by_what_it_waits_for(broker: Any) -> None:
+    wiring = broker.wiring
+    due_ms = wiring.clock.now_ms() + 3_600_000
+    send_later(wiring, "t", [b"1", b"2"], deliver_ms=due_ms)
+    send_later(wiring, "t", [b"3"], deliver_ms=due_ms + 1_000)
+    before_ms = wiring.clock.now_ms()
+    send_later(wiring, "t", [b"4", b"5"], level=18)
+    await settled(wiring)
+    taken = await take(broker)
+    assert taken.waiting["t", True] == (3, due_ms)
+    count, first_due_ms = taken.waiting["t", False]
+    assert count == 2
+    assert before_ms + 7_200_000 <= first_due_ms <= wiring.clock.now_ms() + 7_200_000
+    assert taken.row_counts[audit_pb2.SNAPSHOT_WAITING] == 2
+    assert not (await take(broker, topics=["other"])).waiting
+
+
+async def test_what_waits_is_not_known_while_the_index_is_damaged(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def damaged() -> list[WaitingCount]:
+        raise Busy("the index of delayed messages is being built anew")
+
+    monkeypatch.setattr(broker.wiring.snapshots, "_waiting", damaged)
+    assert (await take(broker)).waiting == {("", False): (-1, -1)}
 
 
 async def test_leases_and_members_are_told_with_who_holds_what(broker: Any) -> None:

@@ -313,9 +313,13 @@ def test_what_waits_is_counted_by_the_topic_that_it_is_for(spark: SparkSession) 
     waiting("orders", "TIMER", 8, broker_name="broker-b")
     waiting("orders", "DELAY", 6)
     waiting(None, "HALF", 3)
+    live = {"kind": "TIMER", "first_due_ms": 2}
+    rows.add("waiting", topic="orders", broker_name="broker-b", broker_id=1, messages=5, **live)
+    rows.add("waiting", topic="orders", broker_name="broker-c", messages=10, **live)
+    rows.add("waiting", topic=None, broker_name="broker-d", kind="DELAY", messages=None)
     found_rows = waiting_by_topic(rows.tables(spark)).collect()
     assert {(row.topic, row.kind, row.messages, row.first_due_ms) for row in found_rows} == {
-        ("orders", "TIMER", 4, 4),
+        ("orders", "TIMER", 3 + 5 + 10, 2),
         ("orders", "DELAY", 1, 6),
         (None, "HALF", 1, 3),
     }

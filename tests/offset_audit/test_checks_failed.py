@@ -194,3 +194,22 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
     }
     found = failed_by_group(tables, progress, knows_waiting=False).collect()
     assert {row.waiting for row in found} == {None}
+
+
+@pytest.mark.parametrize(
+    ("topic", "kind", "messages", "waiting"),
+    [
+        ("%RETRY%g", "DELAY", 3, 3),
+        (None, "TIMER", 3, 0),  # for a topic that is gone
+        (None, "DELAY", 3, None),
+        (None, "DELAY", None, None),
+    ],
+)
+def test_how_many_wait_to_come_again_is_told_by_brokers_that_know_it(
+    spark: SparkSession, topic: str | None, kind: str, messages: int | None, waiting: int | None
+) -> None:
+    rows = TableRows()
+    rows.add("queues", topic="%DLQ%g", min_offset=0, max_offset=1)
+    rows.add("waiting", topic=topic, kind=kind, messages=messages)
+    found = failed_by_group(rows.tables(spark), frame(spark, STATES, []), knows_waiting=True)
+    assert [(row.waiting, row.dead) for row in found.collect()] == [(waiting, 1)]

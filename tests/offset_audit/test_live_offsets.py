@@ -74,6 +74,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         live = loop.run(_start(loop, folder))
         live.send("broker-a", 0, 10)
         live.send("broker-b", 1, 5)
+        loop.run(live.cluster.send("orders", 0, [b"x"] * 3, broker="broker-b", level=18))
         live.commit("broker-a", "billing", 0, 4)
         live.commit("broker-b", "billing", 1, 5)
         live.reset("broker-a", "audit", 0, 2)
@@ -125,6 +126,7 @@ def test_one_reading_holds_every_table(spark: SparkSession, live: Live) -> None:
         commits = {(row.broker_name, row.group): row for row in tables["commits"].collect()}
         minutes = tables["minutes"].collect()
         segments = tables["segments"].collect()
+        waiting = tables["waiting"].collect()
     finally:
         asked.unpersist()
     assert [brokers[name].answered for name in sorted(brokers)] == [True, True, False]
@@ -143,10 +145,15 @@ def test_one_reading_holds_every_table(spark: SparkSession, live: Live) -> None:
     assert commits["broker-b", "billing"].first_unread_ms is None
     assert commits["broker-a", "audit"].is_reset
     assert commits["broker-a", "audit"].client_id is None
-    assert {(row.broker_name, row.topic, row.messages) for row in minutes} == {
+    counted = {(row.broker_name, row.topic, row.messages) for row in minutes}
+    assert {each for each in counted if each[1] == "orders"} == {
         ("broker-a", "orders", 10),
         ("broker-b", "orders", 5),
     }
+    (waits,) = waiting
+    assert (waits.broker_name, waits.topic, waits.kind) == ("broker-b", "orders", "DELAY")
+    assert waits.messages == 3
+    assert waits.first_due_ms > first.answered_at_ms
     assert [row.position for row in segments] == [0, 0]
 
 

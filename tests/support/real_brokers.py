@@ -291,10 +291,18 @@ class RealCluster:
         return self.nameserver.address
 
     async def send(
-        self, topic: str, queue_id: int, bodies: Sequence[bytes], *, broker: str = "", tag: str = ""
+        self,
+        topic: str,
+        queue_id: int,
+        bodies: Sequence[bytes],
+        *,
+        broker: str = "",
+        tag: str = "",
+        level: int = 0,
     ) -> int:
-        """Store messages in one queue; returns the offset of the first."""
+        """Store messages in one queue; returns the offset of the first. `level`: they wait."""
         properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
+        properties += f"DELAY\x01{level}\x02".encode() if level else b""
         records, sizes = encode_batch(
             topic=topic.encode(),
             bodies=bodies,

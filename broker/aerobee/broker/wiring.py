@@ -458,7 +458,14 @@ class Wiring:
             self.loop_delay,
         )
         self.snapshots = Snapshots(
-            self.folder, coordinator, offsets, roles, self.minutes, self.reads, self.clock
+            self.folder,
+            coordinator,
+            offsets,
+            roles,
+            self.minutes,
+            self.delays.counts.by_topic,
+            self.reads,
+            self.clock,
         )
         self.checksums = LogChecksums(self.store, self.reads)
 

@@ -150,6 +150,10 @@ have been delivered, or checked; `resolved`: delivered, committed, rolled back o
 `real_topic`: the topic that it is for. What Aerobee's timer journal says is done has no row, but
 for what it gave up: GIVEN_UP, resolved, with the `reason`."""
 
+WAITING = f"""{ORIGIN}, topic string, kind string, messages long, first_due_ms long"""
+"""Messages that wait at a live broker, by the topic that they are for (null: not known): DELAY (by
+level) and TIMER. `messages` null: the broker does not know it now."""
+
 FAILED = f"""{ORIGIN}, store string, state string, topic string, queue_id int, queue_offset long,
 position long, store_ms long, group string, number long, attempt int, unique_key string,
 origin_topic string, origin_queue_id int, origin_offset long, origin_id string,
@@ -235,6 +239,7 @@ class Tables:
     epochs: DataFrame
     segments: DataFrame
     minutes: DataFrame
+    waiting: DataFrame
     registry_brokers: DataFrame
     registry_groups: DataFrame
     registry_topics: DataFrame
@@ -288,6 +293,7 @@ COLUMNS: dict[str, str] = {
     "epochs": EPOCHS,
     "segments": SEGMENTS,
     "minutes": MINUTES,
+    "waiting": WAITING,
     "registry_brokers": REGISTRY_BROKERS,
     "registry_groups": REGISTRY_GROUPS,
     "registry_topics": REGISTRY_TOPICS,

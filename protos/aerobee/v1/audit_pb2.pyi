@@ -20,6 +20,7 @@ class SnapshotTable(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SNAPSHOT_EPOCHS: _ClassVar[SnapshotTable]
     SNAPSHOT_SEGMENTS: _ClassVar[SnapshotTable]
     SNAPSHOT_MINUTES: _ClassVar[SnapshotTable]
+    SNAPSHOT_WAITING: _ClassVar[SnapshotTable]
 SNAPSHOT_BROKER: SnapshotTable
 SNAPSHOT_TOPICS: SnapshotTable
 SNAPSHOT_QUEUES: SnapshotTable
@@ -29,6 +30,7 @@ SNAPSHOT_MEMBERS: SnapshotTable
 SNAPSHOT_EPOCHS: SnapshotTable
 SNAPSHOT_SEGMENTS: SnapshotTable
 SNAPSHOT_MINUTES: SnapshotTable
+SNAPSHOT_WAITING: SnapshotTable
 
 class SnapshotRequest(_message.Message):
     __slots__ = ("tables", "topics", "groups", "with_first_unread", "with_matching_unread")
@@ -45,7 +47,7 @@ class SnapshotRequest(_message.Message):
     def __init__(self, tables: _Optional[_Iterable[_Union[SnapshotTable, str]]] = ..., topics: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[str]] = ..., with_first_unread: _Optional[bool] = ..., with_matching_unread: _Optional[bool] = ...) -> None: ...
 
 class SnapshotPart(_message.Message):
-    __slots__ = ("broker", "topics", "queues", "commits", "leases", "members", "epochs", "segments", "minutes", "end")
+    __slots__ = ("broker", "topics", "queues", "commits", "leases", "members", "epochs", "segments", "minutes", "waiting", "end")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +57,7 @@ class SnapshotPart(_message.Message):
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     MINUTES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     broker: SnapshotBroker
     topics: TopicRows
@@ -65,8 +68,9 @@ class SnapshotPart(_message.Message):
     epochs: EpochRows
     segments: SegmentRows
     minutes: MinuteRows
+    waiting: WaitingRows
     end: SnapshotEnd
-    def __init__(self, broker: _Optional[_Union[SnapshotBroker, _Mapping]] = ..., topics: _Optional[_Union[TopicRows, _Mapping]] = ..., queues: _Optional[_Union[QueueRows, _Mapping]] = ..., commits: _Optional[_Union[CommitRows, _Mapping]] = ..., leases: _Optional[_Union[LeaseRows, _Mapping]] = ..., members: _Optional[_Union[MemberRows, _Mapping]] = ..., epochs: _Optional[_Union[EpochRows, _Mapping]] = ..., segments: _Optional[_Union[SegmentRows, _Mapping]] = ..., minutes: _Optional[_Union[MinuteRows, _Mapping]] = ..., end: _Optional[_Union[SnapshotEnd, _Mapping]] = ...) -> None: ...
+    def __init__(self, broker: _Optional[_Union[SnapshotBroker, _Mapping]] = ..., topics: _Optional[_Union[TopicRows, _Mapping]] = ..., queues: _Optional[_Union[QueueRows, _Mapping]] = ..., commits: _Optional[_Union[CommitRows, _Mapping]] = ..., leases: _Optional[_Union[LeaseRows, _Mapping]] = ..., members: _Optional[_Union[MemberRows, _Mapping]] = ..., epochs: _Optional[_Union[EpochRows, _Mapping]] = ..., segments: _Optional[_Union[SegmentRows, _Mapping]] = ..., minutes: _Optional[_Union[MinuteRows, _Mapping]] = ..., waiting: _Optional[_Union[WaitingRows, _Mapping]] = ..., end: _Optional[_Union[SnapshotEnd, _Mapping]] = ...) -> None: ...
 
 class SnapshotBroker(_message.Message):
     __slots__ = ("stats", "instance", "incarnation", "commits_read_at_ms", "ends_read_at_ms", "in_sync", "master_id")
@@ -207,6 +211,18 @@ class MinuteRows(_message.Message):
     acknowledged: _containers.RepeatedScalarFieldContainer[int]
     first_whole_minute: int
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_codes: _Optional[_Iterable[int]] = ..., minutes: _Optional[_Iterable[int]] = ..., acknowledged: _Optional[_Iterable[int]] = ..., first_whole_minute: _Optional[int] = ...) -> None: ...
+
+class WaitingRows(_message.Message):
+    __slots__ = ("topics", "timers", "messages", "first_due_ms")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TIMERS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    timers: _containers.RepeatedScalarFieldContainer[bool]
+    messages: _containers.RepeatedScalarFieldContainer[int]
+    first_due_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., timers: _Optional[_Iterable[bool]] = ..., messages: _Optional[_Iterable[int]] = ..., first_due_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SnapshotEnd(_message.Message):
     __slots__ = ("row_counts",)

@@ -12,7 +12,7 @@ HOUR_MS = 3_600_000
 
 async def values(broker: Any) -> dict[str, Any]:
     wiring = broker.wiring
-    made = DelayFigures(wiring.delays, wiring.folder.topics, wiring.clock, topics_max=10)
+    made = DelayFigures(wiring.delays, wiring.clock, topics_max=10)
     return {family.name: family.rows for family in await made.families()}
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from aerobee.broker.delayed.apache_files import SEEN_PATH
 from aerobee.broker.delayed.apache_handover import write_apache_files
 from aerobee.broker.delayed.copies import Copies
+from aerobee.broker.delayed.counts import WaitingCounts
 from aerobee.broker.delayed.feeder import Feeder
 from aerobee.broker.delayed.finder import Finder
 from aerobee.broker.delayed.hold import DelaysHold
@@ -108,6 +109,9 @@ class Delays:
         )
         self.feeder.follow(self.progress)
         self.finder = Finder(self.feeder, self.waiting, works, self.progress)
+        self.counts = WaitingCounts(
+            self.finder, self.waiting, self.feeder, self.progress, parts.folder.topics
+        )
         self.copies = Copies(parts.writes, parts.folder.topics, clock)
         self.mover = Mover(
             self.feeder,

@@ -128,7 +128,7 @@ def _judge(
         )
         with settings_for_sums(session):
             waiting = waiting_by_topic(reading.tables)
-            has_read = request.is_deep and bool(request.stores)
+            has_read = request.is_live or (request.is_deep and bool(request.stores))
             failed = failed_by_group(reading.tables, states, knows_waiting=has_read)
             parts = collect_parts(findings, states, reading.tables.brokers, waiting, failed)
     summary = _summary(entry, parts, judged_at_ms, rows, progress, clock)

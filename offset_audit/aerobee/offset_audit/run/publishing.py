@@ -103,7 +103,9 @@ def _report(request: AuditRequest, judged: Judged) -> str:
         history=judged.tables.history,
         waiting=waiting_by_topic(judged.tables),
         failed=failed_by_group(
-            judged.tables, judged.states, knows_waiting=request.is_deep and bool(request.stores)
+            judged.tables,
+            judged.states,
+            knows_waiting=request.is_live or (request.is_deep and bool(request.stores)),
         ),
     )
     return render(data)

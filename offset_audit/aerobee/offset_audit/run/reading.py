@@ -93,6 +93,7 @@ FILTERED_BY_TOPIC = (
     "commits",
     "leases",
     "minutes",
+    "waiting",
     "queue_ranges",
     "pending",
     "failed",

@@ -18,6 +18,7 @@ from aerobee.broker.observe.audit.rows import (
     Rows,
     SegmentRows,
     TopicRows,
+    WaitingRows,
 )
 from aerobee.v1 import audit_pb2
 
@@ -101,6 +102,13 @@ def _minutes(message: audit_pb2.MinuteRows, rows: MinuteRows) -> None:
     message.first_whole_minute = rows.first_whole_minute
 
 
+def _waiting(message: audit_pb2.WaitingRows, rows: WaitingRows) -> None:
+    message.topics.extend(each.topic for each in rows)
+    message.timers.extend(each.is_timer for each in rows)
+    message.messages.extend(each.messages for each in rows)
+    message.first_due_ms.extend(each.first_due_ms for each in rows)
+
+
 _TABLES: Mapping[type[Rows], tuple[int, str, Callable[[Any, Any], None]]] = {
     CommitRows: (audit_pb2.SNAPSHOT_COMMITS, "commits", _commits),
     QueueRows: (audit_pb2.SNAPSHOT_QUEUES, "queues", _queues),
@@ -108,6 +116,7 @@ _TABLES: Mapping[type[Rows], tuple[int, str, Callable[[Any, Any], None]]] = {
     TopicRows: (audit_pb2.SNAPSHOT_TOPICS, "topics", _topics),
     MemberRows: (audit_pb2.SNAPSHOT_MEMBERS, "members", _members),
     MinuteRows: (audit_pb2.SNAPSHOT_MINUTES, "minutes", _minutes),
+    WaitingRows: (audit_pb2.SNAPSHOT_WAITING, "waiting", _waiting),
     SegmentRows: (audit_pb2.SNAPSHOT_SEGMENTS, "segments", _segments),
     EpochRows: (audit_pb2.SNAPSHOT_EPOCHS, "epochs", _epochs),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from aerobee.broker.delayed.counts import WaitingCount
 from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import Lease
 from aerobee.broker.store.tables.config_tables import TopicConfig
@@ -121,6 +122,10 @@ class EpochRows(list[tuple[int, int]]):
     """Epochs and where in the log each begins."""
 
 
+class WaitingRows(list[WaitingCount]):
+    """Messages that wait, by the topic that they are for."""
+
+
 class MinuteRows:
     """Acknowledged messages by topic and minute; whole from `first_whole_minute` on."""
 
@@ -153,5 +158,6 @@ Rows = (
     | MemberRows
     | EpochRows
     | MinuteRows
+    | WaitingRows
 )
 """One piece of one table."""

@@ -11,12 +11,13 @@ Always holds: nothing here changes the broker; no step takes the loop for more t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeVar
 
+from aerobee.broker.delayed.counts import WaitingCount
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import Lease
@@ -24,6 +25,7 @@ from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinute
 from aerobee.broker.observe.audit.copying import Chosen, copy_commits, copy_queues
 from aerobee.broker.observe.audit.rows import (
     ROWS_MAX,
+    UNKNOWN,
     CommitRows,
     EpochRows,
     LeaseRows,
@@ -33,6 +35,7 @@ from aerobee.broker.observe.audit.rows import (
     Rows,
     SegmentRows,
     TopicRows,
+    WaitingRows,
 )
 from aerobee.broker.observe.audit.unread import UnreadSurvey
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -40,7 +43,7 @@ from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.opening import OpenedFolder
 from aerobee.broker.replication.roles import Roles
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, DeadlineExceeded
+from aerobee.runtime.errors import Busy, DeadlineExceeded, MqError
 
 _T = TypeVar("_T")
 
@@ -62,6 +65,7 @@ class Table(IntEnum):
     EPOCHS = 6
     SEGMENTS = 7
     MINUTES = 8
+    WAITING = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class Reading:
     epochs: EpochRows = field(default_factory=EpochRows)
     segments: SegmentRows = field(default_factory=lambda: SegmentRows((), ()))
     minutes: list[MinuteRows] = field(default_factory=list)
+    waiting: list[WaitingRows] = field(default_factory=list)
     untaken_since_s: float | None = None
     """Since when its client has a piece to take; None: none is ready."""
     is_dropped: bool = False
@@ -102,6 +107,7 @@ class Reading:
         for rows in (self.topics, self.queues, self.commits, self.leases, self.members):
             rows.clear()
         self.minutes.clear()
+        self.waiting.clear()
 
 
 class Snapshots:
@@ -114,6 +120,7 @@ class Snapshots:
         offsets: ConsumerOffsets,
         roles: Roles,
         minutes: AcknowledgedMinutes,
+        waiting: Callable[[], Awaitable[list[WaitingCount]]],
         reads: ReadPool,
         clock: Clock,
     ) -> None:
@@ -122,6 +129,7 @@ class Snapshots:
         self._offsets = offsets
         self._roles = roles
         self._minutes = minutes
+        self._waiting = waiting
         self._reads = reads
         self._clock = clock
         self._held: list[Reading] = []
@@ -195,6 +203,8 @@ class Snapshots:
             )
         if wanted.has(Table.MINUTES):
             reading.minutes = await self._counted(chosen)
+        if wanted.has(Table.WAITING):
+            reading.waiting = await self._counts_of_waiting(chosen)
 
     async def pieces(self, reading: Reading, wanted: Wanted) -> AsyncGenerator[Rows, None]:
         """The reading's rows, table by table, with what has to be read for them.
@@ -236,7 +246,7 @@ class Snapshots:
             await survey.add_first_store_times(reading.segments)
         others: list[Rows] = [*reading.leases, *reading.members]
         others += [rows for rows in (reading.epochs, reading.segments) if len(rows)]
-        others += reading.minutes
+        others += [*reading.minutes, *reading.waiting]
         for rows in others:
             yield rows
 
@@ -263,6 +273,14 @@ class Snapshots:
             pieces.append(rows)
             await asyncio.sleep(0)
         return pieces
+
+    async def _counts_of_waiting(self, chosen: Chosen) -> list[WaitingRows]:
+        try:
+            counts = await self._waiting()
+        except MqError:
+            return [WaitingRows([WaitingCount("", False, UNKNOWN, UNKNOWN)])]
+        kept = [each for each in counts if not each.topic or chosen.has_topic(each.topic)]
+        return [WaitingRows(part) for part in _parts(kept)]
 
     async def _counted(self, chosen: Chosen) -> list[MinuteRows]:
         rows = MinuteRows()

@@ -6,13 +6,12 @@ thread, so it is done once in COUNT_INTERVAL_S at most.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
+from aerobee.broker.delayed.counts import WaitingCount
 from aerobee.broker.delayed.wired import Delays
-from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.timers.entries import TIMER_QUEUE
-from aerobee.broker.timers.pending import FIRST, LAST, BoolArray, Rows
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError
 from aerobee.runtime.metrics.families import (
@@ -23,21 +22,16 @@ from aerobee.runtime.metrics.families import (
     one_counter,
     one_gauge,
 )
-from aerobee.store_format.java_hash import java_string_hash
 
 COUNT_INTERVAL_S: Final = 30.0
-_ALL: Final = 1 << 40
 
 
 class DelayFigures:
     """On the loop."""
 
-    def __init__(
-        self, delays: Delays, topics: TopicTable, clock: Clock, *, topics_max: int
-    ) -> None:
+    def __init__(self, delays: Delays, clock: Clock, *, topics_max: int) -> None:
         """Topics beyond `topics_max`, those with the fewest messages, are added up."""
         self._delays = delays
-        self._topics = topics
         self._clock = clock
         self._topics_max = topics_max
         self._counts: dict[str, int] | None = None
@@ -95,23 +89,17 @@ class DelayFigures:
         now_s = self._clock.monotonic_s()
         if self._counts is None or now_s - self._counted_s >= COUNT_INTERVAL_S:
             try:
-                rows = await self._delays.finder.search(FIRST, LAST, limit=_ALL, accepts=_any)
+                counts = await self._delays.counts.timers()
             except MqError:
                 return {}
-            self._counts, self._counted_s = self._named(rows), now_s
+            self._counts, self._counted_s = self._named(counts), now_s
         return self._counts
 
-    def _named(self, rows: Rows) -> dict[str, int]:
-        names = {java_string_hash(name): name for name in self._topics.names()}
-        counts = Counter(rows["topic_hash"].tolist()).most_common()
+    def _named(self, counts: Sequence[WaitingCount]) -> dict[str, int]:
         found = {OTHER: 0}
-        for number, (topic_hash, count) in enumerate(counts):
-            is_shown = number < self._topics_max and topic_hash in names
-            name = names[topic_hash] if is_shown else OTHER
-            found[name] = found.get(name, 0) + count
+        most_first = sorted(counts, key=lambda each: -each.messages)
+        for number, each in enumerate(most_first):
+            is_shown = number < self._topics_max and each.topic
+            name = each.topic if is_shown else OTHER
+            found[name] = found.get(name, 0) + each.messages
         return found
-
-
-def _any(rows: Rows) -> BoolArray:
-    accepted: BoolArray = rows["due_ms"] >= 0
-    return accepted

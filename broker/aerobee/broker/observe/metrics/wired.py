@@ -45,7 +45,6 @@ def make_figures(wiring: Wiring) -> BrokerFigures:
         ),
         delays=DelayFigures(
             wiring.delays,
-            folder.topics,
             wiring.clock,
             topics_max=wiring.config.metrics.topics_max,
         ),

@@ -21,15 +21,26 @@ _KEY: Final = [*_QUEUE, "group"]
 def waiting_by_topic(tables: Tables) -> DataFrame:
     """`cluster`, `topic` (that the messages are for), `kind`, `messages`, and `first_due_ms`.
 
-    Replicas of one broker count once: of their stores the one that knows most.
+    Replicas of one broker count once: of them and their stores the one that knows most.
     """
     of_store = (
         tables.pending.where(~F.coalesce("resolved", F.lit(False)))
         .groupBy("cluster", "broker_name", "broker_id", "real_topic", "kind")
         .agg(F.count("*").alias("messages"), F.min("due_ms").alias("first_due_ms"))
     )
-    of_broker = of_store.groupBy("cluster", "broker_name", "real_topic", "kind").agg(
-        F.max("messages").alias("messages"), F.min("first_due_ms").alias("first_due_ms")
+    of_live = tables.waiting.where(F.col("messages").isNotNull()).select(
+        "cluster",
+        "broker_name",
+        "broker_id",
+        F.col("topic").alias("real_topic"),
+        "kind",
+        "messages",
+        "first_due_ms",
+    )
+    of_broker = (
+        of_store.unionByName(of_live)
+        .groupBy("cluster", "broker_name", "real_topic", "kind")
+        .agg(F.max("messages").alias("messages"), F.min("first_due_ms").alias("first_due_ms"))
     )
     return of_broker.groupBy("cluster", F.col("real_topic").alias("topic"), "kind").agg(
         F.sum("messages").alias("messages"), F.min("first_due_ms").alias("first_due_ms")
@@ -40,7 +51,8 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
     """Of groups with failed messages: `cluster`, `group`, and in which state how many messages are.
 
     unread    in the group's topics and not finished, but for those that were sent back
-    waiting   to be put into the retry topic; null if `knows_waiting` says that no store was read
+    waiting   to be put into the retry topic; null if `knows_waiting` says that nothing was read
+              that has it, or a broker does not know of all that waits what it is for
     again     in the retry topic, and not finished there; null if that is not known
     dead      in the dead-letter topic, and not sent again
     resent    in the dead-letter topic, and sent again: counted once more wherever they are now
@@ -75,15 +87,20 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
     )
     stored = [F.coalesce(name, zero) for name in ("waiting", "again", "dead", "resent")]
     failed = reduce(Column.__add__, stored)
-    return sums.where(failed > 0).select(
-        *_GROUP,
-        "unread",
-        (F.coalesce("waiting", zero) if knows_waiting else F.lit(None).cast("long")).alias(
-            "waiting"
-        ),
-        F.when(F.col("unknown").isNull(), F.coalesce("again", zero)).alias("again"),
-        F.coalesce("dead", zero).alias("dead"),
-        F.coalesce("resent", zero).alias("resent"),
+    is_unknown = F.col("messages").isNull() | (F.col("topic").isNull() & (F.col("kind") == "DELAY"))
+    unsure = tables.waiting.agg(F.coalesce(F.bool_or(is_unknown), F.lit(False)).alias("is_unsure"))
+    is_known = F.lit(knows_waiting) & ~F.col("is_unsure")
+    return (
+        sums.where(failed > 0)
+        .crossJoin(F.broadcast(unsure))
+        .select(
+            *_GROUP,
+            "unread",
+            F.when(is_known, F.coalesce("waiting", zero)).alias("waiting"),
+            F.when(F.col("unknown").isNull(), F.coalesce("again", zero)).alias("again"),
+            F.coalesce("dead", zero).alias("dead"),
+            F.coalesce("resent", zero).alias("resent"),
+        )
     )
 
 

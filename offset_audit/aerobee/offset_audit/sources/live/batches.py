@@ -284,6 +284,15 @@ def _minutes(part: audit_pb2.MinuteRows, origin: _Origin, _: pa.Schema) -> tuple
     }, rows
 
 
+def _waiting(part: audit_pb2.WaitingRows, _: _Origin, __: pa.Schema) -> tuple[Columns, int]:
+    return {
+        "topic": pa.array([topic or None for topic in part.topics], pa.string()),
+        "kind": pa.array(["TIMER" if is_timer else "DELAY" for is_timer in part.timers]),
+        "messages": _longs(part.messages, has_unknown=True),
+        "first_due_ms": _longs(part.first_due_ms, has_unknown=True),
+    }, len(part.topics)
+
+
 _Decode = Callable[[Any, _Origin, pa.Schema], tuple[Columns, int]]
 
 _DECODERS: Final[Mapping[str, _Decode]] = {
@@ -295,6 +304,7 @@ _DECODERS: Final[Mapping[str, _Decode]] = {
     "epochs": _epochs,
     "segments": _segments,
     "minutes": _minutes,
+    "waiting": _waiting,
 }
 
 

@@ -25,6 +25,7 @@ READ_TABLES: Final = (
     "epochs",
     "segments",
     "minutes",
+    "waiting",
 )
 """What brokers are asked for."""
 
