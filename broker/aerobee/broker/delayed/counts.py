@@ -7,15 +7,14 @@ each request.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
-
-import numpy as np
 
 from aerobee.broker.delayed.finder import Fed, Finder
 from aerobee.broker.delayed.waiting_log import WaitingEntries, WaitingLog, in_parts
 from aerobee.broker.store.tables.config_tables import TopicTable
-from aerobee.broker.timers.pending import FIRST, LAST, BoolArray, Rows
+from aerobee.broker.timers.pending import FIRST, LAST, BoolArray, Rows, by_topic
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS
 from aerobee.store_format.java_hash import java_string_hash
@@ -67,15 +66,9 @@ class WaitingCounts:
         """What waits for a time. Raises MqError."""
         rows = await self._finder.search(FIRST, LAST, limit=_ALL, accepts=_is_message)
         names = {java_string_hash(name): name for name in self._topics.names()}
-        hashes, firsts, counts = np.unique(
-            rows["topic_hash"], return_index=True, return_counts=True
-        )
-        due_ms = rows["due_ms"][firsts]  # rows are in the order of time
         return [
-            WaitingCount(names.get(topic_hash, ""), True, count, due)
-            for topic_hash, count, due in zip(
-                hashes.tolist(), counts.tolist(), due_ms.tolist(), strict=True
-            )
+            WaitingCount(names.get(each.topic_hash, ""), True, each.messages, each.first_due_ms)
+            for each in await asyncio.to_thread(by_topic, rows)
         ]
 
     async def _of_levels(self) -> list[WaitingCount]:

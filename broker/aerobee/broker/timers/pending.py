@@ -83,6 +83,22 @@ def rank(rows: Rows, key: Key) -> int:
     return bisect_right(offsets, key.offset, low, high)
 
 
+class OfTopic(NamedTuple):
+    """How many rows are of one topic, and when the first of them is due."""
+
+    topic_hash: int
+    messages: int
+    first_due_ms: int
+
+
+def by_topic(rows: Rows) -> list[OfTopic]:
+    """Of sorted rows. Takes 0.1 s for a million: not on the loop."""
+    hashes, firsts, counts = np.unique(rows["topic_hash"], return_index=True, return_counts=True)
+    due_ms = rows["due_ms"][firsts]
+    columns = (hashes.tolist(), counts.tolist(), due_ms.tolist())
+    return [OfTopic(*each) for each in zip(*columns, strict=True)]
+
+
 def in_order(parts: Sequence[Rows]) -> Rows:
     """All rows of the parts, sorted by key."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
