@@ -32,14 +32,20 @@ class Scene:
 
     def __init__(self, *, run: int = 1, grace_end_s: float | None = None) -> None:
         self.members = Members()
+        self.popped: set[GroupQueue] = set()
         self.ownership = Ownership(
             self.members,
             QueueLeases(run_number=run, grace_end_s=grace_end_s),
             on_lease_ended=lambda lease: None,
+            is_popped=lambda key: key in self.popped,
         )
         self.holders: dict[str, Holder] = {}
         for name in ("a", "b"):
             self.join(name)
+
+    def pop(self, key: GroupQueue) -> None:
+        self.ownership.check_unclaimed(key)
+        self.popped.add(key)
 
     def member(self, name: str) -> Member:
         return Member("g", name, "1", (Subscription("t"),), False, 10.0, 0.0)
@@ -79,7 +85,7 @@ def test_only_the_owner_may_commit() -> None:
     assert scene.refusals() == {"none": held, "pop": expired, "current": None, "other": expired}
     lease = scene.lease("a")
     scene.ownership.release(scene.member("a"), KEY, lease.epoch)
-    scene.ownership.begin_pop(KEY)
+    scene.pop(KEY)
     assert scene.ownership.owner(KEY) is Owner.POP
     assert scene.refusals() == {"none": held, "pop": None, "current": expired, "other": expired}
     assert scene.ownership.owner(OTHER) is Owner.NOBODY
@@ -87,11 +93,11 @@ def test_only_the_owner_may_commit() -> None:
 
 def test_a_member_gets_no_lease_on_a_queue_that_pop_has() -> None:
     scene = Scene()
-    scene.ownership.begin_pop(KEY)
+    scene.pop(KEY)
     with pytest.raises(LeaseHeld, match="POP consumes queue 0"):
         scene.acquire("a")
     assert scene.ownership.leases.wish_count("g", "a") == 0
-    scene.ownership.end_pop(KEY)
+    scene.popped.discard(KEY)
     scene.acquire("a")
     assert scene.lease("a").key == KEY
 
@@ -100,9 +106,9 @@ def test_a_lease_of_an_earlier_run_is_not_taken_up_again_once_pop_has_the_queue(
     epoch = (1 << COUNTER_BITS) + 1
     scene = Scene(run=2, grace_end_s=10.0)
     with pytest.raises(LeaseHeld):
-        scene.ownership.begin_pop(KEY)  # its holder may be on its way back
+        scene.pop(KEY)  # its holder may be on its way back
     scene.ownership.expire(10.0)
-    scene.ownership.begin_pop(KEY)
+    scene.pop(KEY)
     assert scene.join("a", (KEY, epoch)) == []
     assert scene.ownership.owner(KEY) is Owner.POP
 
@@ -121,16 +127,15 @@ def test_pop_gets_no_queue_while_a_member(believes: str) -> None:
         scene.ownership.release(scene.member("b"), KEY, 0)
         scene.ownership.revoke(KEY, "reset")
     with pytest.raises(LeaseHeld, match="members of the group"):
-        scene.ownership.begin_pop(KEY)
+        scene.pop(KEY)
     if believes == "has not heard that it lost it":
         scene.ownership.expire(10.0)
-        scene.ownership.begin_pop(KEY)
+        scene.pop(KEY)
         assert scene.ownership.owner(KEY) is Owner.POP
 
 
-def test_a_run_that_ends_takes_every_owner_with_it() -> None:
+def test_a_run_that_ends_takes_every_lease_with_it() -> None:
     scene = Scene()
     scene.acquire("a")
-    scene.ownership.begin_pop(OTHER)
     scene.ownership.clear()
-    assert [scene.ownership.owner(key) for key in (KEY, OTHER)] == [Owner.NOBODY] * 2
+    assert scene.ownership.owner(KEY) is Owner.NOBODY

@@ -15,6 +15,7 @@ import pytest
 
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.ownership import Claim
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.entries import (
     TopicEnded,
@@ -316,17 +317,17 @@ async def test_no_lease_of_the_former_life_commits_to_the_next_one(tmp_path: Pat
         join(replica, "a")
         old = coordinator.ownership.leases.acquire(KEY, "a")
         assert old is not None
-        await asyncio.wait_for(_done(offsets.commit(KEY, 1_000, old.epoch)), 5)
+        await asyncio.wait_for(_done(offsets.commit(KEY, 1_000, Claim.under(old.epoch))), 5)
         scene.announce(1_000)
         await until(lambda: scene.is_over)
         assert coordinator.ownership.leases.holder(KEY) is None
         with pytest.raises(LeaseExpired):
-            offsets.commit(KEY, 1_001, old.epoch)
+            offsets.commit(KEY, 1_001, Claim.under(old.epoch))
         assert offsets.is_ended(KEY, old.epoch), "nor can it be shown again to the next master"
         assert offsets.query(KEY) is None
         new = coordinator.ownership.leases.acquire(KEY, "a")
         assert new is not None
-        await asyncio.wait_for(_done(offsets.commit(KEY, 1, new.epoch)), 5)
+        await asyncio.wait_for(_done(offsets.commit(KEY, 1, Claim.under(new.epoch))), 5)
         assert offsets.query(KEY) == 1
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind
 from aerobee.broker.retries.send_backs import Failure, Sender
@@ -152,7 +153,7 @@ async def _sent_back(broker: Broker, key: GroupQueue, offset: int, attempt: Atte
     assert waiting is not None
     try:
         failure = Failure(offset, 0, "ValueError", "no such order")
-        (answer,) = await waiting.send_backs.send_back(Sender(key, NO_LEASE, "r"), [failure])
+        (answer,) = await waiting.send_backs.send_back(Sender(key, NOBODYS, "r"), [failure])
         if answer.error is not None:
             return
         if answer.done is not None:

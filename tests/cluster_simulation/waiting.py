@@ -22,6 +22,7 @@ from aerobee.broker.delayed.finder import Finder
 from aerobee.broker.delayed.hold import DelaysHold
 from aerobee.broker.delayed.mover import Mover
 from aerobee.broker.delayed.waiting_log import WaitingEntries, WaitingRecords, queue_name
+from aerobee.broker.groups.ownership import Claim
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.records import JournalRecords
@@ -275,7 +276,7 @@ class Waiting:
         """The file of what is done, once the disk has the journal that says so."""
         folder = self._broker.folder
         if folder.log.synced_end == folder.log.end:
-            folder.timer_file = self.state.encode_file()
+            folder.timer_file = self.state.snapshot()()
 
     # ------------------------------------------------------------------------------ the broker
 
@@ -516,7 +517,7 @@ class Waiting:
         self.check()
         self.append((topic, queue_id), self._stamped(topic, queue_id, data, None), None)
 
-    def claimed(self, key: GroupQueue, lease_epoch: int) -> OffsetWriter:
+    def claimed(self, key: GroupQueue, claim: Claim) -> OffsetWriter:
         writer = self._offset_writer()
         if writer is None:
             raise NotMaster("this replica does not serve groups now")

@@ -109,7 +109,7 @@ GROUPS: Final = (
         name="lease-beside-pop",
         breaks="a member and POP work on one queue",
         file=f"{_GROUPS}/ownership.py",
-        old="if key in self._popped:\n            raise",
+        old="if self._is_popped(key):\n            raise",
         new="if False:\n            raise",
         tests=(
             "tests/broker/test_ownership.py::test_a_member_gets_no_lease_on_a_queue_that_pop_has",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from aerobee.broker.groups.ownership import NOBODYS, Claim
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import ImageEnd, body_of, read_body
 from aerobee.broker.journal.writer import JournalWriter
@@ -303,7 +304,7 @@ class SendBackScene:
 
     # ------------------------------------------------------------------------------ for SendBacks
 
-    def claimed(self, key: GroupQueue, lease_epoch: int) -> OffsetWriter:
+    def claimed(self, key: GroupQueue, claim: Claim) -> OffsetWriter:
         return self.term
 
     store_host_ipv6 = False
@@ -398,7 +399,7 @@ class SendBackScene:
             self.unfinished[key].discard(offset)
             return
         failure = Failure(offset, 0, "ValueError", f"cannot read {name}")
-        (answer,) = await self.send_backs.send_back(Sender(key, NO_LEASE, "c"), [failure])
+        (answer,) = await self.send_backs.send_back(Sender(key, NOBODYS, "c"), [failure])
         self.tell(f"{name} of {key.topic} {offset} is sent back, {answer.error or answer.way}")
         if may_fault and self.chance.random() < 0.15:
             return  # the answer is lost

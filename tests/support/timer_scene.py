@@ -317,7 +317,7 @@ class TimerScene:
 
     def save(self) -> None:
         """The file of the state, of what is confirmed; a process that dies keeps it."""
-        self.saved_state = self.state.encode_file()
+        self.saved_state = self.state.snapshot()()
 
     def work(self) -> None:
         """One work of the index, and its thread takes no time."""

@@ -23,6 +23,7 @@ from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE, BrokerFigures
 from aerobee.broker.observe.readiness import Readiness
 from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.broker.pop.wired import Popping
 from aerobee.broker.replication.replica_folder import ReplicaFolder
 from aerobee.broker.replication.role_manager import Reopening, RoleManager
 from aerobee.broker.replication.roles import Roles
@@ -158,6 +159,7 @@ class Run:
         duties: Duty,
         journal: OffsetJournal,
         delays: Delays,
+        popping: Popping,
     ) -> None:
         """The first of the `edges` is the one that routes name. `tasks` run from when all edges
         listen until the end, `ROLES_TASK` among them; `channels` are closed after them."""
@@ -183,6 +185,7 @@ class Run:
         self._duties = duties
         self._journal = journal
         self._delays = delays
+        self._popping = popping
         self._running: list[asyncio.Task[Any]] = []
         self.listens_on = config.listen
         """host:port, once it runs."""
@@ -297,6 +300,7 @@ class Run:
         await self._stop_edges(self._config.stop_grace_ms / 1_000)
         await self._files.save_all()
         await self._delays.save()
+        await self._popping.save()
         try:
             await self._folder.note_closed(self._store.appended_end)
         except NotWritable as error:

@@ -38,6 +38,7 @@ from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry
 from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.member_streams import MemberStreams
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.groups.run_record import LEASES_PATH
 from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
@@ -56,6 +57,7 @@ from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
 from aerobee.broker.offsets.snapshot_order import flush_what_was_sent_back
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.topic_ends import TopicEnds
+from aerobee.broker.pop.wired import Popping
 from aerobee.broker.reading.egress import Egress
 from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.reading.queue_reader import QueueReader
@@ -289,7 +291,9 @@ class Wiring:
     def _wire_journal(self) -> None:
         config, folder, clock, run = self.config, self.folder, self.clock, self.folder.this_run
         self.current_run = CurrentRun(
-            partial(self.files.write, LEASES_PATH), on_lease_ended=self.egress.on_lease_ended
+            partial(self.files.write, LEASES_PATH),
+            on_lease_ended=self.egress.on_lease_ended,
+            is_popped=lambda key: self.popping.is_popped(key),
         )
         self.coordinator = GroupCoordinator(
             self.current_run.members,
@@ -322,7 +326,7 @@ class Wiring:
                 run.boot_id, config.broker_id, folder.previous_run, run_number_min=run.run_number
             ),
             image_interval_bytes=config.store.segment_bytes,
-            on_reset=self.coordinator.ownership.revoke,
+            on_reset=self._on_offset_set,
             on_term=self._on_granting,
         )
         self.files.add(
@@ -332,6 +336,10 @@ class Wiring:
             before_write=partial(flush_what_was_sent_back, self.journal_state, self.durability),
         )
         add_own_topics(folder.topics, delay_levels=len(config.store.delay_levels_ms))
+
+    def _on_offset_set(self, key: GroupQueue) -> None:
+        self.coordinator.ownership.revoke(key)
+        self.popping.offset_set(key)
 
     def _on_granting(self, views_held_back_s: float) -> None:
         self.topic_ends.wake()
@@ -383,6 +391,9 @@ class Wiring:
         )
         self.flush.on_flushed(lambda _: self.topic_ends.wake())
         self.retries = Retries(self)
+        self.popping = Popping(
+            self, held_until_ms=lambda *taken: self.rocketmq.clients.held_until_ms(*taken)
+        )
         retention = self.store.retention
         readers = UnreadReaders(folder.topics, folder.offsets, self.current_run.members, self.store)
         self.cleaning = Cleaning(
@@ -391,6 +402,7 @@ class Wiring:
                 JournalHold(self.journal, partial(self.files.save_if_room, CONSUMER_OFFSETS_PATH)),
                 self.delays.hold,
                 JournalHold(self.delays.journal, self.delays.progress_file.save_if_room),
+                self.popping.hold,
                 PendingHold(retention, folder.offsets),
                 GroupsHold(retention, readers),
                 self.retries.hold,
@@ -416,6 +428,7 @@ class Wiring:
                 OnChange(self.egress.wake_all),  # pulls that began under the other role end
                 self.member_streams,
                 self.journal,
+                self.popping.journal,
                 self.delays.duty,
                 self.proposer,
                 OnChange(self.heartbeat_due.set),
@@ -548,6 +561,7 @@ class Wiring:
                 "offset-journal": self.journal.run,
                 "topic-ends": self.topic_ends.run,
                 "delays": self.delays.run,
+                "pop": self.popping.run,
                 "send-backs": self.retries.send_backs.run,
                 "rocketmq-routes": self.rocketmq.run,
             },
@@ -569,6 +583,7 @@ class Wiring:
             duties=self.duties,
             journal=self.journal,
             delays=self.delays,
+            popping=self.popping,
         )
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from aerobee.broker.delayed.progress_file import PROGRESS_PATH
 from aerobee.broker.timers.index_works import INDEX_FOLDER, MANIFEST
+from aerobee.broker.timers.state import PROGRESS_PATH
 from aerobee.cli.__main__ import main
 from aerobee.store_format.delayed_records import TIMER_TOPIC
 from aerobee.store_format.record_view import Record

@@ -7,6 +7,7 @@ import asyncio
 import json
 from typing import Any
 
+from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
@@ -110,7 +111,7 @@ class LinesEdge:
 
     async def _commit(self, group: str, topic: str, queue: int, offset: int) -> dict[str, Any]:
         await self._offsets.begun()
-        done = self._offsets.commit(GroupQueue(group, topic, queue), offset, NO_LEASE)
+        done = self._offsets.commit(GroupQueue(group, topic, queue), offset, NOBODYS)
         if done is not None:
             await done
         return {"committed": offset}

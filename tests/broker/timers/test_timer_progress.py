@@ -224,7 +224,7 @@ def test_the_file_of_the_state_says_the_same(entries: list[TimerEntry]) -> None:
     state = TimerJournalState()
     state.apply(entries, 0)
     state.skip_to(7)
-    again = file_reader(journal_end=7)(state.encode_file())
+    again = file_reader(journal_end=7)(state.snapshot()())
     assert facts(again.progress) == facts(state.progress)
     assert (again.next_offset, again.is_whole) == (7, False)
 
@@ -232,7 +232,7 @@ def test_the_file_of_the_state_says_the_same(entries: list[TimerEntry]) -> None:
 def test_a_file_that_is_ahead_of_the_journal_or_damaged_does_not_count() -> None:
     state = TimerJournalState()
     state.skip_to(7)
-    data = state.encode_file()
+    data = state.snapshot()()
     with pytest.raises(ValueError, match="ahead"):
         file_reader(journal_end=6)(data)
     for place in range(0, len(data), 3):

@@ -13,16 +13,16 @@ from aerobee.broker.delayed.apache_files import (
     forget_apache_files,
     read_apache_files,
 )
-from aerobee.broker.delayed.progress_file import forget_progress, load_progress
 from aerobee.broker.delayed.waiting_log import queue_name
 from aerobee.broker.journal.log import JOURNAL_QUEUE
+from aerobee.broker.journal.state_file import forget_state, load_state
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC, TIMER_QUEUE
 from aerobee.broker.timers.index import IndexLimits, PendingIndex, open_index, reset_index
 from aerobee.broker.timers.index_works import MANIFEST
 from aerobee.broker.timers.level_window import LevelWindow
-from aerobee.broker.timers.state import TimerJournalState
+from aerobee.broker.timers.state import PROGRESS_PATH, TimerJournalState, file_reader
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 
@@ -41,7 +41,7 @@ class OpenedDelays:
 def open_delays(disk: Disk, store: MessageStore, levels_ms: Sequence[int]) -> OpenedDelays:
     """Blocks. Raises OSError."""
     journal_end = store.queues.bounds(TIMER_JOURNAL_TOPIC, JOURNAL_QUEUE).max_offset
-    state = load_progress(disk, journal_end)
+    state = load_state(disk, PROGRESS_PATH, file_reader(journal_end)) or TimerJournalState()
     timers = store.queues.bounds(*queue_name(TIMER_QUEUE))
     index = open_index(
         disk,
@@ -66,7 +66,7 @@ def _level_begin(store: MessageStore, state: TimerJournalState, level: int) -> i
 def forget_delays(disk: Disk) -> None:
     """Before a closed folder's log begins anew: what was known of delayed messages counts no more,
     it comes again from the journal in the log that is copied. Blocks; raises OSError."""
-    forget_progress(disk)
+    forget_state(disk, PROGRESS_PATH)
     forget_apache_files(disk)
     if disk.exists(MANIFEST):
         reset_index(disk, begin=0, limits=IndexLimits())

@@ -22,7 +22,6 @@ from aerobee.broker.delayed.finder import Finder
 from aerobee.broker.delayed.hold import DelaysHold
 from aerobee.broker.delayed.mover import Mover
 from aerobee.broker.delayed.opening import OpenedDelays
-from aerobee.broker.delayed.progress_file import ProgressFile
 from aerobee.broker.delayed.schedule import Schedule
 from aerobee.broker.delayed.stopping import gather
 from aerobee.broker.delayed.waiting_log import WaitingLog
@@ -30,6 +29,7 @@ from aerobee.broker.duties import Duty
 from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.log import JournalLog
+from aerobee.broker.journal.state_file import StateFile
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
@@ -40,6 +40,7 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC, Source, TimerEntry
 from aerobee.broker.timers.index import PendingIndex
 from aerobee.broker.timers.progress import TimerProgress
+from aerobee.broker.timers.state import PROGRESS_PATH
 from aerobee.broker.timers.term import TimerTerm, TimerTerms
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, NotWritable, StoreFailed
@@ -138,8 +139,8 @@ class Delays:
             durability,
             clock,
         )
-        self.progress_file = ProgressFile(
-            opened.state, self.journal, parts.files, store, durability
+        self.progress_file = StateFile(
+            PROGRESS_PATH, opened.state, self.journal, parts.files, store, durability
         )
         store.on_grown(self.feeder.on_grown)
         durability.listen(self.feeder.on_confirmed)

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from aerobee.broker.groups.members import Members
 from aerobee.broker.groups.ownership import Ownership
-from aerobee.broker.groups.queue_leases import Lease, QueueLeases
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
 from aerobee.broker.groups.run_record import FIRST_RECORD, RunRecord, clean_record
 from aerobee.runtime.errors import NotMaster
 from aerobee.runtime.log import log_event
@@ -44,8 +44,9 @@ class CurrentRun:
         write_file: Callable[[bytes], Awaitable[None]],
         *,
         on_lease_ended: Callable[[Lease], None] = lambda lease: None,
+        is_popped: Callable[[GroupQueue], bool] = lambda key: False,
     ) -> None:
-        """`write_file` replaces the lease file durably; `on_lease_ended`: see `Ownership`."""
+        """`write_file` replaces the lease file durably; for the others see `Ownership`."""
         self._record = FIRST_RECORD
         self._is_recorded = False
         self._was_clean = True
@@ -55,7 +56,9 @@ class CurrentRun:
         self._writing = asyncio.Lock()
         self.members = Members()
         self.leases = QueueLeases(run_number=0)
-        self.ownership = Ownership(self.members, self.leases, on_lease_ended=on_lease_ended)
+        self.ownership = Ownership(
+            self.members, self.leases, on_lease_ended=on_lease_ended, is_popped=is_popped
+        )
         self.views_held_back_s = 0.0
         """How long nobody is told who is in which group."""
 

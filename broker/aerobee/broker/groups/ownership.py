@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from aerobee.broker.groups.members import Member, Members
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
@@ -45,6 +45,10 @@ class Claim(NamedTuple):
         return cls(Owner.LEASE, lease_epoch) if lease_epoch else cls(Owner.NOBODY)
 
 
+NOBODYS: Final = Claim(Owner.NOBODY)
+POPS: Final = Claim(Owner.POP)
+
+
 class LeaseHolder(Protocol):
     """What a member hears of its leases. None of this waits."""
 
@@ -62,21 +66,22 @@ class Ownership:
         leases: QueueLeases,
         *,
         on_lease_ended: Callable[[Lease], None],
+        is_popped: Callable[[GroupQueue], bool] = lambda key: False,
     ) -> None:
-        """`on_lease_ended` stops running pulls."""
+        """`on_lease_ended` stops running pulls. `is_popped`: whether POP consumes a queue."""
         self._members = members
         self.leases = leases
         self._on_lease_ended = on_lease_ended
         self._holders: dict[tuple[str, str], LeaseHolder] = {}
-        self._popped: set[GroupQueue] = set()
+        self._is_popped = is_popped
 
     def __repr__(self) -> str:
-        return f"Ownership({self.leases!r}, popped={len(self._popped)})"
+        return f"Ownership({self.leases!r})"
 
     # ---------------------------------------------------------------------- who may
 
     def owner(self, key: GroupQueue) -> Owner:
-        if key in self._popped:
+        if self._is_popped(key):
             return Owner.POP
         return Owner.NOBODY if self.leases.holder(key) is None else Owner.LEASE
 
@@ -94,8 +99,8 @@ class Ownership:
 
     # ---------------------------------------------------------------------- POP
 
-    def begin_pop(self, key: GroupQueue) -> None:
-        """From now on POP consumes the queue.
+    def check_unclaimed(self, key: GroupQueue) -> None:
+        """POP may begin to consume the queue in this turn.
 
         Raises:
             LeaseHeld: a member holds it, waits for it, or may believe that it still holds it.
@@ -105,11 +110,6 @@ class Ownership:
                 f"members of the group consume {_name(key)} under leases; POP gets it when none "
                 "of them holds it or asks for it any more"
             )
-        self._popped.add(key)
-
-    def end_pop(self, key: GroupQueue) -> None:
-        """POP consumes the queue no more: members may ask for it."""
-        self._popped.discard(key)
 
     # ---------------------------------------------------------------------- a member's requests
 
@@ -126,7 +126,7 @@ class Ownership:
         shown = () if member.broadcasting else presented
         confirmed, ended, granted = self.leases.resume(
             *member.name,
-            [(key, epoch) for key, epoch in shown if key not in self._popped],
+            [(key, epoch) for key, epoch in shown if not self._is_popped(key)],
             believes_until_s,
         )
         self._announce(ended, granted, "its member has joined again and did not show this lease")
@@ -151,7 +151,7 @@ class Ownership:
                 f"{member.client_id!r} holds or awaits {QUEUES_PER_MEMBER_MAX} queues already; "
                 "release some of them first"
             )
-        if key in self._popped:
+        if self._is_popped(key):
             raise LeaseHeld(
                 f"POP consumes {_name(key)}: consume with POP, or stop the group's members "
                 "that use POP"
@@ -218,7 +218,6 @@ class Ownership:
     def clear(self) -> None:
         """The run is over: nobody owns anything here."""
         self.leases.clear()
-        self._popped.clear()
 
     # ---------------------------------------------------------------------- inside
 

@@ -64,7 +64,7 @@ class ConsumerOffsets:
         self._ignored: dict[GroupQueue, int] = {}
 
     def commit(
-        self, key: GroupQueue, offset: int, lease_epoch: int, client_id: str = ""
+        self, key: GroupQueue, offset: int, claim: Claim, client_id: str = ""
     ) -> asyncio.Future[None] | None:
         """Set the next offset to consume; to be acknowledged when what is returned is done, None:
         now.
@@ -74,7 +74,7 @@ class ConsumerOffsets:
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: this broker takes no commits now.
-            LeaseExpired: `lease_epoch` is not the present lease.
+            LeaseExpired: the claim is not under the present lease, or POP has the queue no more.
             LeaseHeld: no lease was shown (0), but a member holds one, or POP has the queue.
             TopicNotFound, QueueNotFound, InvalidArgument: no such queue, or an offset that it
                 cannot have.
@@ -82,20 +82,20 @@ class ConsumerOffsets:
         """
         writer = self._journal.writer()
         self._check(key, offset)
-        self._check_claim(writer, key, lease_epoch)
+        self._check_claim(writer, key, claim)
         standing = writer.standing(key)
         if standing is not None and offset <= standing.offset:
             if offset < standing.offset:
-                self._note_ignored(key, offset, standing.offset, lease_epoch)
+                self._note_ignored(key, offset, standing.offset, claim.lease_epoch)
             return writer.waiting_for(key)
         if standing is None:
             self._admit(key.group)
             self.begin_retries(key.group)
-        change = Change(ChangeKind.COMMIT, offset, lease_epoch)
+        change = Change(ChangeKind.COMMIT, offset, claim.lease_epoch)
         return writer.change(key, change, client_id, is_durable=standing is None)
 
-    def claimed(self, key: GroupQueue, lease_epoch: int) -> OffsetWriter:
-        """Where to write down what this member finishes out of turn, in the same turn of the loop.
+    def claimed(self, key: GroupQueue, claim: Claim) -> OffsetWriter:
+        """Where to write down what its reader finishes out of turn, in the same turn of the loop.
 
         Raises:
             NotMaster, ReplicaBehind, Busy, LeaseExpired, LeaseHeld, TopicNotFound, QueueNotFound,
@@ -103,20 +103,21 @@ class ConsumerOffsets:
         """
         writer = self._journal.writer()
         self._guard.check_queue(key.topic, key.queue_id)
-        self._check_claim(writer, key, lease_epoch)
+        self._check_claim(writer, key, claim)
         self._admit(key.group)
         return writer
 
-    def _check_claim(self, writer: OffsetWriter, key: GroupQueue, lease_epoch: int) -> None:
-        """May a member that shows this lease finish messages of the queue?"""
+    def _check_claim(self, writer: OffsetWriter, key: GroupQueue, claim: Claim) -> None:
+        """May messages of the queue be finished with this claim?"""
         self._coordinator.expire(self._clock.monotonic_s())
-        refusal = self._coordinator.ownership.may_commit(key, Claim.under(lease_epoch))
+        refusal = self._coordinator.ownership.may_commit(key, claim)
         if refusal is not None:
             raise refusal
         _check_not_removing(writer, key)
         standing = writer.standing(key)
-        if is_fenced(standing, lease_epoch) or self._is_of_former_life(key, lease_epoch):
-            raise lease_expired(key, lease_epoch)
+        epoch = claim.lease_epoch
+        if is_fenced(standing, epoch) or self._is_of_former_life(key, epoch):
+            raise lease_expired(key, epoch)
 
     def begin(
         self, key: GroupQueue, offset: int, client_id: str = ""

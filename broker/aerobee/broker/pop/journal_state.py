@@ -15,6 +15,7 @@ from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.pop.entries import Begun, Ended, PopEntry, QueueImage, decode_entry, entry_text
 from aerobee.broker.pop.standing import Standing
 
+POP_PATH: Final = "config/popProgress"
 _MAGIC: Final = "AQPJ1"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -37,6 +37,10 @@ class Poll:
     """A client that repeats a poll under the same id gets the same messages."""
     attempts_max: int = 17
     """Deliveries of a message. After that it is dead."""
+
+    def with_count(self, count: int) -> Poll:
+        """The same of one queue, for what is left of the poll."""
+        return replace(self, count=count)
 
 
 class Delivery(NamedTuple):

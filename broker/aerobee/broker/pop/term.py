@@ -35,6 +35,9 @@ class EntryWriter(Protocol):
 
     def waiting(self) -> Iterator[PopEntry | ImageEnd]: ...
 
+    @property
+    def newest(self) -> Any: ...
+
 
 def begin_offset(queue_begin: int, queue_end: int) -> int:
     """Where a new group begins to consume a queue: with the first message if none was ever removed,
@@ -53,12 +56,13 @@ class PopTerm:
         *,
         is_ordered: Callable[[str], bool],
         held_until_ms: HeldUntil,
-        finished_elsewhere: Callable[[GroupQueue], Iterable[Range]],
+        finished_elsewhere: Callable[[GroupQueue], Iterable[Range] | None],
         limits: PopLimits | None = None,
     ) -> None:
         """`is_ordered`: whether order counts for a group; after a change call `group_changed`.
-        `finished_elsewhere`: what is confirmed to be finished by other means, in rising order; it
-        raises MqError while that is not known."""
+        `finished_elsewhere`: what is confirmed to be finished by other means, in rising order;
+        None: the group has nothing there any more, as after the end of a topic. It raises MqError
+        while that is not known."""
         self._state = state
         self._writer = writer
         self._clock = clock
@@ -86,9 +90,22 @@ class PopTerm:
         """None: POP does not consume the queue. Raises MqError: it cannot be said now."""
         queue = self._queues.get(key)
         if queue is not None and key in self._unsettled:
-            self.write(queue.settle(self._finished_elsewhere(key), self._clock.now_ms()))
+            finished = self._finished_elsewhere(key)
+            if finished is None:
+                self.end(key)
+                return None
+            self.write(queue.settle(finished, self._clock.now_ms()))
             self._unsettled.discard(key)
         return queue
+
+    def has(self, key: GroupQueue) -> bool:
+        """Whether POP consumes the queue."""
+        return key in self._queues
+
+    @property
+    def newest(self) -> Any:
+        """The writer's future for all that is written and not confirmed; None: nothing is."""
+        return self._writer.newest
 
     def queues(self) -> Iterable[QueueState]:
         return self._queues.values()

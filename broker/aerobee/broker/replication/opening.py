@@ -31,6 +31,8 @@ from aerobee.broker.journal.log import JOURNAL_QUEUE
 from aerobee.broker.journal.records import UNKNOWN_IMAGE
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.offsets.state import cut_mark
+from aerobee.broker.pop.journal_state import PopJournalState
+from aerobee.broker.pop.opening import forget_pops, open_pops
 from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.replica_folder import (
     OpenedReplica,
@@ -82,6 +84,7 @@ class OpenedFolder:
     groups: SubscriptionGroupTable
     offsets: ConsumerOffsetTable
     delays: OpenedDelays
+    pops: PopJournalState
     previous_run: RunRecord
     this_run: RunRecord
 
@@ -188,6 +191,7 @@ def change_log(
                 note_log_emptied(disk, chance)
                 forget_offsets(disk, position)
                 forget_delays(disk)
+                forget_pops(disk)
                 begin_log_at(disk, config, position, on_step)
     except (StoreUnusable, OSError) as error:
         raise InvalidArgument(f"the log could not be changed: {error}") from error
@@ -268,6 +272,7 @@ def _load(
         this_run = next_run(previous, boot_id)
         replace_atomically(disk, LEASES_PATH, begun_record(previous, this_run).encode())
         delays = open_delays(disk, store, config.delay_levels_ms)
+        pops = open_pops(disk, store)
     except StoreUnusable as error:
         raise InvalidArgument(str(error)) from error
     except OSError as error:
@@ -275,7 +280,7 @@ def _load(
             f"the folder {disk} cannot be used: {error.strerror or error}; check its permissions "
             "and the space on its disk"
         ) from error
-    return OpenedFolder(store, topics, groups, offsets, delays, previous, this_run)
+    return OpenedFolder(store, topics, groups, offsets, delays, pops, previous, this_run)
 
 
 def _previous_run(disk: Disk, session_timeout_max_ms: int) -> RunRecord:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.sent_back import FinishedBeyond, Resend
 from aerobee.broker.retries.send_backs import (
@@ -68,7 +69,7 @@ class DeadLetters:
                 f"a letter can be sent the same way 1 to {RESENDS_KEPT_MAX} times, not "
                 f"{resends_max}"
             )
-        sender = Sender(_key(group), 0, "")
+        sender = Sender(_key(group), NOBODYS, "")
 
         def way_of(offset: int, record: Record) -> Resend:
             origin = origin_of(record)
@@ -89,7 +90,7 @@ class DeadLetters:
         """Letters of the group are listed no more. As `resend`."""
         key = _key(group)
         self._guard.check_master()
-        writer = self._claims.claimed(key, 0)
+        writer = self._claims.claimed(key, NOBODYS)
         end = self._queue_max(key.topic, key.queue_id)
         dropped = sorted({offset for offset in offsets if 0 <= offset < end})
         if writer.finished_count(key) + len(dropped) > FINISHED_RANGES_MAX:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
+from aerobee.broker.groups.ownership import Claim
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.sent_back import SentBack, TriedInOrder, Way
 from aerobee.broker.offsets.writer import SENT_BACK_AT_ONCE, OffsetWriter
@@ -54,7 +55,7 @@ RETRY_S = 0.25
 class Claims(Protocol):
     """Who may finish messages; `offsets.consumer_offsets.ConsumerOffsets` is one."""
 
-    def claimed(self, key: GroupQueue, lease_epoch: int) -> OffsetWriter:
+    def claimed(self, key: GroupQueue, claim: Claim) -> OffsetWriter:
         """Where to write it down. Raises MqError."""
         ...
 
@@ -88,13 +89,13 @@ ReadOriginal = Callable[[GroupQueue, int], Awaitable[bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends messages of a queue back, and under which lease; 0: nobody has one.
+    """Who sends messages of a queue back, and as what.
 
     `retries_max`: the member's own limit; None: the group's. `attempts`: how often the messages
     have failed together, in order; 0: not in order."""
 
     key: GroupQueue
-    lease_epoch: int
+    claim: Claim
     client_id: str
     retries_max: int | None = None
     attempts: int = 0
@@ -171,7 +172,7 @@ class SendBacks:
         Raises MqError: nothing was sent back.
         """
         self._check()
-        writer = self._claims.claimed(sender.key, sender.lease_epoch)
+        writer = self._claims.claimed(sender.key, sender.claim)
         times_before = 0
         if sender.attempts:
             attempts = self._attempts(writer, sender, failures)
@@ -269,7 +270,7 @@ class SendBacks:
     ) -> list[SentBackMessage]:
         try:
             self._check()
-            writer = self._claims.claimed(sender.key, sender.lease_epoch)
+            writer = self._claims.claimed(sender.key, sender.claim)
         except MqError as error:
             return [SentBackMessage(offset, error) for offset in offsets]
         answers: dict[int, SentBackMessage] = {}

@@ -15,6 +15,7 @@ from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.timers.entries import TimerEntry, decode_entry, entry_text
 from aerobee.broker.timers.progress import DoneView, TimerProgress
 
+PROGRESS_PATH: Final = "config/timerProgress"
 _MAGIC: Final = "AQTP1"
 
 
@@ -64,12 +65,9 @@ class TimerJournalState:
 
     # ------------------------------------------------------------------------------ its file
 
-    def encode_file(self) -> bytes:
-        """Write it only when the journal's records below `next_offset` are on the disk."""
-        return self.snapshot()()
-
     def snapshot(self) -> Callable[[], bytes]:
-        """What encodes the file as it is now; [any thread]."""
+        """What encodes the file as it is now; [any thread]. Write it only when the journal's
+        records below `next_offset` are on the disk."""
         progress, place = self.progress.copy(), self._place
         return lambda: encode_file(_MAGIC, place, map(entry_text, progress.image()))
 

@@ -11,6 +11,7 @@ import grpc
 from aerobee.broker.edge.own.convert import status_of
 from aerobee.broker.edge.own.retry_convert import failure_of, sent_back_message
 from aerobee.broker.edge.own.turns import each_in_turns
+from aerobee.broker.groups.ownership import Claim
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
@@ -81,7 +82,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             key = GroupQueue(group, entry.topic, entry.queue_id)
             if request.begins:
                 return offsets.begin(key, entry.offset, client_id)
-            return offsets.commit(key, entry.offset, entry.lease_epoch, client_id)
+            return offsets.commit(key, entry.offset, Claim.under(entry.lease_epoch), client_id)
 
         response = broker_pb2.CommitOffsetsResponse()
         await _done_with_each(request.offsets, commit, context, response.results)
@@ -186,7 +187,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         await self._offsets.acting_for(request.group)
         sender = Sender(
             GroupQueue(request.group, request.topic, request.queue_id),
-            request.lease_epoch,
+            Claim.under(request.lease_epoch),
             request.client_id,
             request.retries_max if request.HasField("retries_max") else None,
             request.attempts,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.egress import READ_BYTES_MAX, Egress, ReadCode
@@ -24,7 +25,6 @@ _OUT_OF_RANGE: Final = (
     ReadCode.OFFSET_TOO_LARGE,
     ReadCode.MESSAGE_REMOVED,
 )
-_NO_LEASE: Final = 0
 
 
 class OwnReads:
@@ -82,12 +82,12 @@ class OwnReads:
         await self._offsets.begun_for(group)
         key = GroupQueue(group, topic, queue_id)
         # Refuses where a member has the queue, which a reset would end.
-        self._offsets.claimed(key, _NO_LEASE)
+        self._offsets.claimed(key, NOBODYS)
         standing = self._offsets.query(key)
         if standing is not None and offset < standing:
             safe: asyncio.Future[None] | None = self._offsets.reset(key, offset)
         else:
-            safe = self._offsets.commit(key, offset, _NO_LEASE)
+            safe = self._offsets.commit(key, offset, NOBODYS)
         if safe is None:
             return
         await asyncio.wait((safe,), timeout=timeout_ms / 1_000)

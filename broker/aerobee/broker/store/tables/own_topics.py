@@ -6,13 +6,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
 from aerobee.broker.store.tables.config_tables import PERM_READ, TopicConfig, TopicTable
 from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC
 from aerobee.store_format.delayed_records import TIMER_TOPIC
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 from aerobee.store_format.topic_end import JOURNAL_TOPIC
 
-OWN_TOPICS: Final = (JOURNAL_TOPIC, TIMER_JOURNAL_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
+OWN_TOPICS: Final = (
+    JOURNAL_TOPIC,
+    TIMER_JOURNAL_TOPIC,
+    POP_JOURNAL_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 
 
 def add_own_topics(topics: TopicTable, *, delay_levels: int) -> None:

@@ -1,13 +1,14 @@
-"""The file of what is done with delayed messages: it saves reading the journal from its last image.
+"""The file of what a journal says: it saves reading the journal from its last image.
 
-Owns: when it is written, and that it never says more than the journal on the disk does, or a
-message could count as delivered that is not.
+Owns: when it is written, and that it never says more than the journal on the disk does: what is
+lost with the journal's end must not count.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
 
 from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.journal.journal import Journal
@@ -23,53 +24,65 @@ from aerobee.broker.store.tables.atomic_file import (
     read_with_backup,
     replace_atomically,
 )
-from aerobee.broker.timers.entries import TimerEntry
-from aerobee.broker.timers.state import TimerJournalState, file_reader
-from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.errors import NotWritable
 
-PROGRESS_PATH: Final = "config/timerProgress"
 SAVED_AFTER_RECORDS: Final = 1_000
 """So many records of the journal are read at most when a broker starts; and those that came while
 the file was written."""
 
 
-def load_progress(disk: Disk, journal_end: int) -> TimerJournalState:
-    """What is done as the file says, or nothing: then the journal says it all. Blocks.
+class FiledState(Protocol):
+    """A journal's state that has a file."""
+
+    @property
+    def next_offset(self) -> int: ...
+
+    def snapshot(self) -> Callable[[], bytes]:
+        """What encodes the file as it is now; [any thread]."""
+        ...
+
+
+S = TypeVar("S", bound=FiledState)
+
+
+def load_state(disk: Disk, path: str, read: Callable[[bytes], S]) -> S | None:
+    """What the file says; None: nothing, so the journal says it all. Blocks.
 
     Raises OSError.
     """
     try:
-        loaded = read_with_backup(disk, PROGRESS_PATH, file_reader(journal_end))
+        loaded = read_with_backup(disk, path, read)
     except StoreUnusable as error:
         loaded = Loaded(None, Source.NEITHER, str(error))
     if loaded.problem is not None:
         # What does not count now must not count later, when the journal has grown again.
-        forget_progress(disk)
+        forget_state(disk, path)
         if loaded.value is not None:
-            replace_atomically(disk, PROGRESS_PATH, loaded.value.encode_file())
-    return TimerJournalState() if loaded.value is None else loaded.value
+            replace_atomically(disk, path, loaded.value.snapshot()())
+    return loaded.value
 
 
-def forget_progress(disk: Disk) -> None:
+def forget_state(disk: Disk, path: str) -> None:
     """Remove the file, for what it says is of another log. Blocks; raises OSError."""
     for suffix in ("", BACKUP_SUFFIX, TEMPORARY_SUFFIX):
-        if disk.exists(PROGRESS_PATH + suffix):
-            disk.remove(PROGRESS_PATH + suffix)
-            disk.fsync_directory(PROGRESS_PATH.rpartition("/")[0])
+        if disk.exists(path + suffix):
+            disk.remove(path + suffix)
+            disk.fsync_directory(path.rpartition("/")[0])
 
 
-class ProgressFile:
-    """On the loop."""
+class StateFile:
+    """Of one journal; on the loop."""
 
     def __init__(
         self,
-        state: TimerJournalState,
-        journal: Journal[TimerEntry, TimerTerm],
+        path: str,
+        state: FiledState,
+        journal: Journal[Any, Any],
         files: TableFiles,
         store: MessageStore,
         durability: Durability,
     ) -> None:
+        self._path = path
         self._state = state
         self._journal = journal
         self._files = files
@@ -103,7 +116,7 @@ class ProgressFile:
             await self._durability.flushed.wait(end, float("inf"))
             data = await asyncio.to_thread(encode)
             try:
-                await self._files.write(PROGRESS_PATH, data)
+                await self._files.write(self._path, data)
             except NotWritable:
                 return
             self._saved_offset = next_offset

@@ -1,0 +1,73 @@
+"""A group begins to consume a queue by POP: where, and that nobody else consumes it.
+
+Always: POP has a queue only while the offset journal has an offset of the group there. So whatever
+takes the offset away, as the end of a topic or of a group, ends POP, too, under any master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from aerobee.broker.groups.ownership import Ownership
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.state import OffsetJournalState
+from aerobee.broker.pop.term import PopTerm, begin_offset
+from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.runtime.errors import Busy
+
+
+class Beginnings:
+    """On the loop."""
+
+    def __init__(
+        self,
+        offsets: ConsumerOffsets,
+        ownership: Ownership,
+        *,
+        writer: Callable[[], PopTerm],
+        bounds: Callable[[str, int], tuple[int, int]],
+    ) -> None:
+        """`writer` as of `Pops`; `bounds`: a queue's first offset, and that of its next message."""
+        self._offsets = offsets
+        self._ownership = ownership
+        self._writer = writer
+        self._bounds = bounds
+
+    async def begin(self, key: GroupQueue) -> None:
+        """POP consumes the queue, from where the group was on it; a new group begins as
+        `begin_offset` says.
+
+        Raises:
+            LeaseHeld: members consume it under leases.
+            MqError: as `ConsumerOffsets.begin`.
+        """
+        self._ownership.check_unclaimed(key)
+        if self._offsets.query(key) is None:
+            offset = begin_offset(*self._bounds(key.topic, key.queue_id))
+            await _confirmed(self._offsets.begin(key, offset))
+            self._ownership.check_unclaimed(key)
+        committed = self._offsets.query(key)
+        if committed is None:
+            raise Busy(f"the offset of group {key.group} was removed meanwhile; try again")
+        term = self._writer()
+        if not term.has(key):
+            await _confirmed(term.begin(key, committed))
+
+
+def finished_by(state: OffsetJournalState, key: GroupQueue) -> Iterable[Range] | None:
+    """What the group has finished on a queue as far as confirmed; None: it has nothing there."""
+    standing = state.standing(key)
+    if standing is None:
+        return None
+    beyond: Iterator[Range] = iter(state.finished_beyond(key) or ())
+    return chain((Range(0, standing.offset),), beyond)
+
+
+async def _confirmed(done: Any) -> None:
+    if done is not None:
+        await asyncio.wait((done,))
+        done.result()

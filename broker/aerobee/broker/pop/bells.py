@@ -1,0 +1,184 @@
+"""Who waits for messages of which queue, and who is to look when there may be some.
+
+A poll waits at all queues that it takes from. What comes to one of them wakes the poll that has
+waited there for longest; who finds something there wakes the next, for there may be more.
+
+Owns: the waiting polls, and one timer for each queue at which one waits: an idle poll costs memory
+and nothing else. Always: no ring is lost. A poll that was woken and goes without having looked
+passes it on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.runtime.clock import Clock
+
+
+class Growth(Protocol):
+    """Tells when queues grow; `Egress` does."""
+
+    def wait(self, topic: str, queue_id: int, wake: Callable[[], None]) -> None: ...
+
+    def forget(self, topic: str, queue_id: int, wake: Callable[[], None]) -> None: ...
+
+
+class Waiter:
+    """One poll, between its looks."""
+
+    __slots__ = ("_bells", "_rung", "_rung_by")
+
+    def __init__(self, bells: Sequence[_Bell]) -> None:
+        self._bells = bells
+        self._rung = asyncio.Event()
+        self._rung_by: dict[_Bell, None] = {}
+
+    @property
+    def is_rung(self) -> bool:
+        return self._rung.is_set()
+
+    def looks(self) -> None:
+        """Whatever comes from now on is another ring."""
+        self._rung.clear()
+        self._rung_by.clear()
+        for bell in self._bells:
+            bell.idle[self] = None
+
+    async def rung(self, timeout_s: float) -> bool:
+        """Until there may be something; False if there is not in time."""
+        for bell in self._bells:
+            bell.arm()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._rung.wait()
+        except TimeoutError:
+            return self.is_rung
+        return True
+
+    def ring(self, bell: _Bell) -> None:
+        self._rung_by[bell] = None
+        self._rung.set()
+
+    def goes(self) -> None:
+        for bell in self._bells:
+            bell.leave(self)
+        for bell in self._rung_by:
+            bell.ring()
+
+
+class _Bell:
+    """Of one queue of a group."""
+
+    def __init__(
+        self,
+        key: GroupQueue,
+        growth: Growth,
+        clock: Clock,
+        next_ms: Callable[[GroupQueue], int | None],
+    ) -> None:
+        self._key = key
+        self._growth = growth
+        self._clock = clock
+        self._next_ms = next_ms
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self.waiters = 0
+        self.idle: dict[Waiter, None] = {}
+        """Those that nobody has woken yet, the longest waiting first."""
+        growth.wait(key.topic, key.queue_id, self._on_grown)
+
+    def arm(self) -> None:
+        """Ring when a message comes again."""
+        at_ms = self._next_ms(self._key)
+        if at_ms is None or (self._timer is not None and self._timer_ms <= at_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = at_ms
+        delay_s = max(0, at_ms - self._clock.now_ms()) / 1_000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_time)
+
+    def ring(self) -> None:
+        while self.idle:
+            waiter = next(iter(self.idle))
+            del self.idle[waiter]
+            if not waiter.is_rung:
+                waiter.ring(self)
+                return
+
+    def leave(self, waiter: Waiter) -> None:
+        self.idle.pop(waiter, None)
+        self.waiters -= 1
+
+    def end(self) -> None:
+        self._growth.forget(self._key.topic, self._key.queue_id, self._on_grown)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _on_grown(self) -> None:
+        self._growth.wait(self._key.topic, self._key.queue_id, self._on_grown)
+        self.ring()
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self.ring()
+
+
+class Bells:
+    """On the loop."""
+
+    def __init__(
+        self, growth: Growth, clock: Clock, *, next_ms: Callable[[GroupQueue], int | None]
+    ) -> None:
+        """`next_ms`: when a message of a queue may come again, Unix ms; None: none does."""
+        self._growth = growth
+        self._clock = clock
+        self._next_ms = next_ms
+        self._bells: dict[GroupQueue, _Bell] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Polls that wait, each counted at every queue."""
+        return sum(bell.waiters for bell in self._bells.values())
+
+    @contextmanager
+    def waiting_at(self, keys: Sequence[GroupQueue]) -> Iterator[Waiter]:
+        """Somebody wants what comes to any of these queues."""
+        bells = [self._bell(key) for key in keys]
+        waiter = Waiter(bells)
+        for bell in bells:
+            bell.waiters += 1
+        try:
+            yield waiter
+        finally:
+            waiter.goes()
+            for key, bell in zip(keys, bells, strict=True):
+                if not bell.waiters and self._bells.get(key) is bell:
+                    bell.end()
+                    del self._bells[key]
+
+    def ring(self, key: GroupQueue) -> None:
+        """There may be something in the queue."""
+        if (bell := self._bells.get(key)) is not None:
+            bell.ring()
+
+    def times_changed(self, key: GroupQueue) -> None:
+        """A message of the queue may come again earlier than was known."""
+        if (bell := self._bells.get(key)) is not None:
+            bell.arm()
+
+    def ring_all(self) -> None:
+        """Everybody is to look: the role has changed."""
+        for bell in list(self._bells.values()):
+            for _ in range(len(bell.idle)):
+                bell.ring()
+
+    def _bell(self, key: GroupQueue) -> _Bell:
+        bell = self._bells.get(key)
+        if bell is None:
+            bell = self._bells[key] = _Bell(key, self._growth, self._clock, self._next_ms)
+        return bell

@@ -1,0 +1,94 @@
+"""Messages that a copy takes the place of: dead letters, and old ones that hold too much.
+
+    the offset journal has the intent -> the copy is in the log -> POP's journal: finished
+
+Owns: that each is moved once at a time. A master that ends in between leaves an intent, by which
+the next one knows that the message is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aerobee.broker.groups.ownership import POPS
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.sent_back import Way
+from aerobee.broker.pop.requests import Move, MoveReason
+from aerobee.broker.retries.send_backs import SendBacks, Sender
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import MqError
+from aerobee.store_format.delayed_records import Delay
+from aerobee.store_format.retry_records import Death
+
+_LATE_DELAY_MS: Final = 1_000
+
+
+class Moves:
+    """On the loop."""
+
+    def __init__(
+        self,
+        send_backs: SendBacks,
+        clock: Clock,
+        *,
+        make_topics: Callable[[str], Awaitable[None]],
+        on_moved: Callable[[GroupQueue, int], Awaitable[None]],
+        on_kept: Callable[[GroupQueue, int], None],
+    ) -> None:
+        """`make_topics`: of a group, for what it sends back. One of the others is told what became
+        of each message."""
+        self._send_backs = send_backs
+        self._clock = clock
+        self._make_topics = make_topics
+        self._on_moved = on_moved
+        self._on_kept = on_kept
+        self._running: dict[tuple[GroupQueue, int], asyncio.Task[None]] = {}
+
+    def begin(self, key: GroupQueue, move: Move, client_id: str = "") -> asyncio.Task[None]:
+        """Done when the message is finished; raises MqError: it is not."""
+        task = asyncio.get_running_loop().create_task(
+            self._carry_out(key, move, client_id), name="pop-move"
+        )
+        self._running[key, move.offset] = task
+        task.add_done_callback(lambda _: self._running.pop((key, move.offset), None))
+        task.add_done_callback(_look_at)
+        return task
+
+    def running(self, key: GroupQueue, offset: int) -> asyncio.Task[None] | None:
+        """The move of a message; None: it is not moved now."""
+        return self._running.get((key, offset))
+
+    async def _carry_out(self, key: GroupQueue, move: Move, client_id: str) -> None:
+        try:
+            await self._make_topics(key.group)
+            sender = Sender(key, POPS, client_id)
+            way = self._way(key, move, client_id)
+            (answer,) = await self._send_backs.replace(sender, [move.offset], lambda *_: way)
+            if answer.error is not None:
+                raise answer.error
+            if answer.done is not None:
+                await asyncio.shield(answer.done)
+        except BaseException:
+            self._on_kept(key, move.offset)
+            raise
+        await self._on_moved(key, move.offset)
+
+    def _way(self, key: GroupQueue, move: Move, client_id: str) -> Way:
+        now_ms = self._clock.now_ms()
+        if move.reason is MoveReason.LATE:
+            return Delay(deliver_ms=now_ms + _LATE_DELAY_MS)
+        if move.reason is MoveReason.FORWARDED:
+            reason = "its receiver gave it up"
+        else:
+            reason = f"it was not acknowledged in any of {move.attempts} deliveries"
+        return Death(key.group, move.attempts, now_ms, "", reason, client_id)
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """A move that nobody waits for is tried again by the next poll."""
+    if not task.cancelled():
+        error = task.exception()
+        if error is not None and not isinstance(error, MqError):
+            raise error

@@ -1,0 +1,21 @@
+"""What a folder has of messages in flight when it is opened. Blocks on the disk."""
+
+from __future__ import annotations
+
+from aerobee.broker.journal.log import JOURNAL_QUEUE
+from aerobee.broker.journal.state_file import forget_state, load_state
+from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
+from aerobee.broker.pop.journal_state import POP_PATH, PopJournalState, file_reader
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.message_store import MessageStore
+
+
+def open_pops(disk: Disk, store: MessageStore) -> PopJournalState:
+    """Raises OSError."""
+    journal_end = store.queues.bounds(POP_JOURNAL_TOPIC, JOURNAL_QUEUE).max_offset
+    return load_state(disk, POP_PATH, file_reader(journal_end)) or PopJournalState()
+
+
+def forget_pops(disk: Disk) -> None:
+    """Before a closed folder's log begins anew. Raises OSError."""
+    forget_state(disk, POP_PATH)

@@ -1,0 +1,346 @@
+"""POP at work: polls get messages, or wait for some; what clients say of them is written down.
+
+Owns: the steps of a call, and what waits between them. What a queue decides is in the journal in
+the same turn; nobody is told before it is confirmed, and a client that has gone by then has got
+nothing: its messages come again at once. After each wait the queue is looked up anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.pop.bells import Bells
+from aerobee.broker.pop.moves import Moves
+from aerobee.broker.pop.queue_state import QueueState
+from aerobee.broker.pop.reads import PopReads
+from aerobee.broker.pop.requests import Delivery, Handled, Poll, Wanted
+from aerobee.broker.pop.term import PopTerm
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, MqError
+from aerobee.store_format.record import Record
+
+
+class Popped(NamedTuple):
+    """A message that was handed out."""
+
+    key: GroupQueue
+    delivery: Delivery
+    record: Record
+
+
+@dataclass(slots=True)
+class _Part:
+    """What a poll gets of one queue, once `done` is."""
+
+    key: GroupQueue
+    deliveries: Sequence[Delivery]
+    records: dict[int, Record]
+    done: Any
+
+
+@dataclass(slots=True)
+class _Looked:
+    """What one look at all queues has found."""
+
+    parts: list[_Part] = field(default_factory=list)
+    refusal: MqError | None = None
+
+
+class Pops:
+    """On the loop."""
+
+    def __init__(
+        self,
+        writer: Callable[[], PopTerm],
+        begin: Callable[[GroupQueue], Awaitable[None]],
+        reads: PopReads,
+        bells: Bells,
+        clock: Clock,
+        *,
+        make_moves: Callable[[Pops], Moves],
+        on_finished: Callable[[GroupQueue], None],
+    ) -> None:
+        """`writer` raises MqError while nothing can be handed out here. `begin` has POP consume a
+        queue. `on_finished` hears of each queue of which messages are finished."""
+        self._writer = writer
+        self._begin = begin
+        self._reads = reads
+        self._bells = bells
+        self._clock = clock
+        self._moves = make_moves(self)
+        self._on_finished = on_finished
+
+    # ------------------------------------------------------------------------------ receiving
+
+    async def receive(
+        self,
+        keys: Sequence[GroupQueue],
+        poll: Poll,
+        tags: tuple[str, ...] | None,
+        wait_s: float,
+    ) -> list[Popped]:
+        """Messages of these queues, looked at in this order; empty: none came in time. Who cannot
+        pass them on gives them back.
+
+        Raises:
+            NotMaster, ReplicaBehind, NotWritable, Busy: nothing can be handed out now.
+            LeaseHeld: members of the group consume the queues under leases.
+            TopicNotFound, QueueNotFound, NotReadableTopic: as `Egress.read`.
+        """
+        deadline_s = self._clock.monotonic_s() + wait_s
+        looked = await self._look(keys, poll, tags)
+        if not looked.parts:
+            with self._bells.waiting_at(keys) as waiter:
+                while not looked.parts:
+                    waiter.looks()
+                    looked = await self._look(keys, poll, tags)
+                    if looked.parts or looked.refusal is not None:
+                        break
+                    left_s = deadline_s - self._clock.monotonic_s()
+                    if left_s <= 0 or not await waiter.rung(left_s):
+                        return []
+        if not looked.parts:
+            assert looked.refusal is not None
+            raise looked.refusal
+        return await self._confirmed(looked.parts)
+
+    async def _look(
+        self, keys: Sequence[GroupQueue], poll: Poll, tags: tuple[str, ...] | None
+    ) -> _Looked:
+        looked = _Looked()
+        left = poll.count
+        try:
+            for key in keys:
+                part = await self._take(key, poll, left, tags, looked)
+                if part is None:
+                    continue
+                looked.parts.append(part)
+                left -= len(part.deliveries)
+                self._bells.ring(key)  # there may be more
+                if left <= 0:
+                    break
+        except MqError as error:
+            looked.refusal = error
+        except BaseException:
+            self._return(looked.parts)
+            raise
+        return looked
+
+    async def _take(
+        self,
+        key: GroupQueue,
+        poll: Poll,
+        count: int,
+        tags: tuple[str, ...] | None,
+        looked: _Looked,
+    ) -> _Part | None:
+        """Raises MqError."""
+        poll = poll if count == poll.count else poll.with_count(count)
+        while True:
+            queue = self._writer().queue(key)
+            if queue is None:
+                await self._begin(key)
+                queue = self._writer().queue(key)
+                if queue is None:
+                    raise Busy(f"{key} changes hands; try again")
+            now_ms = self._clock.now_ms()
+            if repeated := queue.repeated(poll, now_ms):
+                return await self._repeated(key, repeated)
+            wanted = queue.wants(poll, now_ms)
+            for move in wanted.moves:
+                self._moves.begin(key, move)
+            if not wanted.again and wanted.room <= 0:
+                looked.refusal = looked.refusal or wanted.refusal
+                return None
+            part, is_over = await self._taken(queue, poll, wanted, tags)
+            if part is not None or is_over:
+                return part
+            await asyncio.sleep(0)  # nothing matched; others get their turn
+
+    async def _taken(
+        self, queue: QueueState, poll: Poll, wanted: Wanted, tags: tuple[str, ...] | None
+    ) -> tuple[_Part | None, bool]:
+        """And whether the queue has nothing more for this poll."""
+        key = queue.key
+        found = await self._reads.read(key, wanted, tags, is_ordered=queue.is_ordered)
+        term = self._writer()
+        if term.queue(key) is not queue:
+            return None, False
+        now_ms = self._clock.now_ms()
+        if found.is_beyond:
+            term.write(queue.begin_again(found.read.end, now_ms))
+            return None, True
+        taken = queue.take(poll, found.read, now_ms)
+        done = term.write(taken.entries)
+        if taken.entries:
+            self._on_finished(key)
+        if taken.deliveries:
+            return _Part(key, taken.deliveries, found.records, done), True
+        return None, not found.read.again and found.read.end <= found.read.begin
+
+    async def _repeated(self, key: GroupQueue, deliveries: Sequence[Delivery]) -> _Part | None:
+        records = await self._reads.records(key, [each.offset for each in deliveries])
+        kept = [each for each in deliveries if each.offset in records]
+        return _Part(key, kept, records, self._writer().newest) if kept else None
+
+    async def _confirmed(self, parts: list[_Part]) -> list[Popped]:
+        """What may be told of them. Raises MqError: nothing."""
+        waits = {part.done for part in parts if part.done is not None}
+        try:
+            if waits:
+                await asyncio.wait(waits)
+        except asyncio.CancelledError:
+            self._return(parts)
+            raise
+        popped: list[Popped] = []
+        refusal: BaseException | None = None
+        for part in parts:
+            if part.done is None or (error := part.done.exception()) is None:
+                popped += [
+                    Popped(part.key, each, part.records[each.offset]) for each in part.deliveries
+                ]
+            else:
+                refusal = error
+        if not popped and refusal is not None:
+            raise refusal
+        return popped
+
+    # ------------------------------------------------------------------------------ giving back
+
+    def give_back(self, popped: Iterable[Popped]) -> None:
+        """Their receiver has gone before it had them."""
+        parts: dict[GroupQueue, list[Delivery]] = {}
+        for each in popped:
+            parts.setdefault(each.key, []).append(each.delivery)
+        for key, deliveries in parts.items():
+            self._give_back(key, deliveries)
+
+    def _return(self, parts: Iterable[_Part]) -> None:
+        for part in parts:
+            self._give_back(part.key, part.deliveries)
+
+    def _give_back(self, key: GroupQueue, deliveries: Iterable[Delivery]) -> None:
+        with suppress(MqError):  # they come again when their time is over
+            term = self._writer()
+            queue = term.queue(key)
+            if queue is not None:
+                term.write(queue.give_back(deliveries, self._clock.now_ms()))
+        self._bells.ring(key)
+
+    # ------------------------------------------------------------------------------ handling
+
+    async def acknowledge(
+        self, key: GroupQueue, handles: Sequence[tuple[int, int]]
+    ) -> list[Handled]:
+        """Finish deliveries, given as offset and serial; one result for each. Raises MqError:
+        perhaps none is finished."""
+        term = self._writer()
+        queue = term.queue(key)
+        if queue is None:
+            return [Handled.STALE] * len(handles)
+        results = queue.acknowledge(handles, self._clock.now_ms())
+        done = term.write(results.entries)
+        if done is None and Handled.FINISHED in results.handled:
+            done = term.newest
+        await _confirmed(done)
+        if results.entries:
+            self._finished(key)
+        return results.handled
+
+    async def change(
+        self,
+        key: GroupQueue,
+        offset: int,
+        serial: int,
+        invisible_ms: int,
+        *,
+        is_counted: bool = True,
+    ) -> tuple[Handled, Delivery | None]:
+        """The message comes again after this time; the delivery that takes the place of the one
+        given. Raises MqError."""
+        term = self._writer()
+        queue = term.queue(key)
+        if queue is None:
+            return Handled.STALE, None
+        changed = queue.change(
+            offset, serial, invisible_ms, self._clock.now_ms(), is_counted=is_counted
+        )
+        done = term.write(changed.entries)
+        if changed.handled is Handled.FINISHED:
+            done = term.newest
+        await _confirmed(done)
+        self._bells.times_changed(key)
+        return changed.handled, changed.delivery
+
+    async def forward(self, key: GroupQueue, offset: int, serial: int, client_id: str) -> Handled:
+        """The receiver gives the message up: a dead letter takes its place. Raises MqError."""
+        term = self._writer()
+        queue = term.queue(key)
+        if queue is None:
+            return Handled.STALE
+        handled, move = queue.forward(offset, serial)
+        if handled is Handled.FINISHED:
+            await _confirmed(term.newest)
+        moving = self._moves.running(key, offset)
+        if move is not None:
+            moving = self._moves.begin(key, move, client_id)
+        if handled is Handled.DONE and moving is not None:
+            await asyncio.shield(moving)
+        return handled
+
+    async def moved(self, key: GroupQueue, offset: int) -> None:
+        """A copy has taken the message's place. Raises MqError: that is not written; the offset
+        journal knows it."""
+        term = self._writer()
+        queue = term.queue(key)
+        if queue is not None:
+            await _confirmed(term.write(queue.moved(offset, self._clock.now_ms())))
+            self._finished(key)
+
+    def kept(self, key: GroupQueue, offset: int) -> None:
+        """There is no copy."""
+        with suppress(MqError):
+            queue = self._writer().queue(key)
+            if queue is not None:
+                queue.kept(offset, self._clock.now_ms())
+                self._bells.times_changed(key)
+
+    def begin_again(self, key: GroupQueue, offset: int | None) -> None:
+        """An operator has set the group's offset; None: it was taken away."""
+        with suppress(MqError):
+            term = self._writer()
+            if not term.has(key):
+                return
+            queue = None if offset is None else term.queue(key)
+            if queue is None or offset is None:
+                term.end(key)
+            else:
+                term.write(queue.begin_again(offset, self._clock.now_ms()))
+        self._bells.ring(key)
+
+    def client_gone(self, client_id: str) -> None:
+        """What it has comes again earlier than was known."""
+        with suppress(MqError):
+            now_ms = self._clock.now_ms()
+            for queue in self._writer().queues():
+                queue.client_gone(client_id, now_ms)
+                self._bells.times_changed(queue.key)
+
+    def _finished(self, key: GroupQueue) -> None:
+        """Some messages are, so it may be another's turn."""
+        self._on_finished(key)
+        with suppress(MqError):
+            queue = self._writer().queue(key)
+            if queue is not None and queue.is_ordered and queue.has_ready(self._clock.now_ms()):
+                self._bells.ring(key)
+
+
+async def _confirmed(done: Any) -> None:
+    if done is not None:
+        await asyncio.wait((done,))
+        done.result()

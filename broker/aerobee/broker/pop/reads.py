@@ -1,0 +1,97 @@
+"""What a poll wants of a queue, read: its records by offset, and which offsets were looked at.
+
+Owns: how much is read for one poll. Reads what lies in memory at once, and the rest in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.pop.entries import NO_LANE, ranges_of
+from aerobee.broker.pop.lanes import lane_of
+from aerobee.broker.pop.requests import Read, Wanted
+from aerobee.broker.reading.egress import READ_BYTES_MAX, ColdRead, Egress, Fetched, ReadCode
+from aerobee.broker.reading.tag_filter import TagFilter
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.store_format.properties import PropertyName
+from aerobee.store_format.record import Record, iterate_records
+
+AGAIN_RANGES_MAX: Final = 64
+"""Messages that come again, and do not follow each other, read for one poll."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What was read of a queue for one poll."""
+
+    read: Read
+    records: dict[int, Record] = field(default_factory=dict)
+    """By offset."""
+    is_beyond: bool = False
+    """The queue ends before what was wanted of it."""
+
+
+class PopReads:
+    """On the loop."""
+
+    def __init__(self, egress: Egress) -> None:
+        self._egress = egress
+
+    async def read(
+        self,
+        key: GroupQueue,
+        wanted: Wanted,
+        tags: tuple[str, ...] | None,
+        *,
+        is_ordered: bool,
+    ) -> Found:
+        """Raises MqError, as `Egress.read` and `Egress.load`."""
+        wants = None if tags is None else TagFilter(tags, is_exact=True)
+        records: dict[int, Record] = {}
+        again: list[int] = []
+        left = READ_BYTES_MAX
+        for begin, end in ranges_of(wanted.again)[:AGAIN_RANGES_MAX]:
+            while begin < end and left > 0:
+                got = await self._fetch(key, begin, end - begin, wants, left)
+                if got.code is ReadCode.NO_NEW_MESSAGE or got.next_offset <= begin:
+                    break  # it is in flight, so it will be there
+                left -= len(got.records)
+                _note(records, got, end)
+                again += range(begin, min(end, got.next_offset))
+                begin = got.next_offset
+        begin = end = wanted.begin
+        is_beyond = False
+        if wanted.room > 0 and left > 0:
+            got = await self._fetch(key, begin, wanted.room, wants, left)
+            is_beyond = got.code is ReadCode.OFFSET_TOO_LARGE
+            end = max(begin, got.next_offset)
+            _note(records, got, end)
+        messages = {
+            offset: _lane(records[offset]) if is_ordered else NO_LANE for offset in sorted(records)
+        }
+        return Found(Read(messages, again, begin, end), records, is_beyond)
+
+    async def records(self, key: GroupQueue, offsets: Sequence[int]) -> dict[int, Record]:
+        """Those of them that are there. Raises MqError."""
+        wanted = Wanted(offsets, 0, 0, (), None)
+        return (await self.read(key, wanted, None, is_ordered=False)).records
+
+    async def _fetch(
+        self, key: GroupQueue, offset: int, count: int, wants: TagFilter | None, bytes_max: int
+    ) -> Fetched:
+        wanted = QueueRead(key.topic, key.queue_id, offset, bytes_max, count, wants, key.group)
+        found = self._egress.read(wanted)
+        return await self._egress.load(found) if isinstance(found, ColdRead) else found
+
+
+def _note(records: dict[int, Record], got: Fetched, end: int) -> None:
+    for record in iterate_records(got.records):
+        if record.queue_offset < end:
+            records[record.queue_offset] = record
+
+
+def _lane(record: Record) -> int:
+    return lane_of(record.properties.get(PropertyName.SHARDING_KEY, "").encode())

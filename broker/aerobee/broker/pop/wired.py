@@ -1,0 +1,159 @@
+"""The parts of POP, put together over one opened folder: a piece of the composition root.
+
+Owns: nothing at run time but the parts. The journal and its file work on every replica; queues are
+handed out only while this one is master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.journal.journal import Journal
+from aerobee.broker.journal.log import JournalLog
+from aerobee.broker.journal.state_file import StateFile
+from aerobee.broker.pop.beginnings import Beginnings, finished_by
+from aerobee.broker.pop.bells import Bells
+from aerobee.broker.pop.commits import PopCommits
+from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC, PopEntry
+from aerobee.broker.pop.journal_state import POP_PATH
+from aerobee.broker.pop.moves import Moves
+from aerobee.broker.pop.pops import Pops
+from aerobee.broker.pop.reads import PopReads
+from aerobee.broker.pop.term import EntryWriter, PopTerm, PopTerms
+from aerobee.broker.pop.waits import HeldUntil
+from aerobee.broker.retention.holds import JournalHold
+from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.log import log_event
+
+if TYPE_CHECKING:
+    from aerobee.broker.wiring import Wiring
+
+
+log = logging.getLogger(__name__)
+
+SAVE_TIMEOUT_S: Final = 20.0
+
+
+class Popping:
+    """On the loop, while `run` runs; `journal` is one of the master's duties."""
+
+    def __init__(self, parts: Wiring, *, held_until_ms: HeldUntil) -> None:
+        self._parts = parts
+        self._held_until_ms = held_until_ms
+        self.state = parts.folder.pops
+        journal_log = JournalLog(
+            POP_JOURNAL_TOPIC,
+            parts.store,
+            parts.durability,
+            parts.roles,
+            parts.reads,
+            parts.writes,
+            on_store_failed=parts.failure.report,
+        )
+        self.journal: Journal[PopEntry, PopTerm] = Journal(
+            self.state,
+            journal_log,
+            PopTerms(self._make_term, on_begin=self._on_begin, on_end=self._on_end),
+            parts.clock,
+            name="POP journal",
+            subject="messages in flight",
+            image_interval_bytes=parts.config.store.segment_bytes,
+        )
+        self.file = StateFile(
+            POP_PATH, self.state, self.journal, parts.files, parts.store, parts.durability
+        )
+        parts.durability.listen(self.file.look)
+        self.hold = JournalHold(self.journal, self.file.save_if_room)
+        self.bells = Bells(parts.egress, parts.clock, next_ms=self._next_ms)
+        self.commits = PopCommits(parts.offsets, self.state.standing)
+        beginnings = Beginnings(
+            parts.offsets,
+            parts.coordinator.ownership,
+            writer=self.journal.writer,
+            bounds=parts.queues.bounds,
+        )
+        self.pops = Pops(
+            self.journal.writer,
+            beginnings.begin,
+            PopReads(parts.egress),
+            self.bells,
+            parts.clock,
+            make_moves=self._make_moves,
+            on_finished=self.commits.note,
+        )
+
+    def is_popped(self, key: GroupQueue) -> bool:
+        """Whether POP consumes a queue; on a slave as far as confirmed."""
+        term = self.journal.term
+        return self.state.standing(key) is not None if term is None else term.has(key)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StoreFailed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.journal.run(), name="pop-journal")
+            tasks.create_task(self.commits.run(), name="pop-commits")
+            tasks.create_task(self.file.run(), name="pop-file")
+
+    async def save(self) -> None:
+        """At a stop: the next start has little to read. Raises StoreFailed."""
+        try:
+            async with asyncio.timeout(SAVE_TIMEOUT_S):
+                await self.commits.commit()
+                await self.journal.followed()
+                await self.file.save_if_room()
+        except StoreFailed:
+            raise
+        except (MqError, TimeoutError) as error:
+            log_event(
+                log, "messages in flight could not be saved", level=logging.WARNING, reason=error
+            )
+
+    def offset_set(self, key: GroupQueue) -> None:
+        """The group's offset on a queue was set, or taken away."""
+        if self.journal.term is not None:
+            self.pops.begin_again(key, self._parts.offsets.query(key))
+
+    def _make_term(self, writer: EntryWriter) -> PopTerm:
+        parts = self._parts
+        return PopTerm(
+            self.state,
+            writer,
+            parts.clock,
+            is_ordered=lambda group: parts.retries.settings.policy(group).is_ordered,
+            held_until_ms=self._held_until_ms,
+            finished_elsewhere=self._finished_elsewhere,
+        )
+
+    def _finished_elsewhere(self, key: GroupQueue) -> Iterable[Range] | None:
+        self._parts.journal.writer()  # or it is not known yet
+        return finished_by(self._parts.journal_state, key)
+
+    def _make_moves(self, pops: Pops) -> Moves:
+        retries = self._parts.retries
+        return Moves(
+            retries.send_backs,
+            self._parts.clock,
+            make_topics=retries.topics.make,
+            on_moved=pops.moved,
+            on_kept=pops.kept,
+        )
+
+    def _next_ms(self, key: GroupQueue) -> int | None:
+        try:
+            queue = self.journal.writer().queue(key)
+        except MqError:
+            return None
+        return None if queue is None else queue.wake_ms()
+
+    def _on_begin(self, term: PopTerm) -> None:
+        self._parts.rocketmq.clients.begin()
+        for queue in term.queues():
+            self.commits.note(queue.key)
+
+    def _on_end(self) -> None:
+        self.bells.ring_all()
