@@ -23,7 +23,7 @@ from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE, BrokerFigures
 from aerobee.broker.observe.readiness import Readiness
 from aerobee.broker.offsets.journal import OffsetJournal
-from aerobee.broker.pop.wired import Popping
+from aerobee.broker.popping.wired import Popping
 from aerobee.broker.replication.replica_folder import ReplicaFolder
 from aerobee.broker.replication.role_manager import Reopening, RoleManager
 from aerobee.broker.replication.roles import Roles

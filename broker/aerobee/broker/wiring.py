@@ -57,7 +57,7 @@ from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
 from aerobee.broker.offsets.snapshot_order import flush_what_was_sent_back
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.topic_ends import TopicEnds
-from aerobee.broker.pop.wired import Popping
+from aerobee.broker.popping.wired import Popping
 from aerobee.broker.reading.egress import Egress
 from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.reading.queue_reader import QueueReader

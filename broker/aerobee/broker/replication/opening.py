@@ -32,7 +32,7 @@ from aerobee.broker.journal.records import UNKNOWN_IMAGE
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.offsets.state import cut_mark
 from aerobee.broker.pop.journal_state import PopJournalState
-from aerobee.broker.pop.opening import forget_pops, open_pops
+from aerobee.broker.popping.opening import forget_pops, open_pops
 from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.replica_folder import (
     OpenedReplica,

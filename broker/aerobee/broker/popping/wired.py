@@ -15,16 +15,16 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.journal.state_file import StateFile
-from aerobee.broker.pop.beginnings import Beginnings, finished_by
-from aerobee.broker.pop.bells import Bells
-from aerobee.broker.pop.commits import PopCommits
 from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC, PopEntry
 from aerobee.broker.pop.journal_state import POP_PATH
-from aerobee.broker.pop.moves import Moves
-from aerobee.broker.pop.pops import Pops
-from aerobee.broker.pop.reads import PopReads
 from aerobee.broker.pop.term import EntryWriter, PopTerm, PopTerms
 from aerobee.broker.pop.waits import HeldUntil
+from aerobee.broker.popping.beginnings import Beginnings, finished_by
+from aerobee.broker.popping.bells import Bells
+from aerobee.broker.popping.commits import PopCommits
+from aerobee.broker.popping.moves import Moves
+from aerobee.broker.popping.pops import Pops
+from aerobee.broker.popping.reads import PopReads
 from aerobee.broker.retention.holds import JournalHold
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import MqError, StoreFailed

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.pop.bells import Bells
-from aerobee.broker.pop.moves import Moves
 from aerobee.broker.pop.queue_state import QueueState
-from aerobee.broker.pop.reads import PopReads
 from aerobee.broker.pop.requests import Delivery, Handled, Poll, Wanted
 from aerobee.broker.pop.term import PopTerm
+from aerobee.broker.popping.bells import Bells
+from aerobee.broker.popping.moves import Moves
+from aerobee.broker.popping.reads import PopReads
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, MqError
 from aerobee.store_format.record import Record
