@@ -186,6 +186,7 @@ def test_filters_are_sparks_and_leave_the_frame_whole(spark: SparkSession, live:
     assert {row.topic for row in rows} == {
         "orders",
         "AEROBEE_OFFSET_JOURNAL",
+        "AEROBEE_POP_JOURNAL",
         "AEROBEE_TIMER_JOURNAL",
         "SCHEDULE_TOPIC_XXXX",
         "rmq_sys_wheel_timer",

@@ -8,16 +8,15 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import grpc
 import pytest
 
 from aerobee.rocketmq_api.services.caller import FORWARDED_KEY
 from aerobee.rocketmq_api.times import timestamp
-from aerobee.runtime.grpcio_channel import build_channel
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
+from tests.rocketmq_api.nodes import Nodes, addresses
 from tests.support.local_up import Up, running
-from tests.support.v2_calls import V2, codes, sent_message
+from tests.support.v2_calls import codes, sent_message
 
 pytestmark = pytest.mark.slow
 GROUPS = [f"g{number}" for number in range(12)]
@@ -38,34 +37,11 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
-class Nodes:
-    """A client of each node."""
-
-    def __init__(self, up: Up) -> None:
-        self.channels: list[grpc.aio.Channel] = []
-        self.nameserver = self.connect(up.document()["nameserver"])
-
-    def connect(self, address: str, metadata: dict[str, str] | None = None) -> V2:
-        channel = build_channel(address)
-        self.channels.append(channel)
-        return V2(channel, metadata)
-
-
 @pytest.fixture
 async def nodes(up: Up) -> AsyncIterator[Nodes]:
     nodes = Nodes(up)
     yield nodes
-    for channel in nodes.channels:
-        await channel.close()
-
-
-def addresses(route: service_pb2.QueryRouteResponse) -> dict[str, str]:
-    """By broker name."""
-    return {
-        queue.broker.name: f"{address.host}:{address.port}"
-        for queue in route.message_queues
-        for address in queue.broker.endpoints.addresses
-    }
+    await nodes.close()
 
 
 def consumed(up: Up, topic: str, group: str, count: int) -> list[dict[str, Any]]:

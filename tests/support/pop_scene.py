@@ -349,7 +349,7 @@ class PopScene:
                 known.earliest_ms = 0
         if is_gone:
             key = answer[0].key
-            deliveries = [told.delivery for told in answer]
+            deliveries = [told.delivery[:2] for told in answer]
             self.term.write(self.queue(key).give_back(deliveries, self.clock.now_ms()))
 
     def acknowledge(self, told: Told | None = None) -> None:

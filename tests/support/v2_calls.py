@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from aerobee.rocketmq_api.times import duration
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
 
@@ -22,6 +23,19 @@ class Pulled:
     code: int = 0
     messages: list[v2.Message] = field(default_factory=list)
     next_offset: int = -1
+
+
+@dataclass(slots=True)
+class Received:
+    """An answer to a poll, put together."""
+
+    code: int = 0
+    words: str = ""
+    messages: list[v2.Message] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[str]:
+        return [each.system_properties.message_id for each in self.messages]
 
 
 class V2:
@@ -63,6 +77,79 @@ class V2:
             else:
                 found.next_offset = part.next_offset
         return found
+
+    async def receive(
+        self,
+        topic: str,
+        group: str,
+        *,
+        count: int = 32,
+        wait_s: float = 5.0,
+        invisible_s: float = 10.0,
+        tags: str = "*",
+        **changes: Any,
+    ) -> Received:
+        """As a simple consumer does it."""
+        request = service_pb2.ReceiveMessageRequest(
+            group=v2.Resource(name=group),
+            message_queue=v2.MessageQueue(topic=v2.Resource(name=topic)),
+            filter_expression=v2.FilterExpression(type=v2.TAG, expression=tags),
+            batch_size=count,
+            invisible_duration=duration(int(invisible_s * 1_000)),
+            long_polling_timeout=duration(int(wait_s * 1_000)),
+            **changes,
+        )
+        found = Received()
+        call = self._stub.ReceiveMessage(request, metadata=self.metadata, timeout=wait_s + 10)
+        async for part in call:
+            kind = part.WhichOneof("content")
+            if kind == "message":
+                found.messages.append(part.message)
+            elif kind == "status":
+                found.code = part.status.code
+                found.words = part.status.message
+        return found
+
+    async def acknowledge(self, group: str, *messages: v2.Message) -> list[int]:
+        """The code for each."""
+        request = service_pb2.AckMessageRequest(
+            group=v2.Resource(name=group),
+            topic=messages[0].topic,
+            entries=[
+                service_pb2.AckMessageEntry(
+                    message_id=each.system_properties.message_id,
+                    receipt_handle=each.system_properties.receipt_handle,
+                )
+                for each in messages
+            ],
+        )
+        answer = await self.call("AckMessage", request)
+        return [entry.status.code for entry in answer.entries]
+
+    async def change(
+        self, group: str, message: v2.Message, invisible_s: float
+    ) -> service_pb2.ChangeInvisibleDurationResponse:
+        request = service_pb2.ChangeInvisibleDurationRequest(
+            group=v2.Resource(name=group),
+            topic=message.topic,
+            message_id=message.system_properties.message_id,
+            receipt_handle=message.system_properties.receipt_handle,
+            invisible_duration=duration(int(invisible_s * 1_000)),
+        )
+        answer: service_pb2.ChangeInvisibleDurationResponse = await self.call(
+            "ChangeInvisibleDuration", request
+        )
+        return answer
+
+    async def forward(self, group: str, message: v2.Message) -> int:
+        request = service_pb2.ForwardMessageToDeadLetterQueueRequest(
+            group=v2.Resource(name=group),
+            topic=message.topic,
+            message_id=message.system_properties.message_id,
+            receipt_handle=message.system_properties.receipt_handle,
+        )
+        answer = await self.call("ForwardMessageToDeadLetterQueue", request)
+        return int(answer.status.code)
 
     def telemetry(self) -> Any:
         return self._stub.Telemetry(metadata=self.metadata)

@@ -112,7 +112,7 @@ class QueueMachine(RuleBasedStateMachine):
     def give_back(self, data: st.DataObject) -> None:
         delivery = data.draw(st.sampled_from(self.handles))
         message = self.model[delivery.offset]
-        self.queue.add(self.queue.state.give_back([delivery], self.queue.now_ms))
+        self.queue.add(self.queue.state.give_back([delivery[:2]], self.queue.now_ms))
         if not message.is_done and message.serial == delivery.serial:
             message.serial = self.queue.state.standing.flights[delivery.offset].serial
             message.visible_ms = self.queue.now_ms

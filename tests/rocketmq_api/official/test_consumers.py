@@ -20,11 +20,12 @@ from tests.support.waiting import wait_until
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.skip("brokers do not answer ReceiveMessage yet"),
 ]
 INVISIBLE_S = 10
 """The shortest that a client may ask for."""
 PATIENCE_S = 60.0
+POLL_S = 5.0
+"""A client waits so long at a broker that has nothing before it asks the other one."""
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,7 @@ def dead_letters(up: Up, group: str) -> list[dict[str, Any]]:
     return letters
 
 
+@pytest.mark.long
 def test_what_it_receives_says_all_and_is_gone_once_acknowledged(scene: Scene) -> None:
     scene.begin("all", "NORMAL")
     with scene.producer() as producer, scene.simple() as consumer:
@@ -119,6 +121,7 @@ def test_what_it_receives_says_all_and_is_gone_once_acknowledged(scene: Scene) -
         assert received(consumer, 1, INVISIBLE_S + 2) == []
 
 
+@pytest.mark.long
 def test_what_is_not_acknowledged_comes_again(scene: Scene, program: Program) -> None:
     scene.begin("again", "NORMAL")
     with scene.producer() as producer, scene.simple() as consumer:
@@ -131,7 +134,7 @@ def test_what_is_not_acknowledged_comes_again(scene: Scene, program: Program) ->
         (message,) = received(consumer, 1)
         assert (message["id"], message["attempt"]) == (sent["id"], 2)
         # Its waiting began when it was received, a moment before.
-        assert waits_s - 0.5 < time.monotonic() - began_s < waits_s + 5
+        assert waits_s - 0.5 < time.monotonic() - began_s < waits_s + 2 * POLL_S + 5
         assert "id" in consumer.ask("ack", id=sent["id"])
 
 
@@ -141,12 +144,17 @@ def test_only_the_tags_of_its_subscription_come(scene: Scene) -> None:
         for number in range(12):
             tag = ("paid", "refunded", "cancelled")[number % 3]
             assert "id" in producer.ask("send", topic=scene.topic, body=str(number), tag=tag)
-        messages = received(consumer, 8)
+        messages: list[dict[str, Any]] = []
+        while len(messages) < 8:
+            found = received(consumer, 1)
+            assert found, messages
+            for message in found:
+                assert "id" in consumer.ask("ack", id=message["id"])
+            messages += found
         assert sorted(int(message["body"]) for message in messages) == [0, 1, 3, 4, 6, 7, 9, 10]
-        for message in messages:
-            assert "id" in consumer.ask("ack", id=message["id"])
 
 
+@pytest.mark.long
 def test_a_listener_gets_each_message_once_and_what_it_failed_again(
     scene: Scene, program: Program
 ) -> None:
@@ -164,6 +172,7 @@ def test_a_listener_gets_each_message_once_and_what_it_failed_again(
     assert attempts == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_message_that_fails_holds_up_its_message_group_alone(
     scene: Scene, program: Program
 ) -> None:
@@ -187,6 +196,7 @@ def test_a_message_that_fails_holds_up_its_message_group_alone(
         assert got == bodies.split()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["NORMAL", "FIFO"])
 def test_what_always_fails_is_a_dead_letter_in_the_end(
     scene: Scene, program: Program, up: Up, kind: str

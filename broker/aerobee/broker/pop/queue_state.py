@@ -320,10 +320,10 @@ class QueueState:
         if len(self._polls) > REPEATED_POLLS_MAX:
             del self._polls[next(iter(self._polls))]
 
-    def give_back(self, deliveries: Iterable[Delivery], now_ms: int) -> Sequence[PopEntry]:
-        """Their receiver was gone before it had them: they come again at once, and the attempt does
-        not count."""
-        offsets = sorted(each.offset for each in deliveries if self._current(*each[:2]))
+    def give_back(self, handles: Iterable[tuple[int, int]], now_ms: int) -> Sequence[PopEntry]:
+        """Deliveries, given as offset and serial, whose receiver was gone before it had them: they
+        come again at once, and the attempt does not count."""
+        offsets = sorted(offset for offset, serial in handles if self._current(offset, serial))
         if not offsets:
             return ()
         return [self._change(InvisibleKind.RETURNED, offsets, now_ms, now_ms)[0]]

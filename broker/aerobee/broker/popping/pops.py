@@ -212,24 +212,25 @@ class Pops:
 
     # ------------------------------------------------------------------------------ giving back
 
-    def give_back(self, popped: Iterable[Popped]) -> None:
-        """Their receiver has gone before it had them."""
-        parts: dict[GroupQueue, list[Delivery]] = {}
-        for each in popped:
-            parts.setdefault(each.key, []).append(each.delivery)
+    def give_back(self, handles: Iterable[tuple[GroupQueue, int, int]]) -> None:
+        """Deliveries, given as queue, offset and serial, whose receiver has gone before it had
+        them."""
+        parts: dict[GroupQueue, list[tuple[int, int]]] = {}
+        for key, offset, serial in handles:
+            parts.setdefault(key, []).append((offset, serial))
         for key, deliveries in parts.items():
             self._give_back(key, deliveries)
 
     def _return(self, parts: Iterable[_Part]) -> None:
         for part in parts:
-            self._give_back(part.key, part.deliveries)
+            self._give_back(part.key, [each[:2] for each in part.deliveries])
 
-    def _give_back(self, key: GroupQueue, deliveries: Iterable[Delivery]) -> None:
+    def _give_back(self, key: GroupQueue, handles: Iterable[tuple[int, int]]) -> None:
         with suppress(MqError):  # they come again when their time is over
             term = self._writer()
             queue = term.queue(key)
             if queue is not None:
-                term.write(queue.give_back(deliveries, self._clock.now_ms()))
+                term.write(queue.give_back(handles, self._clock.now_ms()))
         self._bells.ring(key)
 
     # ------------------------------------------------------------------------------ handling

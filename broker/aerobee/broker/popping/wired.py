@@ -92,6 +92,10 @@ class Popping:
         term = self.journal.term
         return self.state.standing(key) is not None if term is None else term.has(key)
 
+    def is_ordered(self, group: str) -> bool:
+        """Whether order counts for a group."""
+        return self._parts.retries.settings.policy(group).is_ordered
+
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
         async with asyncio.TaskGroup() as tasks:
@@ -124,7 +128,7 @@ class Popping:
             self.state,
             writer,
             parts.clock,
-            is_ordered=lambda group: parts.retries.settings.policy(group).is_ordered,
+            is_ordered=self.is_ordered,
             held_until_ms=self._held_until_ms,
             finished_elsewhere=self._finished_elsewhere,
         )

@@ -37,3 +37,21 @@ GET_OFFSET: Final = Method(
 QUERY_OFFSET: Final = Method(
     _PREFIX + "QueryOffset", service_pb2.QueryOffsetRequest, service_pb2.QueryOffsetResponse
 )
+RECEIVE_MESSAGE: Final = Method(
+    _PREFIX + "ReceiveMessage",
+    service_pb2.ReceiveMessageRequest,
+    service_pb2.ReceiveMessageResponse,
+)
+ACK_MESSAGE: Final = Method(
+    _PREFIX + "AckMessage", service_pb2.AckMessageRequest, service_pb2.AckMessageResponse
+)
+CHANGE_INVISIBLE_DURATION: Final = Method(
+    _PREFIX + "ChangeInvisibleDuration",
+    service_pb2.ChangeInvisibleDurationRequest,
+    service_pb2.ChangeInvisibleDurationResponse,
+)
+FORWARD_TO_DEAD_LETTERS: Final = Method(
+    _PREFIX + "ForwardMessageToDeadLetterQueue",
+    service_pb2.ForwardMessageToDeadLetterQueueRequest,
+    service_pb2.ForwardMessageToDeadLetterQueueResponse,
+)

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.settings import GroupRules
+from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.runtime.errors import MqError
 from aerobee.store_format.record import Record
 from aerobee.store_format.record_layout import HostAddress
@@ -137,6 +138,65 @@ class OwnReads(Protocol):
 
     async def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
         """Of the first message that was stored at a time or later."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a poll asks of a broker; names as the store has them."""
+
+    group: str
+    topic: str
+    client_id: str
+    messages_max: int
+    invisible_ms: int | None
+    """None: as long as the client is heard of."""
+    attempt_id: str
+    """A poll that repeats it gets what the earlier one took."""
+    attempts_max: int
+    """Deliveries of a message before it is a dead letter."""
+    tags: tuple[str, ...] | None
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message that was handed out."""
+
+    handle: ReceiptHandle
+    attempt: int
+    record: Record
+
+
+class OwnPops(Protocol):
+    """A broker's queues, as clients consume them that let the broker choose."""
+
+    @property
+    def broker_name(self) -> str: ...
+
+    def is_master(self) -> bool: ...
+
+    async def receive(self, wanted: Wanted) -> Sequence[Received]:
+        """Empty: none came in time. Who cannot pass them on gives them back. Raises Busy,
+        LeaseHeld, NotMaster, TopicNotFound and others; see `Pops.receive`."""
+        ...
+
+    def give_back(self, received: Sequence[Received]) -> None:
+        """Their receiver has gone before it had them."""
+        ...
+
+    async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[MqError | None]:
+        """For each: why it is not finished by this; StaleHandle: it may be another's by now."""
+        ...
+
+    async def change(
+        self, handle: ReceiptHandle, invisible_ms: int, *, is_counted: bool
+    ) -> ReceiptHandle:
+        """The handle that is good from now on. Raises StaleHandle and others."""
+        ...
+
+    async def forward(self, handle: ReceiptHandle, client_id: str) -> None:
+        """Once a dead letter has taken its place. Raises StaleHandle and others."""
         ...
 
 

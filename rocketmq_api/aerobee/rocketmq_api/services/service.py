@@ -16,9 +16,11 @@ from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.deliveries import Deliveries
 from aerobee.rocketmq_api.services.passing import Passing
 from aerobee.rocketmq_api.services.ports import (
     Groups,
+    OwnPops,
     OwnQueues,
     OwnReads,
     RouteSource,
@@ -27,6 +29,7 @@ from aerobee.rocketmq_api.services.ports import (
 from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.services.pulls import Pulled, Pulls
 from aerobee.rocketmq_api.services.recalls import Recalls
+from aerobee.rocketmq_api.services.receives import Answers, Receives
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.rocketmq_api.services.telemetry import Commands, Telemetry
 from aerobee.runtime.clock import Clock
@@ -48,11 +51,12 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         clients: ClientTable,
         own: OwnQueues | None = None,
         reads: OwnReads | None = None,
+        pops: OwnPops | None = None,
         sending: SendLimits | None = None,
         polling: PollLimits | None = None,
     ) -> None:
-        """`own` and `reads` are a broker's; a node without them passes on what needs a store.
-        `clients` are those that it hears of."""
+        """`own`, `reads` and `pops` are a broker's; a node without them passes on what needs a
+        store. `clients` are those that it hears of."""
         self._routes = routes
         self._groups = groups
         self._presence = Presence(clients, routes, peers)
@@ -62,6 +66,8 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         passing = Passing(routes, peers)
         self._recalls = Recalls(routes, own, passing)
         self._pulls = Pulls(routes, reads, passing, self._presence, polling)
+        self._receives = Receives(routes, pops, passing, self._presence, groups, clock, polling)
+        self._deliveries = Deliveries(routes, pops, passing, polling)
         self._telemetry = Telemetry(clients, groups, sending=sending, polling=polling)
 
     def end_streams(self) -> None:
@@ -111,6 +117,30 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         self, request: service_pb2.RecallMessageRequest, context: Any
     ) -> service_pb2.RecallMessageResponse:
         return await self._recalls.recall(request, self._presence.caller(context))
+
+    async def ReceiveMessage(
+        self, request: service_pb2.ReceiveMessageRequest, context: Any
+    ) -> Answers:
+        async with aclosing(
+            self._receives.receive(request, self._presence.caller(context))
+        ) as parts:
+            async for part in parts:
+                yield part
+
+    async def AckMessage(
+        self, request: service_pb2.AckMessageRequest, context: Any
+    ) -> service_pb2.AckMessageResponse:
+        return await self._deliveries.acknowledge(request, self._presence.caller(context))
+
+    async def ChangeInvisibleDuration(
+        self, request: service_pb2.ChangeInvisibleDurationRequest, context: Any
+    ) -> service_pb2.ChangeInvisibleDurationResponse:
+        return await self._deliveries.change(request, self._presence.caller(context))
+
+    async def ForwardMessageToDeadLetterQueue(
+        self, request: service_pb2.ForwardMessageToDeadLetterQueueRequest, context: Any
+    ) -> service_pb2.ForwardMessageToDeadLetterQueueResponse:
+        return await self._deliveries.forward(request, self._presence.caller(context))
 
     async def PullMessage(self, request: service_pb2.PullMessageRequest, context: Any) -> Pulled:
         async with aclosing(self._pulls.pull(request, self._presence.caller(context))) as parts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.broker.edge.rocketmq.known import OwnGroups, OwnTopics
+from aerobee.broker.edge.rocketmq.own_pops import OwnPops
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.edge.rocketmq.own_reads import OwnReads
 from aerobee.cluster_view.nameservers import Nameservers
@@ -38,7 +39,7 @@ class RocketmqApi:
             broker_id=config.broker_id,
             is_master=is_master,
         )
-        self.clients = ClientTable(clock)
+        self.clients = ClientTable(clock, on_gone=parts.popping.pops.client_gone)
         self.service = MessagingService(
             routes=routes,
             clients=self.clients,
@@ -61,6 +62,18 @@ class RocketmqApi:
                 parts.guard,
                 clock,
                 is_master=is_master,
+                on_delivered=parts.traffic.delivered,
+            ),
+            pops=OwnPops(
+                config.broker_name,
+                parts.popping.pops,
+                parts.folder.topics,
+                parts.offsets,
+                parts.guard,
+                clock,
+                parts.chance,
+                is_master=is_master,
+                is_ordered=parts.popping.is_ordered,
                 on_delivered=parts.traffic.delivered,
             ),
             groups=OwnGroups(parts.folder.groups),

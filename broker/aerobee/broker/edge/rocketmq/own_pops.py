@@ -1,0 +1,164 @@
+"""Queues of this broker as official clients consume them: the broker chooses what they get."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.pop.requests import Handled, Poll
+from aerobee.broker.popping.pops import Popped, Pops
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
+from aerobee.rocketmq_api.services.ports import Received, Wanted
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import MqError, StaleHandle
+from aerobee.store_format.retry_records import GroupNameTooLong, retry_topic
+
+RETRIES_FIRST: Final = 0.2
+"""How often a poll looks into the group's retry topic first."""
+_TYPE: Final = "message.type"
+_PRIORITY: Final = "PRIORITY"
+
+
+class OwnPops:
+    """Translates for `Pops`."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        pops: Pops,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        guard: Guard,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        is_master: Callable[[], bool],
+        is_ordered: Callable[[str], bool],
+        on_delivered: Callable[[str, str, int, int], None],
+    ) -> None:
+        """`on_delivered` gets what went out: group, topic, messages, bytes."""
+        self.broker_name = broker_name
+        self.is_master = is_master
+        self._pops = pops
+        self._topics = topics
+        self._offsets = offsets
+        self._guard = guard
+        self._clock = clock
+        self._chance = chance
+        self._is_ordered = is_ordered
+        self._on_delivered = on_delivered
+        self._turn = 0
+
+    async def receive(self, wanted: Wanted) -> list[Received]:
+        await self._offsets.acting_for(wanted.group)
+        poll = Poll(
+            wanted.client_id,
+            wanted.messages_max,
+            wanted.invisible_ms,
+            wanted.attempt_id,
+            wanted.attempts_max,
+        )
+        keys = self._keys(wanted.group, wanted.topic)
+        popped = await self._pops.receive(keys, poll, wanted.tags, wanted.wait_ms / 1_000)
+        if popped:
+            size = sum(each.record.size for each in popped)
+            self._on_delivered(wanted.group, wanted.topic, len(popped), size)
+        return [self._received(each) for each in popped]
+
+    def _keys(self, group: str, topic: str) -> list[GroupQueue]:
+        """In the order in which they are looked at."""
+        self._guard.check_read(topic, 0)
+        config = self._topics.get(topic)
+        count = 1 if config is None else config.read_queue_count
+        if config is not None and config.attributes.get(_TYPE) == _PRIORITY:
+            ids = list(range(count - 1, -1, -1))
+        else:
+            self._turn += 1
+            ids = [(self._turn + each) % count for each in range(count)]
+        keys = [GroupQueue(group, topic, queue_id) for queue_id in ids]
+        if not self._is_ordered(group) and (retries := self._retries(group)) is not None:
+            keys.insert(0 if self._chance.random() < RETRIES_FIRST else len(keys), retries)
+        return keys
+
+    def _retries(self, group: str) -> GroupQueue | None:
+        try:
+            topic = retry_topic(group)
+        except GroupNameTooLong:
+            return None
+        return GroupQueue(group, topic, 0) if topic in self._topics else None
+
+    def _received(self, popped: Popped) -> Received:
+        key, delivery, record = popped
+        handle = ReceiptHandle(
+            self.broker_name,
+            key.topic,
+            key.group,
+            key.queue_id,
+            delivery.offset,
+            delivery.serial,
+            delivery.visible_ms,
+        )
+        return Received(handle, delivery.attempt, record)
+
+    def give_back(self, received: Sequence[Received]) -> None:
+        self._pops.give_back(
+            (_key(each.handle), each.handle.queue_offset, each.handle.serial) for each in received
+        )
+
+    async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> list[MqError | None]:
+        by_key: dict[GroupQueue, list[int]] = {}
+        for index, handle in enumerate(handles):
+            by_key.setdefault(_key(handle), []).append(index)
+        results: list[MqError | None] = [None] * len(handles)
+        for key, indices in by_key.items():
+            try:
+                asked = [(handles[each].queue_offset, handles[each].serial) for each in indices]
+                handled = await self._pops.acknowledge(key, asked)
+            except MqError as error:
+                for index in indices:
+                    results[index] = error
+                continue
+            for index, each in zip(indices, handled, strict=True):
+                results[index] = self._refusal(handles[index], each)
+        return results
+
+    async def change(
+        self, handle: ReceiptHandle, invisible_ms: int, *, is_counted: bool
+    ) -> ReceiptHandle:
+        handled, delivery = await self._pops.change(
+            _key(handle), handle.queue_offset, handle.serial, invisible_ms, is_counted=is_counted
+        )
+        if delivery is None:
+            finished = handled is Handled.FINISHED
+            raise _stale("the message is finished" if finished else "it is not its newest one")
+        return replace(handle, serial=delivery.serial, visible_ms=delivery.visible_ms)
+
+    async def forward(self, handle: ReceiptHandle, client_id: str) -> None:
+        handled = await self._pops.forward(
+            _key(handle), handle.queue_offset, handle.serial, client_id
+        )
+        if (refusal := self._refusal(handle, handled)) is not None:
+            raise refusal
+
+    def _refusal(self, handle: ReceiptHandle, handled: Handled) -> StaleHandle | None:
+        """A message that is finished may be finished again, as long as nobody else had it."""
+        if handled is Handled.DONE:
+            return None
+        is_over = 0 < handle.visible_ms <= self._clock.now_ms()
+        if handled is Handled.FINISHED and not is_over:
+            return None
+        return _stale("its time is over, or it is not the message's newest one")
+
+
+def _key(handle: ReceiptHandle) -> GroupQueue:
+    return GroupQueue(handle.group, handle.topic, handle.queue_id)
+
+
+def _stale(reason: str) -> StaleHandle:
+    return StaleHandle(f"receipt handle is expired: {reason}; receive the message again")

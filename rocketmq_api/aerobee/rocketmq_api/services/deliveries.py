@@ -1,0 +1,180 @@
+"""What a client says of a message that it has: acknowledged, changed, or given up.
+
+The handle names the broker; whether it is still good, only that one knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from aerobee.cluster_view.route import TopicRoute
+from aerobee.rocketmq_api.codes import OK, Refused, common_status, status_of, topic_not_found
+from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
+from aerobee.rocketmq_api.receiving.polling import PollLimits, changed_invisible_ms
+from aerobee.rocketmq_api.resources import stored_group, stored_topic
+from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.methods import (
+    ACK_MESSAGE,
+    CHANGE_INVISIBLE_DURATION,
+    FORWARD_TO_DEAD_LETTERS,
+)
+from aerobee.rocketmq_api.services.passing import Passing
+from aerobee.rocketmq_api.services.ports import OwnPops, RouteSource
+from aerobee.runtime.errors import MqError, StaleHandle, TopicNotFound
+from aerobee.store_format.retry_records import GroupNameTooLong, retry_topic
+from apache.rocketmq.v2 import definition_pb2 as v2
+from apache.rocketmq.v2 import service_pb2
+
+_Entries = Sequence[tuple[int, ReceiptHandle]]
+"""Which entry of the request, and its handle."""
+
+
+class Deliveries:
+    """Of one node."""
+
+    def __init__(
+        self, routes: RouteSource, own: OwnPops | None, passing: Passing, limits: PollLimits
+    ) -> None:
+        """`own` is None on a node without a store."""
+        self._routes = routes
+        self._own = own
+        self._passing = passing
+        self._limits = limits
+
+    async def acknowledge(
+        self, request: service_pb2.AckMessageRequest, caller: Caller
+    ) -> service_pb2.AckMessageResponse:
+        """Each entry has its own result."""
+        group = stored_group(request.group, caller.namespace)
+        topic = stored_topic(request.topic, caller.namespace)
+        if not request.entries:
+            raise Refused(v2.BAD_REQUEST, "the request names no message to acknowledge")
+        statuses: dict[int, v2.Status] = {}
+        by_broker: dict[str, list[tuple[int, ReceiptHandle]]] = {}
+        for index, entry in enumerate(request.entries):
+            try:
+                handle = _used(entry.receipt_handle, topic, group)
+                by_broker.setdefault(handle.broker_name, []).append((index, handle))
+            except Refused as error:
+                statuses[index] = status_of(error)
+        found = await asyncio.gather(
+            *(
+                self._acknowledged(name, entries, request, topic, caller)
+                for name, entries in by_broker.items()
+            )
+        )
+        for each in found:
+            statuses.update(each)
+        results = [
+            service_pb2.AckMessageResultEntry(
+                message_id=entry.message_id,
+                receipt_handle=entry.receipt_handle,
+                status=statuses[index],
+            )
+            for index, entry in enumerate(request.entries)
+        ]
+        status = common_status(each.status for each in results)
+        return service_pb2.AckMessageResponse(status=status, entries=results)
+
+    async def _acknowledged(
+        self,
+        name: str,
+        entries: _Entries,
+        request: service_pb2.AckMessageRequest,
+        topic: str,
+        caller: Caller,
+    ) -> dict[int, v2.Status]:
+        try:
+            own = self._own_of(name)
+            if own is not None:
+                errors = await own.acknowledge([handle for _, handle in entries])
+                said = [OK if error is None else status_of(error) for error in errors]
+            else:
+                answer = await self._passing.call(
+                    ACK_MESSAGE,
+                    service_pb2.AckMessageRequest(
+                        group=request.group,
+                        topic=request.topic,
+                        entries=[request.entries[index] for index, _ in entries],
+                    ),
+                    caller,
+                    route=await self._route(topic, name),
+                    broker_name=name,
+                )
+                said = [each.status for each in answer.entries]
+                if len(said) != len(entries):
+                    raise MqError(f"broker {name} answered {len(said)} of {len(entries)} entries")
+        except MqError as error:
+            said = [status_of(error)] * len(entries)
+        return {index: status for (index, _), status in zip(entries, said, strict=True)}
+
+    async def change(
+        self, request: service_pb2.ChangeInvisibleDurationRequest, caller: Caller
+    ) -> service_pb2.ChangeInvisibleDurationResponse:
+        """The answer has the handle that is good from now on. Raises StaleHandle, Refused."""
+        group = stored_group(request.group, caller.namespace)
+        topic = stored_topic(request.topic, caller.namespace)
+        invisible_ms = changed_invisible_ms(request, self._limits)
+        handle = _used(request.receipt_handle, topic, group)
+        own = self._own_of(handle.broker_name)
+        if own is None:
+            return await self._passing.call(
+                CHANGE_INVISIBLE_DURATION,
+                request,
+                caller,
+                route=await self._route(topic, handle.broker_name),
+                broker_name=handle.broker_name,
+            )
+        changed = await own.change(handle, invisible_ms, is_counted=not request.suspend)
+        return service_pb2.ChangeInvisibleDurationResponse(
+            status=OK, receipt_handle=changed.encode()
+        )
+
+    async def forward(
+        self, request: service_pb2.ForwardMessageToDeadLetterQueueRequest, caller: Caller
+    ) -> service_pb2.ForwardMessageToDeadLetterQueueResponse:
+        """Once the dead letter is safe. Raises StaleHandle, Refused."""
+        group = stored_group(request.group, caller.namespace)
+        topic = stored_topic(request.topic, caller.namespace)
+        handle = _used(request.receipt_handle, topic, group)
+        own = self._own_of(handle.broker_name)
+        if own is None:
+            return await self._passing.call(
+                FORWARD_TO_DEAD_LETTERS,
+                request,
+                caller,
+                route=await self._route(topic, handle.broker_name),
+                broker_name=handle.broker_name,
+            )
+        await own.forward(handle, caller.client_id)
+        return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+    def _own_of(self, broker_name: str) -> OwnPops | None:
+        own = self._own
+        is_here = own is not None and own.broker_name == broker_name and own.is_master()
+        return own if is_here else None
+
+    async def _route(self, topic: str, broker_name: str) -> TopicRoute:
+        try:
+            route = await self._routes.route(topic)
+        except TopicNotFound:
+            raise topic_not_found(topic) from None
+        if broker_name not in route.queues_by_broker:
+            raise StaleHandle(
+                f"the receipt handle names broker {broker_name}, which has no queue of topic "
+                f"{topic} any more"
+            )
+        return route
+
+
+def _used(text: str, topic: str, group: str) -> ReceiptHandle:
+    """Raises Refused with INVALID_RECEIPT_HANDLE."""
+    handle = ReceiptHandle.decode(text)
+    retries: tuple[str, ...]
+    try:
+        retries = (retry_topic(group),)
+    except GroupNameTooLong:
+        retries = ()
+    handle.check_used_by(topic, group, retry_topics=retries)
+    return handle
