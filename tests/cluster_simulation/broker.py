@@ -167,7 +167,7 @@ class Broker(Process):
 
     def save(self) -> None:
         """Write what saves the next start the walk over the whole log."""
-        self.derived.save()
+        self.derived.save(before_the_log=self.world.variant.saves_before_the_log)
         if self.waiting is not None:
             self.waiting.save()
 
@@ -195,6 +195,7 @@ class Broker(Process):
         self.is_flushing = False
         log = self.folder.log
         log.synced_end = max(log.synced_end, end)
+        self.derived.flushed()
         if self.waiting is not None:
             self.waiting.on_flushed()
         if self.master is not None:
@@ -401,8 +402,9 @@ class Broker(Process):
             self.slave.end()
         self.is_stopping = True
         self.send_heartbeat()
-        self.save()
         self.folder.close()
+        self.derived.flushed()
+        self.save()
         self.world.kernel.after(0.05, self, lambda broker: then())
 
     def stream_ended(self, stream: object) -> None:

@@ -48,10 +48,12 @@ class JournalRecord(NamedTuple):
 
 
 class Derived:
-    __slots__ = ("_folder", "_waiting", "journal", "queue_ends", "table", "windows")
+    __slots__ = ("_folder", "_unsaved", "_waiting", "journal", "queue_ends", "table", "windows")
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        self._unsaved: Snapshot | None = None
+        """It waits for the log."""
         snapshot: Snapshot | None = folder.snapshot
         log = folder.log
         self.queue_ends = dict(folder.queue_bases)
@@ -104,11 +106,23 @@ class Derived:
             self.journal.apply(record.entries, record.number)
             yield record
 
-    def save(self) -> None:
-        """Write the snapshot."""
-        self._folder.snapshot = Snapshot(
-            self._folder.log.end, tuple(self.windows.take_all()), self.table.snapshot_bytes(0)
-        )
+    def save(self, *, before_the_log: bool) -> None:
+        """Write the snapshot; after the log that it follows from, if messages were sent back, as
+        `flush_what_was_sent_back` has it."""
+        if self._unsaved is not None:
+            return
+        log = self._folder.log
+        snapshot = Snapshot(log.end, tuple(self.windows.take_all()), self.table.snapshot_bytes(0))
+        if before_the_log or not self.journal.next_copy:
+            self._folder.snapshot = snapshot
+        else:
+            self._unsaved = snapshot
+            self.flushed()
+
+    def flushed(self) -> None:
+        """More of the log is on the disk."""
+        if self._unsaved is not None and self._unsaved.position <= self._folder.log.synced_end:
+            self._folder.snapshot, self._unsaved = self._unsaved, None
 
     def _number(self, record: Record) -> None:
         """Whose producer's record it is, if it is anyone's."""

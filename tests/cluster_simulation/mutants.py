@@ -217,6 +217,12 @@ class JournalsNoAttempt(Variant):
         return tuple(entry for entry in entries if not isinstance(entry, SentBack))
 
 
+class SavesBeforeTheLog(Variant):
+    """Where messages were sent back the offsets' snapshot does not wait for the log."""
+
+    saves_before_the_log = True
+
+
 class JournalsNoMove(Variant):
     """What is moved is known to the master alone."""
 
@@ -250,5 +256,6 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "repeated-move": RepeatsMoves,
         "attempt-not-journalled": JournalsNoAttempt,
         "move-not-journalled": JournalsNoMove,
+        "snapshot-before-log": SavesBeforeTheLog,
     }
 )

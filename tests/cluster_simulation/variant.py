@@ -48,6 +48,9 @@ class Variant:
     hears_ends = True
     """Nameservers know from heartbeats, and not from registrations alone, where logs end."""
 
+    saves_before_the_log = False
+    """The snapshot of the offsets may say more than the log on the disk does."""
+
     refuses_copies = True
     """A log is not registered that lacks what its incarnation is known to have had."""
 

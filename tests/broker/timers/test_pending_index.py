@@ -85,6 +85,19 @@ def test_everything_that_was_fed_is_found_in_the_order_of_time(
     assert everything(index, NOTHING_DONE) == sorted(Key(due, at) for at, due in waiting.items())
 
 
+def test_a_full_index_asks_for_no_more_until_the_journal_says_what_is_done() -> None:
+    index = open_index(SimulatedDisk(), begin=0, queue_end=0, journal_end=0, limits=LIMITS)
+    index.feed(rows_of({at: at for at in range(100)}), 100)
+    settle(index)
+    index.note_exhausted()
+    settle(index)
+    last = index.loaded_until
+    assert last < LAST
+    assert index.next_work(lambda: NOTHING_DONE, 0) is None
+    settle(index, DoneView(0, Frontier().raised(FIRST, last, index.fed_end), NOTHING_DONE.loose))
+    assert index.loaded_until > last
+
+
 @settings(max_examples=examples(25))
 @given(st.randoms())
 def test_what_is_done_is_dropped_and_nothing_else(chance: random.Random) -> None:

@@ -145,8 +145,10 @@ class PendingIndex:
         limits = self._limits
         fed = self._fed_end - self._covered_end
         merged = self._mergeable()
+        # Full of what is done, which the journal does not say yet: more would only be cut again.
+        is_full = len(self._near) >= limits.near_rows_max
         is_short = len(self._near) < limits.load_rows or self._is_exhausted
-        if is_short and self.loaded_until < LAST:
+        if is_short and not is_full and self.loaded_until < LAST:
             self._is_exhausted = False
             self._load = LoadWork(
                 self._disk, view(), self._runs, self.loaded_until, limits.load_rows
