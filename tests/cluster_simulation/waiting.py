@@ -208,7 +208,7 @@ class Waiting:
             self,
             self,
             clock,
-            term=self._offset_writer,
+            term=self._term,
             standing=self.standing,
             read_original=self._read_original,
             policy_of=lambda group: RetryPolicy(RETRIES_MAX),
@@ -525,7 +525,12 @@ class Waiting:
 
     def _offset_writer(self) -> OffsetWriter | None:
         master = self._broker.master
-        return None if master is None or not master.acts else master.groups.offsets
+        return None if master is None or not master.acts else self._term()
+
+    def _term(self) -> OffsetWriter | None:
+        """A master's that may act again, too."""
+        master = self._broker.master
+        return None if master is None else master.groups.offsets
 
     async def _read_original(self, key: GroupQueue, offset: int) -> bytes | None:
         await self.read_takes_time()

@@ -12,6 +12,8 @@ import signal
 import struct
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from aerobee.bench import suite
 from aerobee.bench.cluster import BenchCluster, broker_stats, running_cluster
@@ -72,12 +74,14 @@ async def run_delay(report: Report, load: suite.Load, say: suite.Say) -> None:
             )
         )
         say("a start with what waits")
-        killed_s = await _start_again(cluster, signal.SIGKILL)
-        stopped_s = await _start_again(cluster, signal.SIGTERM)
+        killed = await _start_again(cluster, signal.SIGKILL)
+        stopped = await _start_again(cluster, signal.SIGTERM)
         report.add(
             Row(
                 f"until a send is acknowledged again, {pending:,} wait",
-                note=f"{killed_s:.2f} s after kill -9, {stopped_s:.2f} s with a stop in order",
+                note=f"{killed.whole_s:.2f} s after kill -9, {stopped.whole_s:.2f} s with a stop "
+                f"in order, {stopped.end_s:.2f} s of them to stop, which needs "
+                f"{(stopped.peak_bytes - stopped.resident_bytes) / 1e6:.0f} MB",
             )
         )
 
@@ -146,16 +150,41 @@ def _due(due_ms: int, padding: bytes) -> Message:
     return Message(DUE_TOPIC, DUE_AT.pack(due_ms) + padding, deliver_at=due_ms)
 
 
-async def _start_again(cluster: BenchCluster, way: signal.Signals) -> float:
-    """From the signal to the next send that is acknowledged, in seconds."""
+@dataclass(frozen=True, slots=True)
+class StartedAgain:
+    """What the end and the next start of a broker took."""
+
+    end_s: float
+    """From the signal until the process was gone."""
+    whole_s: float
+    """From the signal to the next send that is acknowledged."""
+    resident_bytes: int
+    """Before the signal."""
+    peak_bytes: int
+    """The most that was seen while it stopped."""
+
+
+def _memory_bytes(pid: int, what: str) -> int:
+    """Of /proc/PID/status; 0: the process has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(what)), 0)
+
+
+async def _start_again(cluster: BenchCluster, way: signal.Signals) -> StartedAgain:
     pid = cluster.process_of(BROKER, 0)
     assert pid is not None, "the broker runs"
     config = ProducerConfig(send_timeout_ms=int(TIMEOUT_S * 1e3))
     async with Producer(cluster.nameserver, config=config) as producer:
         await producer.send(Message(PLAIN_TOPIC, b"before"))
+        resident_bytes = peak_bytes = _memory_bytes(pid, "VmRSS:")
         watch = Stopwatch()
         os.kill(pid, way)
         while os.path.exists(f"/proc/{pid}"):
+            peak_bytes = max(peak_bytes, _memory_bytes(pid, "VmRSS:"))
             await asyncio.sleep(0.005)
+        end_s = watch.elapsed_s()
         await producer.send(Message(PLAIN_TOPIC, b"after"))
-        return watch.elapsed_s()
+        return StartedAgain(end_s, watch.elapsed_s(), resident_bytes, peak_bytes)

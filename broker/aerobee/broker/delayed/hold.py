@@ -89,13 +89,15 @@ class DelaysHold(Hold):
             return Need(candidate.base, f"{_WAITS}, and cannot be stored once more: {error}")
 
     async def _safe(self, candidate: Candidate) -> Need | None:
-        """All that was found to be done is on the disk, and on the replicas that count."""
+        """All that was found to be done is on the disk, and on the replicas that count; that an
+        intent was carried out, too: who does not know it looks for its sources once more."""
+        if (term := self._mover.term) is not None:
+            term.write_out()
         end, forever = self._store.appended_end, float("inf")
         self._durability.request_flush()
         try:
             async with asyncio.timeout(ROLL_TIMEOUT_S):
-                is_master = self._mover.term is not None
-                if is_master and not await self._durability.confirmed.wait(end, forever):
+                if term is not None and not await self._durability.confirmed.wait(end, forever):
                     return Need(candidate.base, f"{_WAITS}; their master has just changed")
                 await self._durability.flushed.wait(end, forever)
         except TimeoutError:

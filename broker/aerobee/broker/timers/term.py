@@ -108,6 +108,10 @@ class TimerTerm:
         if self.progress.open is not None:
             self._add(Acted(self.progress.open.end_number), is_durable=False)
 
+    def write_out(self) -> None:
+        """All that was decided is in the log, though not confirmed. Raises MqError."""
+        self._writer.flush()
+
     def give_up(self, number: int, reason: str) -> Any:
         """One of the open intent's acts cannot be done, not now and not later. Returns what
         `remove` does. Raises MqError."""
