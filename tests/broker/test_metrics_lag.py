@@ -53,6 +53,17 @@ class Stream:
 
 
 @dataclass
+class Popped:
+    """A queue of which POP has finished some and handed out others."""
+
+    finished: int
+    in_flight: int
+
+    def unfinished(self, queue_end: int) -> int:
+        return queue_end - self.finished
+
+
+@dataclass
 class World:
     """A store with the topic `t` of two queues, ten messages in each, one every second."""
 
@@ -62,6 +73,7 @@ class World:
     topics: TopicTable = field(default_factory=TopicTable)
     offsets: ConsumerOffsetTable = field(default_factory=ConsumerOffsetTable)
     streams: list[Stream] = field(default_factory=list)
+    popped: dict[GroupQueue, Popped] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         members, leases = Members(), QueueLeases(run_number=1)
@@ -82,6 +94,7 @@ class World:
             self.coordinator,
             lambda: self.streams,  # type: ignore[arg-type, return-value]
             StoreTimes(self.store, reads),
+            self.popped.get,
         )
         for _ in range(10):
             for queue_id in range(2):
@@ -153,6 +166,16 @@ async def test_a_member_that_reads_shows_where_its_group_began(world: World) -> 
         )
     )
     assert await world.one() == (4, 2, 2, 4_000)
+
+
+async def test_of_a_queue_that_pop_has_every_message_is_counted_that_is_not_finished(
+    world: World,
+) -> None:
+    world.offsets.commit("g", "t", 0, 2)
+    world.offsets.commit("g", "t", 1, 10)
+    world.popped[GroupQueue("g", "t", 0)] = Popped(finished=5, in_flight=3)
+    world.popped[GroupQueue("g", "t", 1)] = Popped(finished=10, in_flight=0)
+    assert await world.one() == (5, 3, 2, 8_000)
 
 
 async def test_what_was_sent_and_not_committed_is_in_flight(world: World) -> None:

@@ -109,8 +109,8 @@ GROUPS: Final = (
         name="lease-beside-pop",
         breaks="a member and POP work on one queue",
         file=f"{_GROUPS}/ownership.py",
-        old="if self._is_popped(key):\n            raise",
-        new="if False:\n            raise",
+        old="if self._is_popped(key):\n            self._on",
+        new="if False:\n            self._on",
         tests=(
             "tests/broker/test_ownership.py::test_a_member_gets_no_lease_on_a_queue_that_pop_has",
         ),

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from apache.rocketmq.v2 import definition_pb2 as v2
+from apache.rocketmq.v2 import service_pb2
 from tests.rocketmq_api.nodes import Nodes, addresses
 from tests.support.local_up import Up, running
 from tests.support.v2_calls import V2, Received, sent_message
@@ -24,6 +25,7 @@ TOPICS = (
     ("given-up", "NORMAL"),
     ("in-order", "FIFO"),
     ("leased", "NORMAL"),
+    ("moved", "NORMAL"),
     ("tagged", "NORMAL"),
     ("refused", "NORMAL"),
     ("two-readers", "NORMAL"),
@@ -206,6 +208,30 @@ async def test_a_queue_is_either_leased_or_popped(up: Up, nodes: Nodes) -> None:
     )
     assert not done.stdout
     assert await first.acknowledge("both", message) == [v2.OK]
+
+
+async def test_a_queue_goes_from_pop_to_a_member_and_back(up: Up, nodes: Nodes) -> None:
+    first, second = await two_brokers(nodes, "moved")
+    messages = [sent_message("moved", b"%d" % number, f"ID-{number}") for number in range(6)]
+    for message in messages[:3]:
+        await first.send(message)
+    found: list[v2.Message] = []
+    for client in (first, second):
+        found += (await client.receive("moved", "movers", wait_s=1)).messages
+    assert sorted(each.body for each in found) == [b"0", b"1", b"2"]
+    for message in found:
+        assert await nodes.nameserver.acknowledge("movers", message) == [v2.OK]
+    gone = service_pb2.NotifyClientTerminationRequest(group=v2.Resource(name="movers"))
+    for client in (first, second, nodes.nameserver):
+        await client.call("NotifyClientTermination", gone)
+    await first.send(messages[3])
+    done = await asyncio.to_thread(up.run, "consume", "moved", "--group", "movers", "--count", "1")
+    assert done.stdout.split()[-1] == "3"
+    await second.send(messages[4])
+    found = []
+    for client in (first, second):
+        found += (await client.receive("moved", "movers", wait_s=2)).messages
+    assert [each.body for each in found] == [b"4"]
 
 
 async def test_requests_that_cannot_be_met_are_refused_by_name(nodes: Nodes) -> None:

@@ -294,6 +294,7 @@ class Wiring:
             partial(self.files.write, LEASES_PATH),
             on_lease_ended=self.egress.on_lease_ended,
             is_popped=lambda key: self.popping.is_popped(key),
+            on_popped_wanted=lambda key: self.popping.hand_overs.ask(key),
         )
         self.coordinator = GroupCoordinator(
             self.current_run.members,
@@ -515,6 +516,7 @@ class Wiring:
                 self.queues,
                 self.retries.send_backs,
                 self.retries.dead_letters,
+                after_reset=self.popping.until_written,
             ),
             groups=GroupService(
                 self.coordinator,

@@ -167,7 +167,6 @@ async def test_a_group_may_begin_to_count_order() -> None:
     async with leading(MemoryLog()) as master:
         await master.term.begin(KEY, 0)
         master.ordered.add(KEY.group)
-        master.term.group_changed(KEY.group)
         assert master.queue().is_ordered
         assert [each.offset for each in await master.receive()] == [0]
 

@@ -45,6 +45,7 @@ class CurrentRun:
         *,
         on_lease_ended: Callable[[Lease], None] = lambda lease: None,
         is_popped: Callable[[GroupQueue], bool] = lambda key: False,
+        on_popped_wanted: Callable[[GroupQueue], None] = lambda key: None,
     ) -> None:
         """`write_file` replaces the lease file durably; for the others see `Ownership`."""
         self._record = FIRST_RECORD
@@ -57,7 +58,11 @@ class CurrentRun:
         self.members = Members()
         self.leases = QueueLeases(run_number=0)
         self.ownership = Ownership(
-            self.members, self.leases, on_lease_ended=on_lease_ended, is_popped=is_popped
+            self.members,
+            self.leases,
+            on_lease_ended=on_lease_ended,
+            is_popped=is_popped,
+            on_popped_wanted=on_popped_wanted,
         )
         self.views_held_back_s = 0.0
         """How long nobody is told who is in which group."""

@@ -67,13 +67,16 @@ class Ownership:
         *,
         on_lease_ended: Callable[[Lease], None],
         is_popped: Callable[[GroupQueue], bool] = lambda key: False,
+        on_popped_wanted: Callable[[GroupQueue], None] = lambda key: None,
     ) -> None:
-        """`on_lease_ended` stops running pulls. `is_popped`: whether POP consumes a queue."""
+        """`on_lease_ended` stops running pulls. `is_popped`: whether POP consumes a queue;
+        `on_popped_wanted` hears of each such queue that a member asks for."""
         self._members = members
         self.leases = leases
         self._on_lease_ended = on_lease_ended
         self._holders: dict[tuple[str, str], LeaseHolder] = {}
         self._is_popped = is_popped
+        self._on_popped_wanted = on_popped_wanted
 
     def __repr__(self) -> str:
         return f"Ownership({self.leases!r})"
@@ -152,9 +155,10 @@ class Ownership:
                 "release some of them first"
             )
         if self._is_popped(key):
+            self._on_popped_wanted(key)
             raise LeaseHeld(
-                f"POP consumes {_name(key)}: consume with POP, or stop the group's members "
-                "that use POP"
+                f"POP consumes {_name(key)}: consume with POP, or stop the group's clients that "
+                "use it; the queue is free once they have gone and no message is in flight"
             )
         lease = self.leases.acquire(key, member.client_id)
         if lease is not None:

@@ -59,7 +59,7 @@ class PopTerm:
         finished_elsewhere: Callable[[GroupQueue], Iterable[Range] | None],
         limits: PopLimits | None = None,
     ) -> None:
-        """`is_ordered`: whether order counts for a group; after a change call `group_changed`.
+        """`is_ordered`: whether order counts for a group.
         `finished_elsewhere`: what is confirmed to be finished by other means, in rising order;
         None: the group has nothing there any more, as after the end of a topic. It raises MqError
         while that is not known."""
@@ -87,8 +87,11 @@ class PopTerm:
     # ------------------------------------------------------------------------------ queues
 
     def queue(self, key: GroupQueue) -> QueueState | None:
-        """None: POP does not consume the queue. Raises MqError: it cannot be said now."""
+        """None: POP does not consume the queue. Another one after the group's setting of order has
+        changed. Raises MqError: it cannot be said now."""
         queue = self._queues.get(key)
+        if queue is not None and queue.is_ordered != self._is_ordered(key.group):
+            queue = self._queues[key] = self._made(key, queue.standing)
         if queue is not None and key in self._unsettled:
             finished = self._finished_elsewhere(key)
             if finished is None:
@@ -101,6 +104,11 @@ class PopTerm:
     def has(self, key: GroupQueue) -> bool:
         """Whether POP consumes the queue."""
         return key in self._queues
+
+    def is_ahead(self, key: GroupQueue, committed: int) -> bool:
+        """Whether more is finished of a queue than up to `committed`."""
+        queue = self._queues.get(key)
+        return queue is not None and queue.committed > committed
 
     @property
     def newest(self) -> Any:
@@ -126,12 +134,6 @@ class PopTerm:
         done = self._writer.add(Ended(key, self._clock.now_ms()))
         self._queues.pop(key, None)
         return done
-
-    def group_changed(self, group: str) -> None:
-        """Order counts for it now, or does not any more."""
-        for key, queue in self._queues.items():
-            if key.group == group and queue.is_ordered != self._is_ordered(group):
-                self._queues[key] = self._made(key, queue.standing)
 
     def write(self, entries: Sequence[PopEntry]) -> Any:
         """Add what a queue has decided, in the same turn. Returns the writer's future for the last

@@ -6,16 +6,15 @@ takes the offset away, as the end of a topic or of a group, ends POP, too, under
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
 
 from aerobee.broker.groups.ownership import Ownership
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.pop.term import PopTerm, begin_offset
+from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import Busy
 
@@ -48,14 +47,14 @@ class Beginnings:
         self._ownership.check_unclaimed(key)
         if self._offsets.query(key) is None:
             offset = begin_offset(*self._bounds(key.topic, key.queue_id))
-            await _confirmed(self._offsets.begin(key, offset))
+            await until_confirmed(self._offsets.begin(key, offset))
             self._ownership.check_unclaimed(key)
         committed = self._offsets.query(key)
         if committed is None:
             raise Busy(f"the offset of group {key.group} was removed meanwhile; try again")
         term = self._writer()
         if not term.has(key):
-            await _confirmed(term.begin(key, committed))
+            await until_confirmed(term.begin(key, committed))
 
 
 def finished_by(state: OffsetJournalState, key: GroupQueue) -> Iterable[Range] | None:
@@ -65,9 +64,3 @@ def finished_by(state: OffsetJournalState, key: GroupQueue) -> Iterable[Range] |
         return None
     beyond: Iterator[Range] = iter(state.finished_beyond(key) or ())
     return chain((Range(0, standing.offset),), beyond)
-
-
-async def _confirmed(done: Any) -> None:
-    if done is not None:
-        await asyncio.wait((done,))
-        done.result()

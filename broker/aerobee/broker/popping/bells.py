@@ -145,6 +145,10 @@ class Bells:
         """Polls that wait, each counted at every queue."""
         return sum(bell.waiters for bell in self._bells.values())
 
+    def is_waited_at(self, key: GroupQueue) -> bool:
+        """Whether a poll waits there."""
+        return key in self._bells
+
     @contextmanager
     def waiting_at(self, keys: Sequence[GroupQueue]) -> Iterator[Waiter]:
         """Somebody wants what comes to any of these queues."""

@@ -28,11 +28,17 @@ class PopCommits:
     """On the loop."""
 
     def __init__(
-        self, offsets: ConsumerOffsets, standing: Callable[[GroupQueue], Standing | None]
+        self,
+        offsets: ConsumerOffsets,
+        standing: Callable[[GroupQueue], Standing | None],
+        *,
+        is_behind: Callable[[GroupQueue], bool],
     ) -> None:
-        """`standing`: what is confirmed of a queue."""
+        """`standing`: what is confirmed of a queue; `is_behind`: whether that is less than what is
+        decided, and so more is to come."""
         self._offsets = offsets
         self._standing = standing
+        self._is_behind = is_behind
         self._finished: dict[GroupQueue, None] = {}
         self._due = asyncio.Event()
 
@@ -75,3 +81,5 @@ class PopCommits:
         standing = self._standing(key)
         if standing is not None and standing.committed > (self._offsets.query(key) or 0):
             self._offsets.commit(key, standing.committed, POPS)
+        if self._is_behind(key):
+            self.note(key)

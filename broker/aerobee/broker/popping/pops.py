@@ -18,6 +18,7 @@ from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Delivery, Handled, Poll, Wanted
 from aerobee.broker.pop.term import PopTerm
 from aerobee.broker.popping.bells import Bells
+from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.reads import PopReads
 from aerobee.runtime.clock import Clock
@@ -248,7 +249,7 @@ class Pops:
         done = term.write(results.entries)
         if done is None and Handled.FINISHED in results.handled:
             done = term.newest
-        await _confirmed(done)
+        await until_confirmed(done)
         if results.entries:
             self._finished(key)
         return results.handled
@@ -274,7 +275,7 @@ class Pops:
         done = term.write(changed.entries)
         if changed.handled is Handled.FINISHED:
             done = term.newest
-        await _confirmed(done)
+        await until_confirmed(done)
         self._bells.times_changed(key)
         return changed.handled, changed.delivery
 
@@ -286,7 +287,7 @@ class Pops:
             return Handled.STALE
         handled, move = queue.forward(offset, serial)
         if handled is Handled.FINISHED:
-            await _confirmed(term.newest)
+            await until_confirmed(term.newest)
         moving = self._moves.running(key, offset)
         if move is not None:
             moving = self._moves.begin(key, move, client_id)
@@ -300,7 +301,7 @@ class Pops:
         term = self._writer()
         queue = term.queue(key)
         if queue is not None:
-            await _confirmed(term.write(queue.moved(offset, self._clock.now_ms())))
+            await until_confirmed(term.write(queue.moved(offset, self._clock.now_ms())))
             self._finished(key)
 
     def kept(self, key: GroupQueue, offset: int) -> None:
@@ -339,9 +340,3 @@ class Pops:
             queue = self._writer().queue(key)
             if queue is not None and queue.is_ordered and queue.has_ready(self._clock.now_ms()):
                 self._bells.ring(key)
-
-
-async def _confirmed(done: Any) -> None:
-    if done is not None:
-        await asyncio.wait((done,))
-        done.result()

@@ -17,11 +17,14 @@ from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.journal.state_file import StateFile
 from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC, PopEntry
 from aerobee.broker.pop.journal_state import POP_PATH
+from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.term import EntryWriter, PopTerm, PopTerms
 from aerobee.broker.pop.waits import HeldUntil
 from aerobee.broker.popping.beginnings import Beginnings, finished_by
 from aerobee.broker.popping.bells import Bells
 from aerobee.broker.popping.commits import PopCommits
+from aerobee.broker.popping.confirmed import until_confirmed
+from aerobee.broker.popping.hand_overs import HandOvers
 from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.pops import Pops
 from aerobee.broker.popping.reads import PopReads
@@ -70,7 +73,10 @@ class Popping:
         parts.durability.listen(self.file.look)
         self.hold = JournalHold(self.journal, self.file.save_if_room)
         self.bells = Bells(parts.egress, parts.clock, next_ms=self._next_ms)
-        self.commits = PopCommits(parts.offsets, self.state.standing)
+        self.commits = PopCommits(parts.offsets, self.state.standing, is_behind=self._is_behind)
+        self.hand_overs = HandOvers(
+            parts.offsets, parts.clock, writer=self.journal.writer, is_used=self._is_used
+        )
         beginnings = Beginnings(
             parts.offsets,
             parts.coordinator.ownership,
@@ -91,6 +97,19 @@ class Popping:
         """Whether POP consumes a queue; on a slave as far as confirmed."""
         term = self.journal.term
         return self.state.standing(key) is not None if term is None else term.has(key)
+
+    def queue(self, key: GroupQueue) -> QueueState | None:
+        """What this master knows of a queue; None where POP does not consume it, and on a slave."""
+        term = self.journal.term
+        try:
+            return None if term is None else term.queue(key)
+        except MqError:
+            return None
+
+    async def until_written(self) -> None:
+        """All that was decided by now counts. Raises MqError: perhaps not."""
+        if (term := self.journal.term) is not None:
+            await until_confirmed(term.newest)
 
     def is_ordered(self, group: str) -> bool:
         """Whether order counts for a group."""
@@ -122,6 +141,15 @@ class Popping:
         if self.journal.term is not None:
             self.pops.begin_again(key, self._parts.offsets.query(key))
 
+    def _is_behind(self, key: GroupQueue) -> bool:
+        """Whether more is finished than is confirmed."""
+        term, standing = self.journal.term, self.state.standing(key)
+        return term is not None and standing is not None and term.is_ahead(key, standing.committed)
+
+    def _is_used(self, key: GroupQueue) -> bool:
+        clients = self._parts.rocketmq.clients
+        return self.bells.is_waited_at(key) or bool(clients.members(key.group))
+
     def _make_term(self, writer: EntryWriter) -> PopTerm:
         parts = self._parts
         return PopTerm(
@@ -148,10 +176,7 @@ class Popping:
         )
 
     def _next_ms(self, key: GroupQueue) -> int | None:
-        try:
-            queue = self.journal.writer().queue(key)
-        except MqError:
-            return None
+        queue = self.queue(key)
         return None if queue is None else queue.wake_ms()
 
     def _on_begin(self, term: PopTerm) -> None:

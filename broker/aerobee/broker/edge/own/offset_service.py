@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Awaitable, Callable, MutableSequence, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -62,7 +62,11 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         queues: QueueReader,
         send_backs: SendBacks,
         dead_letters: DeadLetters,
+        *,
+        after_reset: Callable[[], Awaitable[None]],
     ) -> None:
+        """`after_reset` returns once what follows from a reset counts, too."""
+        self._after_reset = after_reset
         self._offsets = offsets
         self._removal = removal
         self._guard = guard
@@ -159,6 +163,14 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
 
         response = broker_pb2.ResetOffsetsResponse()
         await _done_with_each(request.offsets, reset, context, response.results)
+        try:
+            async with asyncio.timeout(timeout_s(context, CONFIRM_TIMEOUT_S)):
+                await self._after_reset()
+        except TimeoutError:
+            raise DeadlineExceeded(
+                "the offsets are reset, but clients that use POP may go on where they are; reset "
+                "them again"
+            ) from None
         return response
 
     async def DeleteOffsets(

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from aerobee.broker.edge.own.pull_session import PullPlace, PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.observe.metrics.store_times import Place, StoreTimes
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
+from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
@@ -31,7 +33,16 @@ from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC
 from aerobee.runtime.metrics.slices import Slices
 
 QUEUES_PER_STEP = 64
-_JOURNALS = (JOURNAL_TOPIC, TIMER_JOURNAL_TOPIC)
+_JOURNALS = (JOURNAL_TOPIC, TIMER_JOURNAL_TOPIC, POP_JOURNAL_TOPIC)
+
+
+class PoppedQueue(Protocol):
+    """A queue that POP consumes."""
+
+    @property
+    def in_flight(self) -> int: ...
+
+    def unfinished(self, queue_end: int) -> int: ...
 
 
 @dataclass(slots=True)
@@ -59,7 +70,10 @@ class LagReading:
         coordinator: GroupCoordinator,
         sessions: Callable[[], list[PullSession]],
         times: StoreTimes,
+        popped: Callable[[GroupQueue], PoppedQueue | None],
     ) -> None:
+        """`popped`: None where POP consumes nothing."""
+        self._popped = popped
         self._store = store
         self._topics = topics
         self._offsets = offsets
@@ -144,6 +158,13 @@ class LagReading:
             return
         first = min(max(first, committed or 0), end)
         if first == end:
+            return
+        if (queue := self._popped(key)) is not None:
+            lag, inflight = queue.unfinished(end), queue.in_flight
+            row.lag, row.inflight = _plus(row.lag, lag), _plus(row.inflight, inflight)
+            row.ready = _plus(row.ready, lag - inflight)
+            if lag:
+                row.first_unread.append((key.topic, key.queue_id, first))
             return
         sent: int | None = None
         if place is not None:

@@ -42,6 +42,7 @@ def make_figures(wiring: Wiring) -> BrokerFigures:
             wiring.coordinator,
             wiring.pull_service.sessions,
             times,
+            wiring.popping.queue,
         ),
         delays=DelayFigures(
             wiring.delays,
