@@ -122,6 +122,23 @@ def test_what_failed_once_has_one_copy_in_each_log(spark: SparkSession) -> None:
     )
 
 
+def test_what_has_one_copy_comes_once_to_the_retry_topic(spark: SparkSession) -> None:
+    stores = Stores()
+    for name in ("twice", "once", "sent-back-twice", "copy-removed", "apache"):
+        stores.store(name)
+        if name not in ("copy-removed", "apache"):
+            stores.copy(name, "WAITING", number=4, position=5_000)
+        stores.copy(name, "RETRY", position=5_200, queue_offset=8)
+        if name != "once":
+            stores.copy(name, "RETRY", position=5_400, queue_offset=9)
+    stores.copy("apache", "WAITING", position=5_000)
+    stores.copy("sent-back-twice", "WAITING", number=6, position=5_300)
+    found = stores.found(spark, RETRY_TWICE)
+    assert found.keys() == {"twice"}
+    assert found["twice"][:2] == ("ERROR", 1)
+    assert "first: %RETRY%g/0, queue offset 8, and %RETRY%g/0, queue offset 9" in found["twice"][2]
+
+
 def test_dead_letters_name_a_message_that_their_log_had(spark: SparkSession) -> None:
     stores = Stores()
     origin = {"origin_queue_id": 0, "origin_position": 2_000}
@@ -153,7 +170,9 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
     def state(topic: str, queue_id: int, lag: int | None, **values: Any) -> dict[str, Any]:
         place = {"cluster": CLUSTER, "broker_name": BROKER, "group": "g", "topic": topic}
         names = schema(STATES).names
-        known = {**place, "queue_id": queue_id, "committed_offset": 5, "lag": lag, **values}
+        end = None if lag is None else 5 + lag
+        known = {**place, "queue_id": queue_id, "committed_offset": 5, "max_offset": end}
+        known |= {"lag": lag, **values}
         return {name: known.get(name) for name in names}
 
     def sent_back(offset: int, timestamp_ms: int = 9, **values: Any) -> None:
@@ -187,10 +206,10 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
     tables, progress = rows.tables(spark), frame(spark, STATES, states)
     found = failed_by_group(tables, progress, knows_waiting=True).collect()
     assert {row.group: tuple(row[2:]) for row in found} == {
-        "g": (28, 2, 4, 2, 1),
-        "new": (None, 0, 6, 0, 0),
-        "elsewhere": (None, 0, 1, 0, 0),
-        "unknown": (1, 0, None, 1, 0),
+        "g": (40, 3, 28, 2, 4, 2, 1),
+        "new": (None, None, None, 0, 6, 0, 0),
+        "elsewhere": (None, None, None, 0, 1, 0, 0),
+        "unknown": (6, None, 1, 0, None, 1, 0),
     }
     found = failed_by_group(tables, progress, knows_waiting=False).collect()
     assert {row.waiting for row in found} == {None}

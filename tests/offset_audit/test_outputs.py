@@ -66,7 +66,19 @@ SUMMARY = Summary(
     rows={"commits": 3},
     waiting=({"cluster": "harbour", "topic": "orders", "kind": "TIMER", "messages": 12},),
     waiting_total=1,
-    failed=({"cluster": "harbour", "group": "billing", "waiting": None, "again": 2, "dead": 3},),
+    failed=(
+        {
+            "cluster": "harbour",
+            "group": "billing",
+            "sent": 1_200,
+            "finished": None,
+            "unread": 0,
+            "waiting": None,
+            "again": 2,
+            "dead": 3,
+            "resent": 0,
+        },
+    ),
     failed_total=1,
     not_asked=("GAP", "CORRUPT"),
 )
@@ -109,6 +121,7 @@ def test_text_tells_findings_with_what_to_do_and_what_was_not_seen() -> None:
         "harbour: snapshot of 2026-09-21 14:13:20 UTC, 1.5 s",
         "1 of 2 brokers answered; 3 queues of 1 pair of group and topic: 1 LAGGING, 2 OK",
         "  no answer from broker-b:1 at h:1",
+        "  group billing: 1,200 sent: ? finished, ? waiting for a retry, 2 to be retried, 3 dead",
         "  note: something was not read",
         "  not asked: GAP, CORRUPT",
         "1 warning, no errors. Stored bytes were not read.",

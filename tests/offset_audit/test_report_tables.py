@@ -77,7 +77,11 @@ def report(
         queues=frame(spark, tables.QUEUES, queues),
         history=frame(spark, tables.STATES, history),
         waiting=frame(spark, "topic string, kind string, messages long", waiting),
-        failed=frame(spark, "group string, waiting long, again long, dead long", failed),
+        failed=frame(
+            spark,
+            "group string, sent long, finished long, waiting long, again long, dead long",
+            failed,
+        ),
         bounds=SMALL,
     )
 
@@ -132,7 +136,7 @@ def crowded(spark: SparkSession) -> ReportData:
             )
         ],
         failed=[
-            {"group": "group-4", "waiting": None, "again": 0, "dead": 1},
+            {"group": "group-4", "sent": 40, "waiting": None, "again": 0, "dead": 1},
             {"group": "elsewhere", "waiting": 1, "again": 2, "dead": 3},
         ],
     )
@@ -166,7 +170,7 @@ def test_each_list_is_bounded_and_begins_with_the_worst(crowded: ReportData) -> 
 
 def test_a_group_shows_what_it_could_not_handle(crowded: ReportData) -> None:
     failed = {one.group: one.failed for one in crowded.groups}
-    assert failed == {"group-0": None, "group-4": Failed(None, 0, 1), "group-3": None}
+    assert failed == {"group-0": None, "group-4": Failed(40, None, None, 0, 1), "group-3": None}
     page = render(crowded)
     assert "<b>1</b> dead letter<" in page
     assert "to be retried" not in page, "none is"

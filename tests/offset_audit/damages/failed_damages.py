@@ -67,7 +67,7 @@ class FailedMessages:
         self._journal(out_of_turn_document(Copied(self._number, now_ms)))
         return Record(moved.record)
 
-    def deliver(self, copy: Record, *, is_moved: bool = True) -> None:
+    def deliver(self, copy: Record, *, times: int = 1) -> None:
         """The oldest copy that waits; the others follow in their order."""
         now_ms = self._clock.now_ms()
         source = Source(LEVEL, self._waiting, now_ms)
@@ -76,7 +76,7 @@ class FailedMessages:
         for entry in (intent, Acted(self._waiting)):
             body = body_of([entry_text(entry)])
             append_record(self._store, self._clock, TIMER_JOURNAL_TOPIC, 0, body)
-        if is_moved:
+        for _ in range(times):
             self._append(due_record(copy, now_ms=now_ms, store_host_ipv6=False))
 
     def write_letter(self, properties: Mapping[str, str]) -> None:
@@ -153,7 +153,14 @@ def lose_delivery(root: Path) -> None:
     with failed_messages(root) as failed:
         first, second = failed.send_back(390), failed.send_back(391)
         failed.deliver(first)
-        failed.deliver(second, is_moved=False)
+        failed.deliver(second, times=0)
+
+
+def deliver_twice(root: Path) -> None:
+    """The timer journal says that it was moved once."""
+    with failed_messages(root) as failed:
+        failed.deliver(failed.send_back(390))
+        failed.deliver(failed.send_back(391), times=2)
 
 
 def write_letters(root: Path) -> None:
@@ -196,6 +203,13 @@ FAILED: tuple[StoreDamage, ...] = (
             GROUP,
             1,
             "and SCHEDULE_TOPIC_XXXX/1, queue offset 2",
+        ),
+    ),
+    StoreDamage(
+        "retry-delivered-twice",
+        deliver_twice,
+        Expected(
+            "RETRY_TWICE", "ERROR", None, None, GROUP, 1, f"and {RETRY_TOPIC}/0, queue offset 2"
         ),
     ),
     StoreDamage(

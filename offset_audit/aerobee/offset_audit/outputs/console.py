@@ -11,6 +11,7 @@ from aerobee.offset_audit.outputs.summary import STATE_ORDER, Summary
 from aerobee.offset_audit.outputs.verdict import effect_of
 
 SHOWN_FINDINGS = 40
+SHOWN_FAILED = 10
 
 
 def printed(summary: Summary, form: str) -> str:
@@ -66,6 +67,25 @@ def counts_line(summary: Summary) -> str:
     )
 
 
+def failed_line(group: Mapping[str, Any]) -> str:
+    """In which state the messages of a group are that has failed ones, and how many were sent."""
+    states = (
+        ("finished", "finished"),
+        ("unread", "unread"),
+        ("waiting", "waiting for a retry"),
+        ("again", "to be retried"),
+        ("dead", "dead"),
+        ("resent", "dead and sent again"),
+    )
+    known = [
+        f"{'?' if group[state] is None else f'{group[state]:,}'} {words}"
+        for state, words in states
+        if group[state] != 0
+    ]
+    sent = "?" if group["sent"] is None else f"{group['sent']:,}"
+    return f"{sent} sent: {', '.join(known)}"
+
+
 def _lines(summary: Summary) -> Iterator[str]:
     yield headline(summary)
     yield counts_line(summary)
@@ -73,6 +93,8 @@ def _lines(summary: Summary) -> Iterator[str]:
         if not broker.get("answered"):
             name = where(broker)
             yield f"  no answer from {name} at {broker.get('address') or '?'}"
+    for group in summary.failed[:SHOWN_FAILED]:
+        yield f"  group {group['group']}: {failed_line(group)}"
     for note in summary.notes:
         yield f"  note: {note}"
     if summary.not_asked:

@@ -245,23 +245,60 @@ def _never_arrived(tables: Tables, limits: Limits) -> DataFrame:
     )
 
 
-def _retry_twice(tables: Tables, limits: Limits) -> DataFrame:
-    """One finding for each group in a store: numbers of the journal under which the log has more
-    than one copy. What is moved on from a copy has no number of the journal."""
-    twice = (
+_PLACE: Final = ["topic", "queue_id", "queue_offset"]
+
+
+def _copied_twice(tables: Tables) -> DataFrame:
+    """Numbers of the journal under which the log has more than one copy. What is moved on from a
+    copy has no number of the journal."""
+    return (
         _readable(tables.failed.where(F.col("number").isNotNull()), tables)
         .groupBy(*STORE, "group", "number")
         .agg(
             F.count("*").alias("copies"),
-            F.min_by(F.struct("topic", "queue_id", "queue_offset"), "position").alias("first"),
-            F.max_by(F.struct("topic", "queue_id", "queue_offset"), "position").alias("last"),
+            F.min("position").alias("at"),
+            F.min_by(F.struct(*_PLACE), "position").alias("first"),
+            F.max_by(F.struct(*_PLACE), "position").alias("last"),
         )
         .where(F.col("copies") > 1)
+        .drop("number")
     )
+
+
+def _delivered_twice(tables: Tables) -> DataFrame:
+    """Messages that are more often in the retry topic than the journal had them copied. What came
+    there before their first copy in the log has copies that were removed."""
+    copies = _readable(tables.failed, tables).withColumn(
+        "copied", F.coalesce("origin_id", "unique_key")
+    )
+    waited = (
+        copies.where((F.col("state") == "WAITING") & F.col("number").isNotNull())
+        .groupBy(*_COPY)
+        .agg(F.countDistinct("number").alias("numbers"), F.min("position").alias("begin"))
+    )
+    return (
+        copies.where(F.col("state") == "RETRY")
+        .join(waited, _COPY)
+        .where(F.col("position") > F.col("begin"))
+        .groupBy(*_COPY, "numbers")
+        .agg(
+            F.count("*").alias("copies"),
+            F.min("position").alias("at"),
+            F.min_by(F.struct(*_PLACE), "position").alias("first"),
+            F.max_by(F.struct(*_PLACE), "position").alias("last"),
+        )
+        .where(F.col("copies") > F.col("numbers"))
+        .select(*STORE, "group", "copies", "at", "first", "last")
+    )
+
+
+def _retry_twice(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each group in a store."""
+    twice = _copied_twice(tables).unionByName(_delivered_twice(tables))
     found = twice.groupBy(*STORE, "group").agg(
         F.count("*").alias("messages"),
         F.sum("copies").alias("copies"),
-        F.min_by(F.struct("first", "last"), "number").alias("one"),
+        F.min_by(F.struct("first", "last"), "at").alias("one"),
     )
 
     def place(name: str) -> tuple[Column | str, ...]:

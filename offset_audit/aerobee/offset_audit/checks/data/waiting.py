@@ -16,6 +16,7 @@ from aerobee.store_format.retry_records import DEAD_LETTER_PREFIX
 _GROUP: Final = ["cluster", "group"]
 _QUEUE: Final = ["cluster", "broker_name", "topic", "queue_id"]
 _KEY: Final = [*_QUEUE, "group"]
+_STATES: Final = ("unread", "waiting", "again", "dead", "resent")
 
 
 def waiting_by_topic(tables: Tables) -> DataFrame:
@@ -50,6 +51,8 @@ def waiting_by_topic(tables: Tables) -> DataFrame:
 def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -> DataFrame:
     """Of groups with failed messages: `cluster`, `group`, and in which state how many messages are.
 
+    sent      to the queues of the group's topics since these were made
+    finished  handled, or before where the group began; null if another state is
     unread    in the group's topics and not finished, but for those that were sent back
     waiting   to be put into the retry topic; null if `knows_waiting` says that nothing was read
               that has it, or a broker does not know of all that waits what it is for
@@ -57,14 +60,17 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
     dead      in the dead-letter topic, and not sent again
     resent    in the dead-letter topic, and sent again: counted once more wherever they are now
 
-    Each message is in one state at most; the others are finished. `states` are the run's.
+    Each message is in one state: `sent` is the sum of the others. `states` are the run's.
     """
     retry = F.col("topic").startswith(RETRY_PREFIX)
     resent = _resent(tables)
     parts = [
         states.select(
             *_GROUP,
+            F.when(~retry, F.col("max_offset")).alias("sent"),
+            F.when(~retry & F.col("max_offset").isNull(), 1).alias("unknown_sent"),
             F.when(~retry, F.col("lag")).alias("unread"),
+            F.when(~retry & F.col("lag").isNull(), 1).alias("unknown_unread"),
             F.when(retry, F.col("lag")).alias("again"),
             F.when(retry & F.col("lag").isNull(), 1).alias("unknown"),
         ),
@@ -82,25 +88,30 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
     together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
     zero = F.lit(0).cast("long")
     sums = together.groupBy(*_GROUP).agg(
-        *(F.try_sum(name).alias(name) for name in ("unread", "waiting", "again", "dead", "resent")),
-        F.max("unknown").alias("unknown"),
+        *(F.try_sum(name).alias(name) for name in ("sent", *_STATES)),
+        *(F.max(name).alias(name) for name in ("unknown", "unknown_sent", "unknown_unread")),
     )
     stored = [F.coalesce(name, zero) for name in ("waiting", "again", "dead", "resent")]
     failed = reduce(Column.__add__, stored)
     is_unknown = F.col("messages").isNull() | (F.col("topic").isNull() & (F.col("kind") == "DELAY"))
     unsure = tables.waiting.agg(F.coalesce(F.bool_or(is_unknown), F.lit(False)).alias("is_unsure"))
     is_known = F.lit(knows_waiting) & ~F.col("is_unsure")
-    return (
+    found = (
         sums.where(failed > 0)
         .crossJoin(F.broadcast(unsure))
         .select(
             *_GROUP,
-            "unread",
+            F.when(F.col("unknown_sent").isNull(), F.col("sent")).alias("sent"),
+            F.when(F.col("unknown_unread").isNull(), F.col("unread")).alias("unread"),
             F.when(is_known, F.coalesce("waiting", zero)).alias("waiting"),
             F.when(F.col("unknown").isNull(), F.coalesce("again", zero)).alias("again"),
             F.coalesce("dead", zero).alias("dead"),
             F.coalesce("resent", zero).alias("resent"),
         )
+    )
+    others = reduce(Column.__add__, map(F.col, _STATES))
+    return found.select(
+        *_GROUP, "sent", (F.col("sent") - others).alias("finished"), *map(F.col, _STATES)
     )
 
 

@@ -63,7 +63,9 @@ def assemble(run: RunFacts, first: Rows, second: Rows, bounds: Bounds) -> Report
     ]
     pairs.sort(key=_attention)
     failed = {
-        row["group"]: Failed(row.get("waiting"), row.get("again"), row.get("dead"))
+        row["group"]: Failed(
+            *(row.get(state) for state in ("sent", "finished", "waiting", "again", "dead"))
+        )
         for row in second["failed"]
     }
     return ReportData(

@@ -107,7 +107,9 @@ def _details(
         .agg(F.sum("messages").alias("messages")),
         "failed": failed.where(F.col("group").isin(groups))
         .groupBy("group")
-        .agg(*(F.sum(name).alias(name) for name in ("waiting", "again", "dead"))),
+        .agg(
+            *(F.sum(name).alias(name) for name in ("sent", "finished", "waiting", "again", "dead"))
+        ),
         "queues": _worst_queues(with_place, bounds),
         "cells": _cells(with_place.where(F.col("place") < bounds.heat_rows), bounds),
         "points": _points(earlier, F.col("run_at_ms")).unionByName(

@@ -173,8 +173,10 @@ class LagPoint:
 @dataclass(frozen=True, slots=True)
 class Failed:
     """Messages that a group could not handle: `again` in the retry topic, and not finished there;
-    None is not known."""
+    and of how many. None is not known."""
 
+    sent: int | None = None
+    finished: int | None = None
     waiting: int | None = None
     again: int | None = None
     dead: int | None = None

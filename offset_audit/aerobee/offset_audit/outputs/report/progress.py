@@ -149,6 +149,8 @@ def _failed_facts(failed: Failed | None) -> list[tuple[str, str]]:
     if failed is None:
         return []
     facts = [
+        ("sent", failed.sent),
+        ("finished", failed.finished),
         ("wait for a retry", failed.waiting),
         ("to be retried", failed.again),
         (_noun(failed.dead or 0, "dead letter"), failed.dead),
