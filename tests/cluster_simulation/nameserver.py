@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aerobee.nameserver.election import Election, alter_in_sync_set, has_master, with_replica
-from aerobee.nameserver.log_reach import LogPositions, compared, confirmed_end, named_in_sync
+from aerobee.nameserver.log_reach import LogPositions, compared, named_in_sync
 from aerobee.nameserver.replica_sets import is_hasty
 from aerobee.nameserver.stored import (
     BrokerKey,
@@ -171,7 +171,7 @@ class Nameserver(Process):
         def has_read(content: Content | None) -> None:
             election = None
             if content is not None:
-                self._positions.confirmed(group, confirmed_end(group, content.durable))
+                self._positions.read_notes(group, content.durable)
                 election = self._due(group, brokers)
             if election is None:
                 self._electing = False

@@ -275,6 +275,26 @@ def test_what_was_noted_of_replicas_in_sync_is_known_to_be_confirmed() -> None:
     assert confirmed_end_of(replace(MASTER_GONE, in_sync=()), notes) == 0
 
 
+def test_a_log_has_what_its_process_is_noted_to_have_said_to_another_nameserver() -> None:
+    positions = LogPositions()
+    positions.read_notes(MASTER_GONE, {0: DurableLogs((DurableLog("x", 50, "run0"),))})
+    live = {
+        0: record(0, incarnation="x", log_epoch=4, log_end=40),
+        1: record(1, incarnation="x", log_epoch=4, log_end=40),
+    }
+    assert {one: known.log_end for one, known in positions.newest(live).items()} == {0: 50, 1: 40}
+    for other in (replace(live[0], incarnation="y"), replace(live[0], instance="run9")):
+        assert positions.newest({0: other})[0].log_end == 40
+    due = elect(
+        MASTER_GONE,
+        positions.newest({0: live[0]}),
+        allow_unclean=True,
+        confirmed_end=positions.confirmed_end(MASTER_GONE),
+    )
+    assert due is not None
+    assert (due.replica_set.master_id, due.is_unclean) == (0, False)
+
+
 def test_when_the_record_was_lost_the_furthest_log_is_elected_and_the_loss_recorded() -> None:
     group = ReplicaSet("g", replicas=(0, 1))
     live = {0: record(0, log_epoch=4, log_end=90), 1: record(1, log_epoch=4, log_end=10)}

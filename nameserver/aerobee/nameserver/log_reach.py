@@ -51,6 +51,7 @@ class LogPositions:
     def __init__(self) -> None:
         self._heard: dict[BrokerKey, _Heard] = {}
         self._confirmed: dict[str, _Confirmed] = {}
+        self._noted: dict[BrokerKey, DurableLogs] = {}
 
     def heard(self, record: BrokerRecord) -> None:
         """A broker said where its log ends."""
@@ -63,6 +64,13 @@ class LogPositions:
     def newest(self, live: LiveReplicas) -> LiveReplicas:
         """`live` with the positions that are known here."""
         return {broker_id: self._with_position(record) for broker_id, record in live.items()}
+
+    def read_notes(self, replica_set: ReplicaSet, durable: Mapping[int, DurableLogs]) -> None:
+        """What etcd has noted of the replicas, by broker id. Their heartbeats may go to another
+        nameserver, and the logs be longer than when they registered."""
+        for broker_id, logs in durable.items():
+            self._noted[BrokerKey(replica_set.broker_name, broker_id)] = logs
+        self.confirmed(replica_set, confirmed_end(replica_set, durable))
 
     def confirmed(self, replica_set: ReplicaSet, end: int) -> None:
         """Everything below `end` is confirmed under this record; an outdated one says nothing."""
@@ -92,10 +100,15 @@ class LogPositions:
 
     def _with_position(self, record: BrokerRecord) -> BrokerRecord:
         heard = self._heard.get(record.key)
-        if heard is None or heard.instance != record.instance:
-            return record
-        position = max((record.log_epoch, record.log_end), (heard.log_epoch, heard.log_end))
-        return dataclasses.replace(record, log_epoch=position[0], log_end=position[1])
+        position = record.log_epoch, record.log_end
+        if heard is not None and heard.instance == record.instance:
+            position = max(position, (heard.log_epoch, heard.log_end))
+        epoch, end = position
+        noted = self._noted.get(record.key)
+        for log in () if noted is None else noted.logs:
+            if (log.incarnation, log.told_by) == (record.incarnation, record.instance):
+                end = max(end, log.end)
+        return dataclasses.replace(record, log_epoch=epoch, log_end=end)
 
 
 def noted(durable: DurableLogs, log: DurableLog, named: Collection[str]) -> DurableLogs:

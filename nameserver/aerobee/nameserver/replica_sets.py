@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aerobee.nameserver import election, log_reach
+from aerobee.nameserver import election
 from aerobee.nameserver.election import Election, LiveReplicas
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
@@ -132,7 +132,7 @@ class ReplicaSets:
 
     def note_confirmed(self, replica_set: ReplicaSet, durable: Mapping[int, DurableLogs]) -> None:
         """The same, for who has read it already."""
-        self._positions.confirmed(replica_set, log_reach.confirmed_end(replica_set, durable))
+        self._positions.read_notes(replica_set, durable)
 
     async def hold(self, before: ReplicaSet, due: Election) -> ReplicaSet | None:
         """Make an election's outcome the record; None: something has changed since the decision.
