@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz soak interop image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz soak clients-test image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -140,9 +140,10 @@ k8s-test: setup
 k8s-test-if-built: setup
 	$(RUN) python -m tests.kubernetes --api-server-if-built
 
-# 1,000,000 mutated byte streams against the gRPC server.
+# 1,000,000 mutated byte streams against the gRPC server, 100,000 odd requests of Apache's API.
 fuzz: setup
 	$(RUN) python -m tests.grpc_core.fuzz --streams 1000000
+	$(RUN) python -m tests.rocketmq_api.fuzz --requests 100000
 
 # The gRPC core at half load for 30 minutes, among clients that cancel, hang and are killed.
 soak: setup
@@ -151,7 +152,7 @@ soak: setup
 # grpc-go, grpc-java, grpc-js and tonic against the gRPC core, and Apache's clients for five languages
 # against a cluster, of those languages that are here. Their programs are built once, into the cache
 # folder, which takes some minutes.
-interop: setup
+clients-test: setup
 	$(RUN) python -m tests.grpc_core.interop.programs
 	$(RUN) python -m tests.rocketmq_api.official.programs
 	$(RUN) pytest tests/grpc_core/interop tests/grpc_core/test_client_shapes.py tests/rocketmq_api/official

@@ -35,9 +35,11 @@ CAMPAIGNS = (
     Campaign("pop-simulation", 15, "100,000 lives of messages that are received by POP"),
     Campaign("torture", 15, "200 rounds of kill -9 under load with synchronous flush"),
     Campaign("failover", 30, "100 fail-overs of real processes under load"),
-    Campaign("fuzz", 15, "1,000,000 mutated byte streams against the gRPC server"),
+    Campaign(
+        "fuzz", 15, "mutated byte streams against the gRPC server, odd requests of Apache's API"
+    ),
     Campaign("soak", 31, "the gRPC core at half load, among clients that cancel, hang, are killed"),
-    Campaign("interop", 8, "gRPC clients of five languages against our server, and back"),
+    Campaign("clients-test", 8, "gRPC clients of five languages against our server, and back"),
     Campaign("long", 10, "tests of minutes, of which the suite has a shorter form"),
     Campaign("audit-proof", 15, "audits of damaged stores and of a busy cluster, on Spark"),
     Campaign("k8s-test", 25, "the manifests on a real API server, the pods in containers"),

@@ -21,7 +21,7 @@ from tests.cluster_simulation.violation import Violation
 from tests.cluster_simulation.world import Settings, Trace, World
 from tests.support.power_failure import draw_fate
 
-HEALED_WITHIN_S = 15.0
+HEALED_WITHIN_S = 25.0
 _LOOK_S = 0.25
 
 

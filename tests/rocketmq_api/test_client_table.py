@@ -70,6 +70,13 @@ def test_a_heartbeat_is_enough_but_counts_less_than_settings(scene: Scene) -> No
     assert (client.kind, scene.members("h")) == (v2.SIMPLE_CONSUMER, ["c"])
 
 
+def test_a_kind_that_nobody_knows_is_none(scene: Scene) -> None:
+    client = scene.heard("a")
+    scene.table.takes_part(client, -1, "g")  # type: ignore[arg-type]
+    (member,) = scene.table.members("g")
+    assert (member.kind, member.title) == (v2.CLIENT_TYPE_UNSPECIFIED, "client, JAVA 5.0.8")
+
+
 def test_a_client_that_is_silent_is_forgotten_after_two_minutes(scene: Scene) -> None:
     scene.join("a")
     scene.clock.advance_ms(100_000)

@@ -9,6 +9,7 @@ from pathlib import Path
 from aerobee.broker.observe.config_risks import broker_risks
 from aerobee.broker.replication.config import ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
+from aerobee.rocketmq_api.config import RocketmqConfig
 from aerobee.runtime.addresses import (
     require_address,
     require_dialled_address,
@@ -84,9 +85,20 @@ class GroupsConfig:
     Costs: shorter: a group that reads rarely begins where new groups begin; longer: names and
     offsets of groups that are gone stay.
     """
+    waiting_polls_max: int = 100_000
+    """At most this many calls of Apache's clients wait for messages at once; more are refused.
+
+    Unit: calls
+    Costs: memory.
+    """
 
     def __post_init__(self) -> None:
         require(self.max > 0, "groups.max must be > 0", self.max)
+        require(
+            self.waiting_polls_max > 0,
+            "groups.waiting_polls_max must be > 0",
+            self.waiting_polls_max,
+        )
         require(
             self.expire_after_days >= 0,
             "groups.expire_after_days must be >= 0",
@@ -189,6 +201,7 @@ class BrokerConfig:
     grpc: GrpcConfig = field(default_factory=GrpcConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
 
     def __post_init__(self) -> None:
         for name in ("cluster", "broker_name"):

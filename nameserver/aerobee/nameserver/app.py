@@ -93,13 +93,7 @@ async def serve_nameserver(
         topics = Topics(etcd, keys, cache, config.topics, clock)
         service = _own_service(config, cache, topics, sessions, sets)
         channels = Channels(chance=chance, engine=config.grpc.engine)
-        rocketmq = MessagingService(
-            routes=KnownRoutes(config.cluster, cache),
-            groups=AskedGroups(cache, channels, clock),
-            clients=ClientTable(clock),
-            peers=channels,
-            clock=clock,
-        )
+        rocketmq = _rocketmq_service(config, cache, channels, clock)
         server = _server(config, service, rocketmq, figures.latencies, peer_limits, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
@@ -132,6 +126,19 @@ async def serve_nameserver(
             await server.stop(0)
             await channels.close()
         log_event(log, "nameserver stopped")
+
+
+def _rocketmq_service(
+    config: NameserverConfig, cache: RouteCache, channels: Channels, clock: Clock
+) -> MessagingService:
+    return MessagingService(
+        routes=KnownRoutes(config.cluster, cache),
+        groups=AskedGroups(cache, channels, clock),
+        clients=ClientTable(clock),
+        peers=channels,
+        clock=clock,
+        sending=config.rocketmq.sending(),
+    )
 
 
 def _own_service(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from aerobee.rocketmq_api.config import RocketmqConfig
 from aerobee.runtime.addresses import (
     is_loopback,
     require_address,
@@ -241,6 +242,7 @@ class NameserverConfig:
     grpc: GrpcConfig = field(default_factory=GrpcConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
     unclean_election: bool = False
     """Let a replica that lacks acknowledged messages become master when no other replica is alive.
 

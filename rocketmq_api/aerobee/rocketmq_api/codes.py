@@ -41,6 +41,9 @@ CODES: Final[dict[type[errors.MqError], v2.Code]] = {
     errors.FilterIllegal: v2.ILLEGAL_FILTER_EXPRESSION,
     errors.NotWritableTopic: v2.FORBIDDEN,
     errors.NotReadableTopic: v2.FORBIDDEN,
+    # POP, or members with leases, have the queue.
+    errors.LeaseHeld: v2.PRECONDITION_FAILED,
+    errors.LeaseExpired: v2.PRECONDITION_FAILED,
     # Clients wait before they send again.
     errors.Busy: v2.TOO_MANY_REQUESTS,
     errors.LimitReached: v2.TOO_MANY_REQUESTS,
@@ -60,8 +63,6 @@ CODES: Final[dict[type[errors.MqError], v2.Code]] = {
     # What this API's calls do not meet.
     errors.TopicExists: _INTERNAL,
     errors.OutOfSequence: _INTERNAL,
-    errors.LeaseHeld: _INTERNAL,
-    errors.LeaseExpired: _INTERNAL,
     errors.DuplicateClient: _INTERNAL,
     errors.DuplicateBroker: _INTERNAL,
     errors.UnknownMember: _INTERNAL,

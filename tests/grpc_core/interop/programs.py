@@ -1,5 +1,5 @@
-"""gRPC programs in other languages, which speak with ours. `make interop` builds them, once, into
-the cache folder; tests use those that are built.
+"""gRPC programs in other languages, which speak with ours. `make clients-test` builds them, once,
+into the cache folder; tests use those that are built.
 
     python -m tests.grpc_core.interop.programs [LANGUAGE ...]
 """
@@ -51,7 +51,7 @@ class Program:
         if lacking:
             return f"{self.library} needs {' and '.join(lacking)}, which this machine does not have"
         if not self.folder.is_dir():
-            return f"{self.library} is not built here; make interop builds it"
+            return f"{self.library} is not built here; make clients-test builds it"
         return ""
 
     def command_line(self, *arguments: str) -> list[str]:

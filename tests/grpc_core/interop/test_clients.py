@@ -65,7 +65,7 @@ def server_tls(certificate: Certificate) -> ssl.SSLContext:
 @pytest.mark.parametrize("by_tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize(
     "language",
-    # `make test` takes the quickest, `make interop` all.
+    # `make test` takes the quickest, `make clients-test` all.
     [pytest.param(one, marks=() if one == "go" else pytest.mark.long) for one in PROGRAMS],
 )
 async def test_every_case_passes(language: str, by_tls: bool, tmp_path: Path) -> None:

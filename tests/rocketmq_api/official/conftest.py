@@ -9,7 +9,7 @@ from tests.rocketmq_api.official.programs import PROGRAMS
 
 
 @pytest.fixture(
-    # `make test` takes the two that start quickest, `make interop` all.
+    # `make test` takes the two that start quickest, `make clients-test` all.
     params=[
         pytest.param(one, marks=() if one in ("python", "node") else pytest.mark.long)
         for one in PROGRAMS

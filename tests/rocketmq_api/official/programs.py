@@ -1,5 +1,5 @@
-"""Apache's own clients, each as a program that is told what to do line by line. `make interop`
-builds them, once, into the cache folder; tests use those that are built.
+"""Apache's own clients, each as a program that is told what to do line by line. `make
+clients-test` builds them, once, into the cache folder; tests use those that are built.
 
 They run in processes of their own: their protobuf descriptors have the names of ours.
 

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy
 
 
 class Growth(Protocol):
@@ -132,18 +133,22 @@ class Bells:
     """On the loop."""
 
     def __init__(
-        self, growth: Growth, clock: Clock, *, next_ms: Callable[[GroupQueue], int | None]
+        self,
+        growth: Growth,
+        clock: Clock,
+        *,
+        next_ms: Callable[[GroupQueue], int | None],
+        polls_max: int = 100_000,
     ) -> None:
-        """`next_ms`: when a message of a queue may come again, Unix ms; None: none does."""
+        """`next_ms`: when a message of a queue may come again, Unix ms; None: none does.
+        `polls_max`: so many may wait."""
+        self._polls_max = polls_max
+        self.polls = 0
+        """Those that wait."""
         self._growth = growth
         self._clock = clock
         self._next_ms = next_ms
         self._bells: dict[GroupQueue, _Bell] = {}
-
-    @property
-    def waiting(self) -> int:
-        """Polls that wait, each counted at every queue."""
-        return sum(bell.waiters for bell in self._bells.values())
 
     def is_waited_at(self, key: GroupQueue) -> bool:
         """Whether a poll waits there."""
@@ -151,7 +156,13 @@ class Bells:
 
     @contextmanager
     def waiting_at(self, keys: Sequence[GroupQueue]) -> Iterator[Waiter]:
-        """Somebody wants what comes to any of these queues."""
+        """Somebody wants what comes to any of these queues. Raises Busy: too many wait."""
+        if self.polls >= self._polls_max:
+            raise Busy(
+                f"{self.polls} calls wait for messages here already: poll again later, or have the "
+                "operator raise groups.waiting_polls_max"
+            )
+        self.polls += 1
         bells = [self._bell(key) for key in keys]
         waiter = Waiter(bells)
         for bell in bells:
@@ -159,6 +170,7 @@ class Bells:
         try:
             yield waiter
         finally:
+            self.polls -= 1
             waiter.goes()
             for key, bell in zip(keys, bells, strict=True):
                 if not bell.waiters and self._bells.get(key) is bell:

@@ -72,7 +72,12 @@ class Popping:
         )
         parts.durability.listen(self.file.look)
         self.hold = JournalHold(self.journal, self.file.save_if_room)
-        self.bells = Bells(parts.egress, parts.clock, next_ms=self._next_ms)
+        self.bells = Bells(
+            parts.egress,
+            parts.clock,
+            next_ms=self._next_ms,
+            polls_max=parts.config.groups.waiting_polls_max,
+        )
         self.commits = PopCommits(parts.offsets, self.state.standing, is_behind=self._is_behind)
         self.hand_overs = HandOvers(
             parts.offsets, parts.clock, writer=self.journal.writer, is_used=self._is_used

@@ -139,9 +139,10 @@ class ClientTable:
         self._join(client, registration.group)
 
     def takes_part(self, client: Client, kind: v2.ClientType, group: str) -> None:
-        """A call that tells less than settings do, such as a heartbeat. Settings count for more."""
+        """A call that tells less than settings do, such as a heartbeat. Settings count for more; a
+        kind that is not known is none."""
         self._returned(client)
-        if client.kind == v2.CLIENT_TYPE_UNSPECIFIED:
+        if client.kind == v2.CLIENT_TYPE_UNSPECIFIED and kind in v2.ClientType.values():
             client.kind = kind
         if not client.group:
             self._join(client, group)

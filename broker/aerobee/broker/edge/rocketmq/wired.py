@@ -45,6 +45,7 @@ class RocketmqApi:
             clients=self.clients,
             peers=parts.channels,
             clock=clock,
+            sending=config.rocketmq.sending(),
             own=OwnQueues(
                 config.broker_name,
                 parts.ingest,

@@ -1,0 +1,32 @@
+"""What an operator can set about Apache's clients, at every node that answers them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.runtime.config import require
+from aerobee.store_format.delayed_records import DELAY_MAX_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocketmqConfig:
+    """Apache RocketMQ's API."""
+
+    delay_max_ms: int = 86_400_000
+    """How far ahead Apache's clients may send; the default is Apache's. Set it alike at all
+    nameservers and brokers: whichever node is asked decides.
+
+    Costs: a message that waits longer keeps its place on the disk.
+    """
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.delay_max_ms <= DELAY_MAX_MS,
+            f"rocketmq.delay_max_ms must be 1 to {DELAY_MAX_MS}",
+            self.delay_max_ms,
+        )
+
+    def sending(self) -> SendLimits:
+        """What a message may be."""
+        return SendLimits(delay_ms_max=self.delay_max_ms)

@@ -1,0 +1,124 @@
+"""Who waits for messages is woken when there may be some: by one ring each, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.popping.bells import Bells
+from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import Busy
+
+ONE, OTHER = GroupQueue("g", "t", 0), GroupQueue("g", "t", 1)
+
+
+class Growth:
+    def __init__(self) -> None:
+        self.wakes: dict[tuple[str, int], Callable[[], None]] = {}
+
+    def wait(self, topic: str, queue_id: int, wake: Callable[[], None]) -> None:
+        self.wakes[topic, queue_id] = wake
+
+    def forget(self, topic: str, queue_id: int, wake: Callable[[], None]) -> None:
+        del self.wakes[topic, queue_id]
+
+    def grow(self, key: GroupQueue) -> None:
+        """As `Egress` has it: once for each wait."""
+        self.wakes.pop((key.topic, key.queue_id))()
+
+
+class Scene:
+    def __init__(self, polls_max: int = 100) -> None:
+        self.growth = Growth()
+        self.next_ms: dict[GroupQueue, int] = {}
+        self.bells = Bells(
+            self.growth, ManualClock(now_ms=5_000), next_ms=self.next_ms.get, polls_max=polls_max
+        )
+        self.woken: list[str] = []
+
+    async def poll(self, name: str, *keys: GroupQueue, looks: bool = True) -> None:
+        with self.bells.waiting_at(keys) as waiter:
+            waiter.looks()
+            if await waiter.rung(60):
+                self.woken.append(name)
+                if looks:
+                    waiter.looks()
+
+
+async def some_turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_what_comes_wakes_the_poll_that_has_waited_for_longest() -> None:
+    scene = Scene()
+    polls = [asyncio.create_task(scene.poll(name, ONE, OTHER)) for name in ("first", "second")]
+    await some_turns()
+    scene.growth.grow(ONE)
+    await some_turns()
+    assert scene.woken == ["first"]
+    scene.growth.grow(OTHER)
+    await asyncio.gather(*polls)
+    assert scene.woken == ["first", "second"]
+    assert not scene.growth.wakes
+    assert not scene.bells.is_waited_at(ONE)
+    assert scene.bells.polls == 0
+
+
+async def test_a_poll_that_goes_without_having_looked_passes_the_ring_on() -> None:
+    scene = Scene()
+    gone = asyncio.create_task(scene.poll("gone", ONE, looks=False))
+    await asyncio.sleep(0)
+    waits = asyncio.create_task(scene.poll("waits", ONE))
+    await some_turns()
+    scene.growth.grow(ONE)
+    await asyncio.gather(gone, waits)
+    assert scene.woken == ["gone", "waits"]
+
+
+async def test_a_poll_that_is_cancelled_when_it_was_woken_passes_the_ring_on() -> None:
+    scene = Scene()
+    gone = asyncio.create_task(scene.poll("gone", ONE))
+    await asyncio.sleep(0)
+    waits = asyncio.create_task(scene.poll("waits", ONE))
+    await some_turns()
+    scene.growth.grow(ONE)
+    gone.cancel()
+    await asyncio.gather(gone, waits, return_exceptions=True)
+    assert scene.woken == ["waits"]
+
+
+async def test_a_message_that_comes_again_wakes_somebody_at_its_time() -> None:
+    scene = Scene()
+    scene.next_ms[OTHER] = 5_010
+    async with asyncio.timeout(5):
+        await scene.poll("only", ONE, OTHER)
+    assert scene.woken == ["only"]
+
+
+async def test_a_time_that_becomes_earlier_counts() -> None:
+    scene = Scene()
+    scene.next_ms[ONE] = 5_000_000
+    poll = asyncio.create_task(scene.poll("only", ONE))
+    await some_turns()
+    scene.next_ms[ONE] = 5_010
+    scene.bells.times_changed(ONE)
+    async with asyncio.timeout(5):
+        await poll
+    assert scene.woken == ["only"]
+
+
+async def test_only_so_many_polls_wait() -> None:
+    scene = Scene(polls_max=1)
+    poll = asyncio.create_task(scene.poll("first", ONE))
+    await some_turns()
+    with pytest.raises(Busy, match=r"groups\.waiting_polls_max"):
+        await scene.poll("second", OTHER)
+    scene.growth.grow(ONE)
+    await poll
+    scene.next_ms[OTHER] = 5_000
+    await scene.poll("third", OTHER)
+    assert scene.woken == ["first", "third"]
