@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz soak clients-test image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz soak clients-test image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -81,6 +81,10 @@ protos: setup
 
 bench: setup
 	$(RUN) aerobee bench all
+
+# Apache RocketMQ 5's gRPC API, ours beside Apache's proxy, whose jars come from Maven Central.
+bench-v2: setup
+	$(RUN) aerobee bench v2 --fetch
 
 # All of the long ones below, and audit-proof: more than four hours. It begins with how long each takes.
 proof: setup

@@ -13,7 +13,8 @@ import pytest
 
 from aerobee.bench.peers import fetching, run
 from aerobee.bench.peers.own_broker import OwnBroker
-from aerobee.bench.peers.parts import ECHO, PAGE_CACHE, SYNC_FLUSH, Answer
+from aerobee.bench.peers.parts import ECHO, PAGE_CACHE, SYNC_FLUSH, V2, Answer
+from aerobee.bench.peers.rocketmq import OwnV2
 from aerobee.bench.peers.table import Comparison
 from tests.support.cache_folder import cache_folder
 from tests.support.local_up import AEROBEE
@@ -123,6 +124,22 @@ async def test_our_own_side_measures_every_part() -> None:
         (measured,) = compared.answers[named.name, title]
         assert measured.messages > 0, named
         assert measured.server_us > 0, named
+
+
+@pytest.mark.slow
+def test_the_calls_of_apaches_clients_are_measured_without_apache(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*AEROBEE, "bench", "v2", "--rounds", "1", "--scale", "0.05", "--json"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["part"] for row in rows] == [named.name for named in V2]
+    assert {row["system"] for row in rows} == {OwnV2.title}
+    assert all(row["rounds"][0]["messages"] > 0 for row in rows), rows
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from aerobee.bench import cold_read, commits, delay, failover, index, replication_cluster, suite
 from aerobee.bench.audit import messages_speed, store_speed
+from aerobee.bench.peers.rocketmq import RocketmqPrograms
 from aerobee.bench.peers.run import PEERS, compare
 from aerobee.bench.peers.table import Comparison
 from aerobee.bench.report import Report
@@ -37,15 +38,18 @@ RUNS: dict[str, Run] = {
 PEERS_ROUNDS = 3
 NAMES = textwrap.fill(
     f"WHAT is one of {', '.join(RUNS)}; all of these; or peers, which measures the named PEERS "
-    f"beside Aerobee ({', '.join(PEERS)}; all by default). Their programs are fetched from their "
-    "registries, only with --fetch.",
+    f"beside Aerobee ({', '.join(PEERS)}; all by default); or v2, Apache RocketMQ 5's gRPC API, "
+    "with Apache's proxy beside ours if it is there. Programs are fetched from their registries, "
+    "only with --fetch.",
     78,
     break_on_hyphens=False,
 )
 
 
 @click.command(epilog=f"\b\n{NAMES}")
-@click.argument("what", metavar="[WHAT]", type=click.Choice([*RUNS, "all", "peers"]), default="all")
+@click.argument(
+    "what", metavar="[WHAT]", type=click.Choice([*RUNS, "all", "peers", "v2"]), default="all"
+)
 @click.argument("peers", metavar="[PEERS]...", type=click.Choice(list(PEERS)), nargs=-1)
 @click.option(
     "--body-bytes",
@@ -84,20 +88,23 @@ def bench(
     comparable with each other; across machines and times, only their ratios are.
     """
     keep_freed_memory()
-    if what == "peers":
-        names = tuple(dict.fromkeys(peers)) or tuple(PEERS)
+    if what in ("peers", "v2"):
+        if what == "v2" and peers:
+            raise click.UsageError("PEERS are for `aerobee bench peers`")
+        names = ("rocketmq",) if what == "v2" else tuple(dict.fromkeys(peers)) or tuple(PEERS)
         measured = compare(
             names,
             body_bytes=body_bytes,
             rounds=rounds or PEERS_ROUNDS,
             scale=scale,
             fetch=fetch,
+            alone=what == "v2" and not fetch and not RocketmqPrograms().folder.exists(),
             say=lambda step: print(step, file=sys.stderr, flush=True),
         )
         _show(uvloop.run(measured), as_json=as_json, markdown=markdown)
         return
     if peers or markdown or fetch:
-        raise click.UsageError("PEERS, --markdown and --fetch are for `aerobee bench peers`")
+        raise click.UsageError("PEERS, --markdown and --fetch are for `aerobee bench peers` and v2")
     load = suite.Load(body_bytes=body_bytes).scaled(scale)
     if rounds is not None:
         load = replace(load, rounds=rounds)

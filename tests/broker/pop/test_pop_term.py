@@ -42,6 +42,7 @@ class Replica:
             name="journal of POP",
             subject="messages in flight",
             image_interval_bytes=1 << 40,
+            linger_s=0.0,
         )
 
     def _term(self, writer: EntryWriter) -> PopTerm:
@@ -120,6 +121,20 @@ async def test_a_new_master_knows_what_is_in_flight_and_what_is_finished() -> No
             Handled.DONE,
         ]
         assert [each.offset for each in await successor.receive()] == [4, 5, 6, 7]
+
+
+async def test_what_is_decided_in_one_turn_is_one_record_at_its_end() -> None:
+    log = MemoryLog()
+    async with leading(log) as master:
+        await master.term.begin(KEY, 0)
+        received = await master.receive()
+        for first in (0, 2):
+            end = log.records_end
+            for delivery in received[first : first + 2]:
+                acknowledged = master.queue().acknowledge([delivery[:2]], 5_000)
+                master.term.write(acknowledged.entries)
+            await asyncio.sleep(0)
+            assert log.records_end == end + 1
 
 
 async def test_what_could_not_be_written_has_never_been_decided() -> None:

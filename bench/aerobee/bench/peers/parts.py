@@ -100,3 +100,18 @@ ECHO = (
     NamedPart("unary echo, 64 in flight", Part(Way.SINGLE, 64)),
     NamedPart("unary echo, 1 in flight", Part(Way.SINGLE, 1)),
 )
+V2_WARM_UP = (
+    Part(Way.SINGLE, in_flight=64, seconds=8.0),
+    Part(Way.BATCHED, 8, 32, seconds=1.5),
+    Part(Way.READ, seconds=1.5),
+)
+V2 = (
+    NamedPart("SendMessage, 64 in flight", Part(Way.SINGLE, 64)),
+    NamedPart("SendMessage, 1 in flight", Part(Way.SINGLE, 1)),
+    NamedPart("SendMessage of 32, 8 in flight", Part(Way.BATCHED, 8, 32)),
+    NamedPart(
+        f"received, end to end at {STEADY_PER_S:,}/s",
+        Part(Way.STEADY, rate=STEADY_PER_S, seconds=5),
+    ),
+    NamedPart("ReceiveMessage of 32 and AckMessage", Part(Way.READ, seconds=3)),
+)

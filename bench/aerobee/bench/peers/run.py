@@ -14,6 +14,7 @@ from aerobee.bench.peers.nats import Nats
 from aerobee.bench.peers.own_broker import OwnBroker
 from aerobee.bench.peers.processes import running_load
 from aerobee.bench.peers.redis import Redis
+from aerobee.bench.peers.rocketmq import OwnV2, Rocketmq
 from aerobee.bench.peers.system import Fetched, Peer, System
 from aerobee.bench.peers.table import Comparison
 from aerobee.cli.failures import EnvironmentFailure
@@ -24,26 +25,37 @@ PEERS: Mapping[str, type[Peer]] = {
     "nats": Nats,
     "redis": Redis,
     "grpc-go": GrpcGo,
+    "rocketmq": Rocketmq,
 }
+OURS_BESIDE: Mapping[str, type[System]] = {"grpc-go": OwnEcho, "rocketmq": OwnV2}
+"""What of ours takes the same parts as a peer, where that is not `OwnBroker`."""
 TOUCHED_BYTES = 2 << 30
 CHUNK_BYTES = 1 << 24
 
 
 async def compare(
-    names: Sequence[str], *, body_bytes: int, rounds: int, scale: float, fetch: bool, say: Say
+    names: Sequence[str],
+    *,
+    body_bytes: int,
+    rounds: int,
+    scale: float,
+    fetch: bool,
+    say: Say,
+    alone: bool = False,
 ) -> Comparison:
-    """Measure Aerobee and the named peers, each in turn in each round.
+    """Measure Aerobee and the named peers, each in turn in each round; `alone`: without them, as
+    beside them.
 
     Raises:
         EnvironmentFailure: a peer's programs are not there and `fetch` is not set, or they cannot
             be fetched.
         RuntimeError: a server or a load failed; what it said is in the message.
     """
-    peers: list[Peer] = [PEERS[name]() for name in names]
+    peers: list[Peer] = [] if alone else [PEERS[name]() for name in names]
     await provide(peers, fetch=fetch, say=say)
-    systems: list[System] = [OwnEcho()] if "grpc-go" in names else []
-    if set(names) != {"grpc-go"}:
-        systems.append(OwnBroker())
+    ours: list[type[System]] = [OURS_BESIDE.get(name, OwnBroker) for name in names]
+    different: dict[type[System], None] = dict.fromkeys(ours or [OwnBroker])
+    systems: list[System] = [make() for make in different]
     systems += peers
     titles = list(dict.fromkeys(system.title for system in systems))
     comparison = Comparison(titles)

@@ -25,7 +25,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from aerobee.broker.journal.follower import FollowedLog, JournalFollower
 from aerobee.broker.journal.image import JournalImages
 from aerobee.broker.journal.state import JournalClient, JournalState, JournalTerm
-from aerobee.broker.journal.writer import JournalWriter, WrittenLog
+from aerobee.broker.journal.writer import LINGER_S, JournalWriter, WrittenLog
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     Busy,
@@ -98,8 +98,11 @@ class Journal(Generic[Entry, Term]):
         name: str,
         subject: str,
         image_interval_bytes: int,
+        linger_s: float = LINGER_S,
     ) -> None:
-        """`name` and `subject`, what the journal is about, a plural, are for errors and logs."""
+        """`name` and `subject`, what the journal is about, a plural, are for errors and logs; for
+        `linger_s` see `JournalWriter`."""
+        self._linger_s = linger_s
         self._state = state
         self._log = journal_log
         self._client = client
@@ -290,7 +293,9 @@ class Journal(Generic[Entry, Term]):
         return self._log.confirmed_end >= self._begun_end and not self._follower.has_more
 
     def _begin_term(self, epoch: int) -> None:
-        writer = JournalWriter(self._name, self._subject, self._state, self._log)
+        writer = JournalWriter(
+            self._name, self._subject, self._state, self._log, linger_s=self._linger_s
+        )
         self._term = self._client.begin(writer, epoch, is_unclean=self._is_unclean)
         self._writer = writer
         writer.attach(self._term)

@@ -87,9 +87,17 @@ class JournalWriter(Generic[Entry]):
     """One term's; see the module."""
 
     def __init__(
-        self, name: str, subject: str, state: JournalState[Entry], journal_log: WrittenLog
+        self,
+        name: str,
+        subject: str,
+        state: JournalState[Entry],
+        journal_log: WrittenLog,
+        *,
+        linger_s: float = LINGER_S,
     ) -> None:
-        """`name` of the journal and its `subject`, a plural, are for errors."""
+        """`name` of the journal and its `subject`, a plural, are for errors. `linger_s`: 0 where
+        somebody waits for each entry, and those of one turn are enough for a record."""
+        self._linger_s = linger_s
         self._name = name
         self._subject = subject
         self._state = state
@@ -182,12 +190,14 @@ class JournalWriter(Generic[Entry]):
         done: asyncio.Future[None] = self._loop.create_future()
         # The caller may be gone when it fails.
         done.add_done_callback(_look_at)
-        linger_s = LINGER_S if self._written_entries > 1 else LINGER_ALONE_S
+        linger_s = self._linger_s
+        if self._written_entries <= 1:
+            linger_s = min(linger_s, LINGER_ALONE_S)
         wait_s = self._written_s + linger_s - self._loop.time()
         # Many calls share it: what it logs is of none of them.
         batch: _Batch[Entry] = _Batch(done)
         if wait_s > 0:
-            delay_s = min(wait_s, LINGER_S)
+            delay_s = min(wait_s, self._linger_s)
             self._loop.call_later(delay_s, self._write_if_open, batch, context=Context())
         else:
             self._loop.call_soon(self._write_if_open, batch, context=Context())

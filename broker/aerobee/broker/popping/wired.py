@@ -66,6 +66,7 @@ class Popping:
             name="POP journal",
             subject="messages in flight",
             image_interval_bytes=parts.config.store.segment_bytes,
+            linger_s=0.0,
         )
         self.file = StateFile(
             POP_PATH, self.state, self.journal, parts.files, parts.store, parts.durability

@@ -1,0 +1,155 @@
+"""Apache RocketMQ: a name server, and its gRPC proxy with a broker in one process; and Aerobee with
+the same load.
+
+The jars come from Maven Central by Maven itself, which knows mirrors and proxies; jars.sha256 has
+the checksum of each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from aerobee.bench.cluster import running_cluster
+from aerobee.bench.peers.fetching import cache_folder, check_sums, needed_program
+from aerobee.bench.peers.go_programs import key_of
+from aerobee.bench.peers.kafka import JDK
+from aerobee.bench.peers.parts import V2, V2_WARM_UP
+from aerobee.bench.peers.processes import Server, free_port, listening, said_by
+from aerobee.bench.peers.system import Stage
+from aerobee.bench.peers.v2_load import STEADY_TOPIC, TOPIC
+
+VERSION = "5.3.3"
+SOURCES = Path(__file__).parent / "rocketmq_proxy"
+QUEUES = 4
+STAGES = (Stage(False, V2_WARM_UP, V2),)
+LOAD = (sys.executable, "-m", "aerobee.bench.peers.v2_load")
+BROKER_CONFIG = """\
+brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+listenPort={port}
+storePathRootDir={data}
+storePathCommitLog={data}/commitlog
+namesrvAddr=127.0.0.1:{nameserver}
+"""
+# Less than runbroker.sh takes, which is half of the machine.
+JAVA_FLAGS = ("-server", "-Xms2g", "-Xmx2g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=2g")
+
+
+class RocketmqPrograms:
+    """Apache RocketMQ's jars."""
+
+    @property
+    def folder(self) -> Path:
+        return cache_folder() / f"rocketmq-{VERSION}-{key_of(SOURCES.iterdir())}"
+
+    @property
+    def classes(self) -> str:
+        """The class path."""
+        return f"{self.folder}/jars/*"
+
+    @property
+    def source(self) -> str:
+        return (
+            f"org.apache.rocketmq:rocketmq-proxy:{VERSION} and what it needs, from Maven Central, "
+            "by mvn (147 jars, 91 MB)"
+        )
+
+    async def fetch(self, into: Path) -> None:
+        maven = needed_program("mvn", "install Maven (Debian: apt-get install maven)")
+        jars = into / "jars"
+        # Maven writes beside the file that it reads.
+        shutil.copy(SOURCES / "pom.xml", into)
+        copy = (
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={jars}",
+        )
+        await said_by((maven, "--batch-mode", "--quiet", *copy), folder=into)
+        check_sums(jars, SOURCES / "jars.sha256")
+
+
+class Rocketmq:
+    """Its defaults: asynchronous flush, the proxy in local mode."""
+
+    stages = STAGES
+    title = f"Apache RocketMQ {VERSION}"
+    programs = (RocketmqPrograms(),)
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, folder: Path, body_bytes: int, *, sync_flush: bool
+    ) -> AsyncIterator[Server]:
+        assert not sync_flush, "it takes no part in that"
+        java = needed_program("java", JDK)
+        nameserver, broker, grpc = free_port(), free_port(), free_port()
+        _write_configuration(folder, nameserver=nameserver, broker=broker, grpc=grpc)
+        environment = f"-Drocketmq.home.dir={folder}", f"-Duser.home={folder}"
+        command = (java, *environment, "-cp", self.programs[0].classes)
+        names = ("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", folder / "namesrv.conf")
+        proxy = (
+            "org.apache.rocketmq.proxy.ProxyStartup",
+            *("-pm", "local", "-n", f"127.0.0.1:{nameserver}"),
+            *("-bc", folder / "broker.conf", "-pc", folder / "conf" / "rmq-proxy.json"),
+        )
+        async with (
+            listening(*command, "-Xmx256m", *names, port=nameserver, folder=folder),
+            listening(*command, *JAVA_FLAGS, *proxy, port=grpc, folder=folder) as process,
+        ):
+            yield Server(process.pid, (*LOAD, f"127.0.0.1:{grpc}", str(body_bytes)))
+
+
+def _write_configuration(folder: Path, *, nameserver: int, broker: int, grpc: int) -> None:
+    data = folder / "data"
+    for needed in (folder / "conf", data / "config"):
+        needed.mkdir(parents=True)
+    (folder / "namesrv.conf").write_text(f"listenPort={nameserver}\n")
+    (folder / "broker.conf").write_text(
+        BROKER_CONFIG.format(port=broker, nameserver=nameserver, data=data)
+    )
+    proxy = {
+        "rocketMQClusterName": "DefaultCluster",
+        "grpcServerPort": grpc,
+        "remotingListenPort": free_port(),
+    }
+    (folder / "conf" / "rmq-proxy.json").write_text(json.dumps(proxy))
+    topics = {
+        name: {
+            "topicName": name,
+            "readQueueNums": QUEUES,
+            "writeQueueNums": QUEUES,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+            "attributes": {"message.type": "NORMAL"},
+        }
+        for name in (TOPIC, STEADY_TOPIC)
+    }
+    table = {"dataVersion": {"counter": 1, "timestamp": 1}, "topicConfigTable": topics}
+    (data / "config" / "topics.json").write_text(json.dumps(table))
+
+
+class OwnV2:
+    """Aerobee by the same calls: a nameserver, and a broker with the file sizes of production,
+    which is asked."""
+
+    stages = STAGES
+    title = "Aerobee"
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, folder: Path, body_bytes: int, *, sync_flush: bool
+    ) -> AsyncIterator[Server]:
+        async with running_cluster() as cluster:
+            process_id = cluster.process_of("broker-a", 0)
+            assert process_id is not None, "it has said that it is ready"
+            create = (sys.executable, "-m", "aerobee.cli", "topic", "create", TOPIC, STEADY_TOPIC)
+            named = ("--queues", str(QUEUES), "--nameserver", cluster.nameserver)
+            await said_by((*create, *named), folder=folder)
+            yield Server(process_id, (*LOAD, cluster.brokers[0], str(body_bytes)))
