@@ -95,7 +95,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         *CLIENTS,
         *TOOLS,
     ),
-    "apache.rocketmq": ("rocketmq_api/",),
+    "apache.rocketmq": ("rocketmq_api/", "bench/peers/v2_load.py"),
     "google.protobuf": (
         "rocketmq_api/",
         "runtime/call_border.py",

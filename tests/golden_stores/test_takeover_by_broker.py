@@ -160,7 +160,9 @@ async def test_a_broker_that_is_killed_leaves_a_folder_that_loses_nothing(
         await takeover.broker.stop()
         found = takeover.problems(closed=False)
         # Killed between a write of index files and its checkpoint: Apache, too, forgets keys then.
-        assert [line for line in found if "would be lost" not in line] == []
+        # Killed while a file was replaced: the next start removes the new one.
+        accidents = ("would be lost", ".tmp was left behind")
+        assert [line for line in found if not any(word in line for word in accidents)] == []
         assert takeover.lost(sent) == []
     await takeover.broker.start()
     await takeover.broker.end()

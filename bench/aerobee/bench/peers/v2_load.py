@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 import uvloop
@@ -23,7 +24,6 @@ from aerobee.bench.peers.meter import Meter
 from aerobee.bench.peers.parts import Answer, Part, Way
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.channel import Channel
-from aerobee.rocketmq_api.times import duration
 from aerobee.runtime.freed_memory import keep_freed_memory
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -121,8 +121,8 @@ class V2Load:
             message_queue=queue,
             filter_expression=v2.FilterExpression(type=v2.TAG, expression="*"),
             batch_size=BATCH,
-            invisible_duration=duration(INVISIBLE_MS),
-            long_polling_timeout=duration(POLL_MS),
+            invisible_duration=timedelta(milliseconds=INVISIBLE_MS),
+            long_polling_timeout=timedelta(milliseconds=POLL_MS),
         )
         call = self._channel.stream(
             _SERVICE + "ReceiveMessage",

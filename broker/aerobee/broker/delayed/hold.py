@@ -124,7 +124,9 @@ class DelaysHold(Hold):
         for level in self._feeder.levels:
             if places := await self._of_level(level, end):
                 return places[0][1], places
-        return None
+        # What waited at the first look and not at the others may be on its way, and not be there.
+        acting = await self._acting(end)
+        return None if acting is None else (acting, [])
 
     async def _acting(self, end: int) -> int | None:
         """Of what is being delivered: nobody else knows yet whether its copies are stored."""
