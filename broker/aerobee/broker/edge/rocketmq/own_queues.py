@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from aerobee.broker.delayed.schedule import Schedule
@@ -44,6 +46,8 @@ class OwnQueues:
         self._ingest = ingest
         self._durability = durability
         self._clock = clock
+        self._waiting: list[tuple[list[SingleBatch], asyncio.Future[list[Receipt]]]] = []
+        """What this turn of the loop has sent."""
         self._hosts: dict[str, HostAddress] = {}
         """Reading an address takes 6 us."""
 
@@ -63,7 +67,30 @@ class OwnQueues:
             SingleBatch(topic, queue_id, record, (len(record),), timeout_ms, skip_wait=False)
             for queue_id, record in records
         ]
-        return [await self._sent(each, deadline_s) for each in self._ingest.accept(batches)]
+        receipts = await self._accepted(batches)
+        return [await self._sent(each, deadline_s) for each in receipts]
+
+    async def _accepted(self, batches: list[SingleBatch]) -> list[Receipt]:
+        """What calls of one turn of the loop send is stored at its end, together."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._accept_all)
+        receipts: asyncio.Future[list[Receipt]] = loop.create_future()
+        self._waiting.append((batches, receipts))
+        return await receipts
+
+    def _accept_all(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        # Who has gone meanwhile has sent nothing.
+        waiting = [each for each in waiting if not each[1].done()]
+        try:
+            receipts = iter(self._ingest.accept([one for some, _ in waiting for one in some]))
+        except Exception as error:
+            for _, told in waiting:
+                told.set_exception(error)
+            return
+        for batches, told in waiting:
+            told.set_result(list(islice(receipts, len(batches))))
 
     async def _sent(self, receipt: Receipt, deadline_s: float) -> Sent:
         if receipt.error is not None:
