@@ -46,7 +46,10 @@ def test_each_finding_of_the_audit_has_a_row() -> None:
     assert list(rows("What the audit finds")) == [f"`{check}`" for check in checks]
 
 
-@pytest.mark.parametrize("section", ["In every configuration", "What the audit finds"])
+@pytest.mark.parametrize(
+    "section",
+    ["In every configuration", "What the audit finds", "What Apache's clients rely on"],
+)
 def test_each_row_names_tests_of_the_suite(section: str) -> None:
     for promise, cell in rows(section).items():
         assert named_in(cell), promise

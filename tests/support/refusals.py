@@ -6,9 +6,13 @@ import asyncio
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
+from aerobee.rocketmq_api.codes import error_of
 from aerobee.runtime.errors import InvalidArgument, MqError
 from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.request_limits import RequestLimits
@@ -27,6 +31,8 @@ MEMORY_BYTES_MAX = 256 * MIB
 """Over all requests of a test. gRPC has one of 8 MiB in memory some seven times, the client's side
 included, which is in this process too, and does not give all of it back at once."""
 ANSWER_S_MAX = 60.0
+CALLER = (("x-mq-client-id", "costly"),)
+"""Apache's API serves only those who say who they are."""
 
 
 async def refusal_of(channel: grpc.aio.Channel, place: Place, request: bytes) -> MqError | None:
@@ -40,21 +46,29 @@ async def refusal_of(channel: grpc.aio.Channel, place: Place, request: bytes) ->
         async with asyncio.timeout(ANSWER_S_MAX):
             call = getattr(channel, name)(place.path)
             if method.client_streaming:
-                running = call()
+                running = call(metadata=CALLER)
                 await running.write(request)
                 answer = await running.read()
                 running.cancel()
-                if method.output_type.name == "GroupEvent" and isinstance(answer, bytes):
-                    failed = broker_pb2.GroupEvent.FromString(answer).failed
-                    return error_from_code(failed.code, failed.message)
             elif method.server_streaming:
-                running = call(request)
-                await running.read()
+                running = call(request, metadata=CALLER)
+                answer = await running.read()
                 running.cancel()
             else:
-                await call(request)
+                answer = await call(request, metadata=CALLER)
     except grpc.aio.AioRpcError as error:
         return error_from_rpc(error, "the server")
+    return _told(method, answer) if isinstance(answer, bytes) else None
+
+
+def _told(method: MethodDescriptor, answer: bytes) -> MqError | None:
+    """The error in an answer, where errors are told so."""
+    if method.output_type.name == "GroupEvent":
+        failed = broker_pb2.GroupEvent.FromString(answer).failed
+        return error_from_code(failed.code, failed.message)
+    if method.output_type.file.package == "apache.rocketmq.v2":
+        told: Any = GetMessageClass(method.output_type).FromString(answer)
+        return error_of(told.status)
     return None
 
 
