@@ -12,11 +12,14 @@ import pytest
 
 from aerobee.broker.config import GroupsConfig
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.store.config import StoreConfig
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.retries.test_sending_back import codes, send_back
 from tests.broker.test_membership import Participant
+from tests.broker.test_sync_flush import GatedDisk
 from tests.support.stub_errors import error_from_rpc
+from tests.support.waiting import until
 
 
 async def commit(broker: Any, group: str, offset: int, queue_id: int = 0, epoch: int = 0) -> int:
@@ -173,6 +176,31 @@ async def test_an_offset_under_which_a_member_works_is_not_deleted(broker: Any) 
     assert await offsets(broker, "g") == {0: 1, 1: 1}
     assert (await deleting(1)).removed_count == 1
     assert await offsets(broker, "g") == {0: 1}
+
+
+async def test_a_queue_is_not_granted_while_its_offset_is_being_deleted(
+    start_broker: Any, tmp_path: Path, sync_flush: StoreConfig
+) -> None:
+    """A lease of that moment, shown to a broker that starts anew, brought the offset back."""
+    disk = GatedDisk(tmp_path / "store")
+    broker = await start_broker(disk=disk, store=sync_flush)
+    await broker.send_bodies("t", 0, b"x")
+    assert await commit(broker, "g", 1) == common_pb2.OK
+    member = Participant(broker, "m")
+    await member.join()
+    disk.gate.clear()
+    request = broker_pb2.DeleteOffsetsRequest(group="g", topic="t", queue_ids=[0])
+    deleting = asyncio.ensure_future(broker.offsets.DeleteOffsets(request))
+    key = GroupQueue("g", "t", 0)
+    await until(lambda: broker.wiring.journal.writer().is_removing(key))
+    await member.acquire(0)
+    assert (await member.hears("failed")).failed.code == common_pb2.BUSY
+    disk.gate.set()
+    assert (await deleting).removed_count == 1
+    again = Participant(broker, "m")
+    await again.join()
+    await again.acquire(0)
+    assert (await again.granted()).never_committed
 
 
 async def test_new_groups_beyond_the_limit_are_refused_and_those_of_before_go_on(

@@ -320,6 +320,9 @@ class Groups:
     def acquire(self, stream: Stream, key: GroupQueue) -> None:
         session = self._session(stream)
         if session is not None:
+            if key in self._removing:
+                stream.close(self.broker)
+                return
             try:
                 self._coordinator.acquire(session.member, key, self.broker.clock_s())
             except MqError:

@@ -220,6 +220,13 @@ class ConsumerOffsets:
         await self.begun_for(group)
         self.check_master()
 
+    def check_grantable(self, key: GroupQueue) -> None:
+        """May a member ask for this queue? A lease granted while its offset is being deleted would
+        be older than the deletion; shown to the next run, it would bring the offset back.
+        Raises as `check_master`, and Busy."""
+        self.check_master()
+        _check_not_removing(self._journal.writer(), key)
+
     def check_known(self) -> None:
         """May this replica tell operators what it knows of groups? A slave's offsets may be old by
         a moment. Raises ReplicaBehind, NotMaster, NotWritable."""
@@ -260,9 +267,8 @@ class ConsumerOffsets:
 
 
 def _check_not_removing(writer: OffsetWriter, key: GroupQueue) -> None:
-    """A member that got the queue since the removal began loses it again, and starts again."""
     if writer.is_removing(key):
         raise Busy(
             f"the offset of group {key.group} on queue {key.queue_id} of topic {key.topic} is "
-            "being deleted; commit again in a moment"
+            "being deleted; try again in a moment"
         )

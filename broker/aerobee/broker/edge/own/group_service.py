@@ -172,10 +172,10 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 )
             )
         elif kind == "acquire":
-            self._offsets.check_master()
-            names.check_text("topic name", event.acquire.topic)
             acquire = event.acquire
+            names.check_text("topic name", acquire.topic)
             key = GroupQueue(member.group, acquire.topic, acquire.queue_id)
+            self._offsets.check_grantable(key)
             self._coordinator.acquire(member, key, now_s)
         elif kind == "release":
             release = event.release
