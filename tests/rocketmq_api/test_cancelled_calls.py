@@ -97,6 +97,8 @@ class OneBroker:
         attributes = MappingProxyType({"message.type": "MIXED"})
         return TopicRoute(topic, 6, False, attributes, {"broker-a": 1}, (self._endpoint,))
 
+    def known(self, topic: str) -> None: ...
+
     def invalidate(self, topic: str) -> None: ...
 
     async def rules(self, group: str) -> GroupRules:

@@ -31,6 +31,8 @@ class Routes:
         here = Endpoint("a", 0, f"a-{self.contradicted}:1", is_master=self.has_master, epoch=1)
         return TopicRoute(topic, 6, False, {}, {"a": 4}, (here,))
 
+    def known(self, topic: str) -> None: ...
+
     def invalidate(self, topic: str) -> None:
         self.contradicted += 1
         self.has_master = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,10 @@ from aerobee.rocketmq_api.codes import Refused, status_of
 from aerobee.rocketmq_api.receiving.messages import PLAIN_BYTES_MAX, Delivery, digest, message_of
 from aerobee.rocketmq_api.sending.checks import SendLimits, check_message
 from aerobee.rocketmq_api.sending.message_types import accepted_types
-from aerobee.rocketmq_api.sending.records import take_message
+from aerobee.rocketmq_api.sending.records import Circumstances, carefully_taken, take_message
 from aerobee.rocketmq_api.sending.reserved import may_be_set
 from aerobee.rocketmq_api.times import duration, milliseconds, timestamp
-from aerobee.runtime.errors import PropertiesTooLarge
+from aerobee.runtime.errors import MqError, PropertiesTooLarge
 from aerobee.runtime.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPES
 from aerobee.store_format.compression import CompressionKind, compress
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -111,38 +112,110 @@ def test_sending_on_what_was_received_stores_the_same_again(sent: v2.Message) ->
     assert stored(received).properties == stored(sent).properties
 
 
-@given(
-    st.builds(
-        v2.SystemProperties,
-        message_id=st.text(max_size=20),
-        tag=st.none() | st.text(max_size=20),
-        keys=st.lists(st.text(max_size=20), max_size=3),
-        message_group=st.none() | st.text(max_size=70),
-        trace_context=st.none() | st.text(max_size=20),
-        born_host=st.text(max_size=20),
-        message_type=st.integers(-(1 << 31), (1 << 31) - 1),
-        body_encoding=st.integers(-(1 << 31), (1 << 31) - 1),
-        priority=st.none() | st.integers(-(1 << 31), (1 << 31) - 1),
-        born_timestamp=st.none() | st.builds(timestamp, st.integers(-(1 << 63), (1 << 63) - 1)),
-        delivery_timestamp=st.none() | st.builds(timestamp, st.integers(-(1 << 63), 1 << 62)),
-        orphaned_transaction_recovery_duration=st.none()
-        | st.builds(duration, st.integers(0).map(lambda ms: ms % (1 << 62))),
-    ),
-    st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=4),
-    st.binary(max_size=9),
+@st.composite
+def odd_messages(draw: st.DrawFn) -> v2.Message:
+    """Whatever the types of the fields allow."""
+    system = draw(
+        st.builds(
+            v2.SystemProperties,
+            message_id=st.text(max_size=20),
+            tag=st.none() | st.text(max_size=20),
+            keys=st.lists(st.text(max_size=20), max_size=3),
+            message_group=st.none() | st.text(max_size=70),
+            trace_context=st.none() | st.text(max_size=20),
+            born_host=st.text(max_size=20),
+            message_type=st.integers(-(1 << 31), (1 << 31) - 1),
+            body_encoding=st.integers(-(1 << 31), (1 << 31) - 1),
+            priority=st.none() | st.integers(-(1 << 31), (1 << 31) - 1),
+            born_timestamp=st.none() | st.builds(timestamp, st.integers(-(1 << 63), (1 << 63) - 1)),
+            delivery_timestamp=st.none() | st.builds(timestamp, st.integers(-(1 << 63), 1 << 62)),
+            orphaned_transaction_recovery_duration=st.none()
+            | st.builds(duration, st.integers(0).map(lambda ms: ms % (1 << 62))),
+        )
+    )
+    user = draw(st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=4))
+    body = draw(st.binary(max_size=9))
+    return v2.Message(topic=TOPIC, user_properties=user, body=body, system_properties=system)
+
+
+_ODD_WORDS = st.sampled_from(("", "word", " ", "a b", "a|b", "\x7f", "\x85", "\x01", "é", "名"))
+_ODD_NAMES = st.sampled_from(
+    (
+        "colour",
+        "",
+        " ",
+        "a\x02",
+        "é",
+        "KEYS",
+        "TIMER_OTHER",
+        "TRACE_CONTEXT",
+        "__SHARDINGKEY",
+        "DELAY",
+    )
 )
-def test_whatever_comes_is_stored_or_refused(
-    system: v2.SystemProperties, user: dict[str, str], body: bytes
-) -> None:
-    sent = v2.Message(topic=TOPIC, user_properties=user, body=body, system_properties=system)
+
+
+@st.composite
+def nearly_plain_messages(draw: st.DrawFn) -> v2.Message:
+    """Most of what is in them breaks no rule."""
+    sent = message(
+        draw(st.sampled_from((b"body", b""))),
+        user=draw(st.dictionaries(_ODD_NAMES, _ODD_WORDS, max_size=2)),
+        keys=draw(st.lists(_ODD_WORDS, max_size=2)),
+        encoding=draw(st.sampled_from((v2.IDENTITY, v2.GZIP))),
+        message_id=draw(st.sampled_from((MESSAGE_ID, "", "a b", "\t", "é", "x" * 255, "x" * 256))),
+    )
+    system = sent.system_properties
+    system.message_type = draw(st.sampled_from((v2.NORMAL, v2.FIFO, v2.TRANSACTION, v2.LITE)))
+    groups = st.sampled_from(("", "g", "g" * 63, "g" * 64, "é" * 31, "é" * 32, " "))
+    for name, values in (
+        ("tag", _ODD_WORDS),
+        ("message_group", groups),
+        ("trace_context", _ODD_WORDS),
+    ):
+        if draw(st.booleans()):
+            setattr(system, name, draw(values))
+    for name in ("born_timestamp", "delivery_timestamp"):
+        if draw(st.integers(0, 9)) == 0:
+            ms = draw(st.sampled_from((-1, 0, NOW_MS, (1 << 63) - 1)))
+            getattr(system, name).CopyFrom(timestamp(ms))
+    if draw(st.integers(0, 9)) == 0:
+        system.priority = draw(st.integers(-1, 1))
+    return sent
+
+
+def outcome(
+    take: Callable[[v2.Message, Circumstances], object], sent: v2.Message, at: Circumstances
+) -> object:
+    try:
+        return take(sent, at)
+    except MqError as error:
+        return status_of(error)
+
+
+@given(odd_messages())
+def test_whatever_comes_is_stored_or_refused(sent: v2.Message) -> None:
     try:
         check_message(sent, SendLimits(), NOW_MS)
         record = stored(sent)
     except Refused:
         return
     received = message_of(record, FIRST)
-    assert received.body == body
-    assert received.system_properties.message_id == system.message_id
+    assert received.body == sent.body
+    assert received.system_properties.message_id == sent.system_properties.message_id
+
+
+@given(
+    st.one_of(sent_messages(), odd_messages(), nearly_plain_messages()),
+    st.sampled_from([ALL_TYPES, (v2.NORMAL,), ()]),
+)
+def test_a_message_that_is_taken_after_few_looks_is_taken_as_after_all(
+    sent: v2.Message, accepted: tuple[v2.MessageType, ...]
+) -> None:
+    circumstances = at(accepted=accepted)
+    assert outcome(take_message, sent, circumstances) == outcome(
+        carefully_taken, sent, circumstances
+    )
 
 
 @pytest.mark.parametrize("encoding", [v2.ENCODING_UNSPECIFIED, v2.IDENTITY, v2.GZIP])

@@ -37,7 +37,7 @@ CHANNEL_OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-EveryStyle = pytest.mark.parametrize("style", ["AtOnce", "Later", "Task"])
+EveryStyle = pytest.mark.parametrize("style", ["AtOnce", "Later", "Rest", "Task"])
 
 
 def asking(words: str) -> Request:
@@ -69,6 +69,10 @@ class Servicer:
         await asyncio.sleep(0)
         return self._answer(request)
 
+    @answered_later
+    def Rest(self, request: Any, context: Any, reply: Reply) -> Any:
+        return self.Task(request, context)
+
     def _answer(self, request: Any) -> Any:
         words = request.offset_message_id
         self.fields.append(dict(current_fields()))
@@ -99,6 +103,10 @@ class Servicer:
             await asyncio.sleep(3_600)
         finally:
             self.events.append("woken")
+
+    @answered_later
+    def SleepRest(self, request: Any, context: Any, reply: Reply) -> Any:
+        return self.Sleep(request, context)
 
     @answered_later
     def Never(self, request: Any, context: Any, reply: Reply) -> None:
@@ -210,7 +218,10 @@ _SHAPES: dict[str, Callable[..., Any]] = {
     "Converse": grpc.stream_stream_rpc_method_handler,
     "Chat": grpc.stream_stream_rpc_method_handler,
 }
-_METHODS = ("AtOnce", "Later", "Task", "Asks", "Sleep", "Never", "Briefly", *_SHAPES)
+_METHODS = (
+    *("AtOnce", "Later", "Rest", "Task", "Asks", "Sleep", "SleepRest", "Never", "Briefly"),
+    *_SHAPES,
+)
 
 
 def _handler(servicer: Servicer, name: str) -> Any:
@@ -336,7 +347,7 @@ def told_twice(error: MqError, request: Any) -> list[Any]:
 
 TOLD = {
     f"/{SERVICE}/{name}": told_twice if name == "Count" else told
-    for name in ("AtOnce", "Later", "Task", "Count", "Converse", "Chat")
+    for name in ("AtOnce", "Later", "Rest", "Task", "Count", "Converse", "Chat")
 }
 
 
@@ -420,7 +431,7 @@ async def test_a_request_beyond_its_limits_is_refused_before_the_servicer(
     running: Running,
 ) -> None:
     long = asking("x" * (ASKED_ID_MAX + 1))
-    unary = [running.stub(name)(long) for name in ("AtOnce", "Later", "Task")]
+    unary = [running.stub(name)(long) for name in ("AtOnce", "Later", "Rest", "Task")]
     count = running.stub("Count")(long)
     chats = [running.stub(name)(iter([long])) for name in ("Converse", "Chat")]
     for call in (*unary, *(call.read() for call in (count, *chats))):
@@ -429,7 +440,7 @@ async def test_a_request_beyond_its_limits_is_refused_before_the_servicer(
         assert "offset_message_id has a length of 101" in (error.details() or "")
         assert code_in(error) == str(common_pb2.INVALID_ARGUMENT)
     assert running.servicer.fields == []
-    told = [(name, "invalid_argument") for name in ("AtOnce", "Later", "Task")]
+    told = [(name, "invalid_argument") for name in ("AtOnce", "Later", "Rest", "Task")]
     await until(lambda: sorted(running.observed.answers) == sorted(told))
 
 
@@ -490,18 +501,19 @@ async def test_a_client_may_ask_whether_we_live_while_it_calls_nothing(running: 
 # ------------------------------------------------------------------- deadlines, cancellation
 
 
-@pytest.mark.parametrize("name", ["Sleep", "Never"])
+@pytest.mark.parametrize("name", ["Sleep", "SleepRest", "Never"])
 async def test_a_call_ends_with_its_deadline(running: Running, name: str) -> None:
     status, _ = await refused(running.stub(name)(asking(""), timeout=0.2))
     assert status is grpc.StatusCode.DEADLINE_EXCEEDED
-    if name == "Sleep":
+    if name != "Never":
         await until(lambda: running.servicer.events == ["sleeps", "woken"])
-        await until(lambda: running.observed.answers == [("Sleep", "cancelled")])
+        await until(lambda: running.observed.answers == [(name, "cancelled")])
 
 
-async def test_a_cancelled_call_ends_its_handler(running: Running) -> None:
+@pytest.mark.parametrize("name", ["Sleep", "SleepRest"])
+async def test_a_cancelled_call_ends_its_handler(running: Running, name: str) -> None:
     events = running.servicer.events
-    call = running.stub("Sleep")(asking(""))
+    call = running.stub(name)(asking(""))
     await until(lambda: events == ["sleeps"])
     call.cancel()
     await until(lambda: events == ["sleeps", "woken"])
@@ -565,14 +577,14 @@ async def test_a_stop_lets_running_calls_end_and_refuses_new_ones(engine: Engine
 
 async def test_a_stop_ends_calls_that_outlast_its_grace(engine: Engine) -> None:
     async with serving(engine) as running:
-        calls = [running.stub(name)(asking("")) for name in ("Sleep", "Never")]
+        calls = [running.stub(name)(asking("")) for name in ("Sleep", "SleepRest", "Never")]
         stream = running.stub("Converse")()
         await stream.write(asking("x"))
         await stream.read()
-        await until(lambda: sorted(running.servicer.events) == ["never", "sleeps"])
+        await until(lambda: sorted(running.servicer.events) == ["never", "sleeps", "sleeps"])
         async with asyncio.timeout(10):
             await running.server.stop(0.1)
-        await until(lambda: "woken" in running.servicer.events)
+        await until(lambda: running.servicer.events.count("woken") == 2)
         for call in (*calls, stream.read()):
             status, _ = await refused(call)
             assert status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)

@@ -66,7 +66,7 @@ class Place:
         """Requests that reach the limit, or go `more` beyond it."""
         size_min = limit.looked_into_from + 1
         if limit.count is not None:
-            yield self.request(self.elements(limit.count + more))
+            yield self.request(self.elements(limit.count + more), size_min=size_min)
         if limit.length is not None:
             yield self.request(self.text(limit.length + more), size_min=size_min)
 

@@ -113,6 +113,10 @@ class Routes:
         """The last known route; never waits. The same object until the route changes."""
         return self._known.get(topic)
 
+    def known(self, topic: str) -> TopicRoute | None:
+        """What `route` answers without asking; None if it asks."""
+        return None if topic in self._suspect else self._known.get(topic)
+
     def changes(self) -> RouteChanges:
         """Subscribes to changes of any topic that this client asked for, deletion included.
 
@@ -154,8 +158,8 @@ class Routes:
             Unreachable, RegistryUnavailable, DeadlineExceeded: no nameserver could answer and
                 nothing is known.
         """
-        known = self._known.get(topic)
-        if known is not None and topic not in self._suspect:
+        known = self.known(topic)
+        if known is not None:
             return known
         try:
             return await self.refresh(topic, create_missing=create_missing, timeout_ms=timeout_ms)

@@ -7,7 +7,7 @@ without a task or a timer of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -237,8 +237,10 @@ class ServerCall(AnsweringStream):
                     method.serialize(answer) if method.serialize is not None else answer
                 )
             elif method.style is Style.COMPLETION:
-                method.handler(request, self)
-                if not self._is_over:
+                rest = method.handler(request, self)
+                if rest is not None:
+                    self._run_task(self._complete(rest))
+                elif not self._is_over:
                     self._arm()
             else:
                 self._spawn(method, request)
@@ -254,9 +256,20 @@ class ServerCall(AnsweringStream):
 
     def _spawn(self, method: Method, request: Any) -> None:
         run = self._generate if method.style is Style.GENERATOR else self._run
-        self._task = self.connection.loop.create_task(run(method, request))
+        self._run_task(run(method, request))
+
+    def _run_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self.connection.loop.create_task(work)
         self.server_connection.server.tasks.add(self._task)
         self._arm()
+
+    async def _complete(self, rest: Coroutine[Any, Any, None]) -> None:
+        try:
+            await rest
+        except BaseException as error:
+            self._failed(error)
+        finally:
+            self._forget_task()
 
     async def _run(self, method: Method, request: Any) -> None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.runtime.request_limits import Limit, RequestLimits
+from aerobee.runtime.request_limits import COUNTED_FROM, Limit, RequestLimits
 from aerobee.runtime.tag_expression import EXPRESSION_LENGTH_MAX
 from apache.rocketmq.v2 import service_pb2
 
@@ -54,7 +54,10 @@ _FIELDS: Final = {
     "Address.host": _NAME,
     "Broker.name": _NAME,
     "MessageQueue.accept_message_types": Limit(count=64),
-    "SendMessageRequest.messages": Limit(count=MESSAGES_PER_REQUEST_MAX),
+    # Shorter requests break only limits that messages have of their own, which are lower.
+    "SendMessageRequest.messages": Limit(
+        count=MESSAGES_PER_REQUEST_MAX, looked_into_from=COUNTED_FROM
+    ),
     "Message.user_properties": Limit(count=1_024, length=64 * KIB, total=16_384),
     "Message.body": Limit(length=8 * MIB),
     "SystemProperties.tag": _TEXT,

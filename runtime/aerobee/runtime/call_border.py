@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -163,16 +163,28 @@ class CallBorder:
     ) -> Callable[..., Any]:
         now = self._now
 
-        def begun(request: Any, context: Any, call: OpenCall) -> None:
+        async def complete(rest: Awaitable[Any], context: Any, reply: Reply) -> None:
+            _begin(name, context)
+            try:
+                reply.answer(await rest)
+            except Exception as error:
+                reply.refuse(error)
+            except asyncio.CancelledError:
+                reply.cancelled()
+                raise
+
+        def begun(request: Any, context: Any, call: OpenCall) -> Coroutine[Any, Any, None] | None:
             reply = Reply(self, failure, name, call, now(), request)
             before = _begin(name, context)
             try:
                 if isinstance(request, MqError):
                     reply.refuse(request)
-                else:
-                    behaviour(request, context, reply)
+                    return None
+                rest = behaviour(request, context, reply)
+                return None if rest is None else complete(rest, context, reply)
             except Exception as error:
                 reply.refuse(error)
+                return None
             finally:
                 CURRENT_CALL.reset(before)
 
@@ -331,6 +343,10 @@ class Reply:
             self._call.abort(refusal.status, refusal.message, trailers=refusal.trailers)
         else:
             self._finish(message, outcome)
+
+    def cancelled(self) -> None:
+        """There will be no answer."""
+        self._tell(CANCELLED)
 
     def _finish(self, message: Any, outcome: str) -> None:
         self._tell(outcome)

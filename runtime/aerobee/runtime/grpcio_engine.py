@@ -97,7 +97,9 @@ def _as_coroutine(handle: Callable[..., Any]) -> Callable[..., Any]:
 def _awaited(handle: Callable[..., Any]) -> Callable[..., Any]:
     async def handled(request: Any, context: Any) -> Any:
         call = _FutureCall()
-        handle(request, context, call)
+        rest = handle(request, context, call)
+        if rest is not None:
+            await rest
         return await call.answer
 
     return handled

@@ -10,7 +10,8 @@ import pytest
 
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.sending.ingest import Receipt
-from aerobee.broker.sending.message_encoder import SingleBatch
+from aerobee.broker.sending.message_encoder import PlainBatch
+from aerobee.rocketmq_api.services.ports import QueueRecords
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotWritable
 
@@ -22,7 +23,7 @@ class Ingest:
         self.taken: list[list[bytes]] = []
         self.defect: Exception | None = None
 
-    def accept(self, batches: Sequence[SingleBatch]) -> list[Receipt]:
+    def accept(self, batches: Sequence[PlainBatch]) -> list[Receipt]:
         if self.defect is not None:
             raise self.defect
         self.taken.append([batch.records for batch in batches])
@@ -52,7 +53,8 @@ class Scene:
 
     def call(self, *records: bytes) -> asyncio.Task[list[int]]:
         async def send() -> list[int]:
-            sent = await self.queues.send("t", [(0, record) for record in records], 3_000)
+            parts = [QueueRecords(0, [record]) for record in records]
+            sent = await self.queues.send("t", parts, 3_000)
             return [-1 if each.error is not None else each.queue_offset for each in sent]
 
         return asyncio.create_task(send())

@@ -39,6 +39,8 @@ class OneBroker:
     async def route(self, topic: str) -> TopicRoute:
         return TopicRoute(topic, 6, False, {}, {"broker-a": 1}, (self.endpoint,))
 
+    def known(self, topic: str) -> None: ...
+
     def invalidate(self, topic: str) -> None:
         self.contradicted += 1
 

@@ -6,8 +6,9 @@ Owns: the unique ids that the broker gives, and the turn of each topic's queues.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from aerobee.broker.sending.guard import Guard
 from aerobee.runtime.clock import Clock
@@ -40,16 +41,15 @@ class OutgoingMessage:
     timeout_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SingleBatch:
-    """A batch of one record, as Ingest takes it."""
+class PlainBatch(NamedTuple):
+    """A batch as Ingest takes it, of records that were encoded here."""
 
     topic: str
     queue_id: int
     records: bytes
-    record_sizes: tuple[int, ...]
+    record_sizes: Sequence[int]
     timeout_ms: int
-    skip_wait: bool
+    skip_wait: bool = False
     sequence: int = 0
     producer_id: int = 0
     producer_sequence: int = 0
@@ -59,7 +59,7 @@ class SingleBatch:
 class EncodedMessage:
     """The batch and the unique id of its message."""
 
-    batch: SingleBatch
+    batch: PlainBatch
     message_id: str
 
 
@@ -117,7 +117,7 @@ class MessageEncoder:
             )
         except RecordIllegal as error:
             raise MessageIllegal(str(error)) from error
-        batch = SingleBatch(
+        batch = PlainBatch(
             topic=message.topic,
             queue_id=self._queue(message),
             records=record,

@@ -38,18 +38,18 @@ class SendLimits:
     """How long a producer may ask brokers to leave its half messages alone."""
 
 
-def check_messages(messages: Sequence[v2.Message], limits: SendLimits, now_ms: int) -> None:
-    """Raises Refused for the first message of a request that may not be sent."""
+def check_request(messages: Sequence[v2.Message]) -> None:
+    """Raises Refused if they are no messages of one topic."""
     if not messages:
         raise Refused(v2.MESSAGE_CORRUPTED, "the request has no message; send at least one")
+    if len(messages) == 1:
+        return
     topic = messages[0].topic
     if any(message.topic != topic for message in messages):
         raise Refused(
             v2.MESSAGE_CORRUPTED,
             "the messages of the request name different topics; send each topic's by themselves",
         )
-    for message in messages:
-        check_message(message, limits, now_ms)
 
 
 def check_message(message: v2.Message, limits: SendLimits, now_ms: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from aerobee.store_format.properties import PropertyIllegal, PropertyName
-from aerobee.store_format.reserved_properties import check_property
+from aerobee.store_format.reserved_properties import allowed_of, check_property
 
 _N: Final = PropertyName
 
@@ -81,6 +81,11 @@ HIDDEN: Final = _SYSTEM | {
     _N.PRODUCER,
 }
 """Stripped from delivered messages. What a dead letter tells of its end stays visible."""
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether every value may be set under a user's name, because the name has no meaning."""
+    return bool(name) and name not in HIDDEN and allowed_of(name) is None
 
 
 def may_be_set(name: str, value: str) -> bool:

@@ -3,10 +3,11 @@ its own queues and groups."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -31,17 +32,24 @@ class Unsafe(Enum):
     NO_REPLICA = "no replica"
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What became of one message."""
+class QueueRecords(NamedTuple):
+    """Records for one queue: they are stored one after the other, or none of them is."""
+
+    queue_id: int
+    records: list[bytes]
+
+
+class Sent(NamedTuple):
+    """What became of such records."""
 
     error: MqError | None = None
-    """It was not stored."""
+    """They were not stored."""
     queue_offset: int = 0
+    """Of the first."""
     deliver_ms: int = 0
-    """Above 0: it waits for this time, Unix ms."""
+    """Above 0: they wait for this time, Unix ms."""
     unsafe: Unsafe | None = None
-    """It is stored, but the promise of an acknowledgement was not kept in time."""
+    """They are stored, but the promise of an acknowledgement was not kept in time."""
 
 
 class RouteSource(Protocol):
@@ -49,6 +57,10 @@ class RouteSource(Protocol):
 
     async def route(self, topic: str) -> TopicRoute:
         """Raises TopicNotFound, RegistryUnavailable, Unreachable, DeadlineExceeded."""
+        ...
+
+    def known(self, topic: str) -> TopicRoute | None:
+        """What `route` answers, if it is at hand."""
         ...
 
     def invalidate(self, topic: str) -> None:
@@ -75,11 +87,12 @@ class OwnQueues(Protocol):
         """Of gRPC's name of a peer."""
         ...
 
-    async def send(
-        self, topic: str, records: Sequence[tuple[int, bytes]], timeout_ms: int
-    ) -> list[Sent]:
-        """Store records in queues of a topic; the results come in their order once each is safe,
-        refused or late."""
+    def send(
+        self, topic: str, parts: Sequence[QueueRecords], timeout_ms: int
+    ) -> asyncio.Future[list[Sent]]:
+        """Store records in queues of a topic, together with what other calls of this turn of the
+        loop send. The results come in the order of the parts, once each is safe, refused or
+        late."""
         ...
 
     async def recall(self, recall_handle: str) -> None:

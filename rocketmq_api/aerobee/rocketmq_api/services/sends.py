@@ -7,19 +7,27 @@ A request whose messages all belong to one broker fails as a whole, another one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.codes import OK, common_status, error_of, status_of, topic_not_found
 from aerobee.rocketmq_api.resources import stored_topic
-from aerobee.rocketmq_api.sending.checks import SendLimits, check_messages
+from aerobee.rocketmq_api.sending.checks import SendLimits, check_message, check_request
 from aerobee.rocketmq_api.sending.message_types import accepted_types
-from aerobee.rocketmq_api.sending.records import Circumstances, take_message
+from aerobee.rocketmq_api.sending.records import Circumstances, Taken, take_message
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.methods import SEND_MESSAGE
 from aerobee.rocketmq_api.services.placing import Place, places
-from aerobee.rocketmq_api.services.ports import OwnQueues, Peers, RouteSource, Sent, Unsafe
+from aerobee.rocketmq_api.services.ports import (
+    OwnQueues,
+    Peers,
+    QueueRecords,
+    RouteSource,
+    Sent,
+    Unsafe,
+)
+from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, NoBrokerAvailable, NotMaster, TopicNotFound, Unreachable
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
@@ -35,9 +43,14 @@ _UNSAFE: Final = {
 _ELECTION_MS_MAX: Final = 2_000
 """How long messages wait for a master. Clients give up after 3 s, and try three times at once."""
 _AGAIN_S: Final = 0.1
+_NOTHING: Final = service_pb2.SendResultEntry()
+
+_BATCH_BYTES_MAX: Final = 1 << 20
+"""Larger batches gain nothing, and the log has a limit."""
 
 _Entries = list[service_pb2.SendResultEntry]
 _Parts = dict[str, list[Place]]
+_Answer = service_pb2.SendMessageResponse
 
 
 class Sends:
@@ -59,28 +72,61 @@ class Sends:
         self._limits = limits
         self._turn = 0
 
-    async def send(
-        self, request: service_pb2.SendMessageRequest, caller: Caller
-    ) -> service_pb2.SendMessageResponse:
+    def begin(
+        self, request: service_pb2.SendMessageRequest, caller: Caller, reply: Reply
+    ) -> Coroutine[Any, Any, _Answer] | None:
+        """Messages that all stay here are stored and answered without a task; what is returned
+        answers others. Raises as `send`."""
+        messages = request.messages
+        check_request(messages)
+        own, topic = self._own, stored_topic(messages[0].topic, caller.namespace)
+        here = self._own_name()
+        route = self._routes.known(topic) if here else None
+        if route is None:
+            return self.send(request, caller)
+        parts = self._placed(messages, route, here)
+        if own is None or parts.keys() != {here}:
+            return self._send(parts, request, route, caller)
+        storing, sent = self._stored(own, parts[here], messages, route, caller)
+
+        def answer(sent: asyncio.Future[list[Sent]]) -> None:
+            try:
+                reply.answer(_answer(storing.entries(sent.result())))
+            except Exception as error:
+                reply.refuse(error)
+
+        sent.add_done_callback(answer)
+        return None
+
+    async def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> _Answer:
         """Raises MqError if nothing of the request was stored."""
         messages = request.messages
-        check_messages(messages, self._limits, self._clock.now_ms())
+        check_request(messages)
         topic = stored_topic(messages[0].topic, caller.namespace)
+        for message in messages:
+            check_message(message, self._limits, self._clock.now_ms())
         try:
             route = await self._routes.route(topic)
         except TopicNotFound:
             raise topic_not_found(topic) from None
+        parts = self._placed(messages, route, self._own_name())
+        return await self._send(parts, request, route, caller)
+
+    def _placed(self, messages: Sequence[v2.Message], route: TopicRoute, here: str) -> _Parts:
         self._turn += 1
-        here = self._own_name()
-        parts = places(messages, route, here=here, turn=self._turn)
+        return places(messages, route, here=here, turn=self._turn)
+
+    async def _send(
+        self,
+        parts: _Parts,
+        request: service_pb2.SendMessageRequest,
+        route: TopicRoute,
+        caller: Caller,
+    ) -> _Answer:
         if len(parts) == 1:
             ((name, part),) = parts.items()
-            entries = await self._part(name, part, request, route, caller)
-        else:
-            entries = await self._parts(parts, request, route, caller)
-        return service_pb2.SendMessageResponse(
-            status=common_status(entry.status for entry in entries), entries=entries
-        )
+            return _answer(await self._part(name, part, request, route, caller))
+        return _answer(await self._parts(parts, request, route, caller))
 
     def _own_name(self) -> str:
         own = self._own
@@ -122,7 +168,8 @@ class Sends:
         while True:
             try:
                 if self._own is not None and name == self._own_name():
-                    return await self._store(self._own, part, request.messages, route, caller)
+                    storing, sent = self._stored(self._own, part, request.messages, route, caller)
+                    return storing.entries(await sent)
                 return await self._forward(name, part, request, route, caller)
             except (NotMaster, NoBrokerAvailable, Unreachable):
                 self._routes.invalidate(route.topic)
@@ -132,32 +179,27 @@ class Sends:
             await asyncio.sleep(_AGAIN_S)
             route = await self._routes.route(route.topic)
 
-    async def _store(
+    def _stored(
         self,
         own: OwnQueues,
         part: list[Place],
         messages: Sequence[v2.Message],
         route: TopicRoute,
         caller: Caller,
-    ) -> _Entries:
+    ) -> tuple[_Storing, asyncio.Future[list[Sent]]]:
+        """What is being stored here. Raises MqError for a message that may not be sent."""
         at = Circumstances(
             topic=route.topic,
             accepted=accepted_types(route.attributes),
             peer=own.host_of(caller.peer),
             now_ms=self._clock.now_ms(),
             store_host_ipv6=own.store_host_ipv6,
+            limits=self._limits,
         )
-        taken = [take_message(messages[index], at) for index, _ in part]
-        records = [(queue_id, one.record) for (_, queue_id), one in zip(part, taken, strict=True)]
-        sent = await own.send(route.topic, records, caller.answer_in_ms)
-        if all(each.error is not None for each in sent):
-            error = sent[0].error
-            assert error is not None, "each of them has one"
-            raise error
-        return [
-            _entry(each, one.message_id, route.topic, own.broker_name)
-            for each, one in zip(sent, taken, strict=True)
-        ]
+        storing = _Storing(route.topic, own.broker_name)
+        for index, queue_id in part:
+            storing.add(take_message(messages[index], at), queue_id)
+        return storing, own.send(route.topic, storing.parts, caller.answer_in_ms)
 
     async def _forward(
         self,
@@ -192,32 +234,75 @@ class Sends:
         return list(answer.entries)
 
 
-def _entry(
-    sent: Sent, message_id: str, topic: str, broker_name: str
-) -> service_pb2.SendResultEntry:
-    if sent.error is not None:
-        return service_pb2.SendResultEntry(status=status_of(sent.error))
-    status = OK
-    if sent.unsafe is not None:
-        status = v2.Status(
-            code=_UNSAFE[sent.unsafe],
-            message=f"the message is stored, but not safe in time because of: {sent.unsafe.value}",
+class _Storing:
+    """Messages of a request that are stored at this broker; those of a queue together."""
+
+    def __init__(self, topic: str, broker_name: str) -> None:
+        self.parts: list[QueueRecords] = []
+        self._topic = topic
+        self._broker_name = broker_name
+        self._message_ids: list[str] = []
+        self._indexes: list[list[int]] = []
+        """Of the messages of each part."""
+        self._open: dict[int, tuple[int, int]] = {}
+        """Queue id -> its last part, and the bytes that this has."""
+
+    def add(self, taken: Taken, queue_id: int) -> None:
+        number, size = self._open.get(queue_id, (-1, 0))
+        size += len(taken.record)
+        has_time = taken.deliver_ms is not None
+        if number < 0 or has_time or size > _BATCH_BYTES_MAX:
+            number, size = len(self.parts), len(taken.record)
+            self.parts.append(QueueRecords(queue_id, []))
+            self._indexes.append([])
+        if not has_time:
+            self._open[queue_id] = number, size
+        self.parts[number].records.append(taken.record)
+        self._indexes[number].append(len(self._message_ids))
+        self._message_ids.append(taken.message_id)
+
+    def entries(self, sent: list[Sent]) -> _Entries:
+        """In the order of the messages. Raises MqError if none was stored."""
+        if all(each.error is not None for each in sent):
+            error = sent[0].error
+            assert error is not None, "each of them has one"
+            raise error
+        entries: _Entries = [_NOTHING] * len(self._message_ids)
+        for indexes, one in zip(self._indexes, sent, strict=True):
+            for offset, index in enumerate(indexes, one.queue_offset):
+                entries[index] = self._entry(one, self._message_ids[index], offset)
+        return entries
+
+    def _entry(self, sent: Sent, message_id: str, offset: int) -> service_pb2.SendResultEntry:
+        if sent.error is not None:
+            return service_pb2.SendResultEntry(status=status_of(sent.error))
+        # Clients' own tests look for the transaction's id in every answer.
+        entry = service_pb2.SendResultEntry(
+            message_id=message_id, transaction_id=message_id, offset=offset
         )
-    return service_pb2.SendResultEntry(
-        status=status,
-        message_id=message_id,
-        # Clients' own tests look for it in every answer.
-        transaction_id=message_id,
-        offset=sent.queue_offset,
-        recall_handle=_recall_handle(topic, broker_name, sent.deliver_ms, message_id),
-    )
+        if sent.unsafe is None:
+            entry.status.CopyFrom(OK)
+        else:
+            entry.status.code = _UNSAFE[sent.unsafe]
+            entry.status.message = (
+                f"the message is stored, but not safe in time because of: {sent.unsafe.value}"
+            )
+        if sent.deliver_ms:
+            entry.recall_handle = _recall_handle(
+                self._topic, self._broker_name, sent.deliver_ms, message_id
+            )
+        return entry
+
+
+def _answer(entries: _Entries) -> _Answer:
+    answer = _Answer(entries=entries)
+    answer.status.CopyFrom(common_status([entry.status for entry in entries]))
+    return answer
 
 
 def _recall_handle(topic: str, broker_name: str, deliver_ms: int, message_id: str) -> str:
-    """Empty for a message that does not wait; its sender cannot call it off either if its id and
-    names are too long for a handle."""
-    if not deliver_ms:
-        return ""
+    """Empty for a message whose id and names are too long for a handle: its sender cannot call it
+    off."""
     try:
         return RecallHandle(topic, broker_name, deliver_ms, message_id).encode()
     except RecallHandleIllegal:

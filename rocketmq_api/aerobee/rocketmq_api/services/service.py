@@ -5,6 +5,7 @@ Each method that is missing is not served: clients are told UNIMPLEMENTED.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any, NoReturn
 
@@ -32,8 +33,10 @@ from aerobee.rocketmq_api.services.recalls import Recalls
 from aerobee.rocketmq_api.services.receives import Answers, Receives
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.rocketmq_api.services.telemetry import Commands, Telemetry
+from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import TopicNotFound
+from aerobee.runtime.served_method import answered_later
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
 
@@ -108,10 +111,11 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
     async def Telemetry(self, request_iterator: Commands, context: Any) -> None:
         await self._telemetry.serve(request_iterator, context)
 
-    async def SendMessage(
-        self, request: service_pb2.SendMessageRequest, context: Any
-    ) -> service_pb2.SendMessageResponse:
-        return await self._sends.send(request, self._presence.caller(context))
+    @answered_later
+    def SendMessage(  # type: ignore[override]
+        self, request: service_pb2.SendMessageRequest, context: Any, reply: Reply
+    ) -> Coroutine[Any, Any, service_pb2.SendMessageResponse] | None:
+        return self._sends.begin(request, self._presence.caller(context), reply)
 
     async def RecallMessage(
         self, request: service_pb2.RecallMessageRequest, context: Any

@@ -48,9 +48,15 @@ class OwnTopics:
         self._is_master = is_master
 
     async def route(self, topic: str) -> TopicRoute:
+        route = self.known(topic)
+        if route is None:
+            raise TopicNotFound(f"topic {topic} is not known to broker {self._broker_name}")
+        return route
+
+    def known(self, topic: str) -> TopicRoute | None:
         config = self._topics.get(topic)
         if config is None:
-            raise TopicNotFound(f"topic {topic} is not known to broker {self._broker_name}")
+            return None
         here = Endpoint(
             self._broker_name, self._broker_id, self._address.text, is_master=self._is_master()
         )

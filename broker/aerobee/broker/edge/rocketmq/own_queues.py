@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from aerobee.broker.delayed.schedule import Schedule
 from aerobee.broker.edge.own.convert import host_of_peer
 from aerobee.broker.sending.durability import Durability, Late
 from aerobee.broker.sending.ingest import Ingest, Receipt
-from aerobee.broker.sending.message_encoder import SingleBatch
-from aerobee.rocketmq_api.services.ports import Sent, Unsafe
+from aerobee.broker.sending.message_encoder import PlainBatch
+from aerobee.rocketmq_api.services.ports import QueueRecords, Sent, Unsafe
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.record_layout import HostAddress
 
@@ -23,6 +23,14 @@ _UNSAFE: Final = {
     Late.REPLICAS: Unsafe.REPLICAS,
     Late.NO_REPLICA: Unsafe.NO_REPLICA,
 }
+
+
+class _Sending(NamedTuple):
+    """What one call sends, and who waits for it."""
+
+    batches: list[PlainBatch]
+    deadline_s: float
+    sent: asyncio.Future[list[Sent]]
 
 
 class OwnQueues:
@@ -46,7 +54,7 @@ class OwnQueues:
         self._ingest = ingest
         self._durability = durability
         self._clock = clock
-        self._waiting: list[tuple[list[SingleBatch], asyncio.Future[list[Receipt]]]] = []
+        self._waiting: list[_Sending] = []
         """What this turn of the loop has sent."""
         self._hosts: dict[str, HostAddress] = {}
         """Reading an address takes 6 us."""
@@ -59,48 +67,56 @@ class OwnQueues:
             host = self._hosts[peer] = host_of_peer(peer)
         return host
 
-    async def send(
-        self, topic: str, records: Sequence[tuple[int, bytes]], timeout_ms: int
-    ) -> list[Sent]:
-        deadline_s = self._clock.monotonic_s() + timeout_ms / 1_000
-        batches = [
-            SingleBatch(topic, queue_id, record, (len(record),), timeout_ms, skip_wait=False)
-            for queue_id, record in records
-        ]
-        receipts = await self._accepted(batches)
-        return [await self._sent(each, deadline_s) for each in receipts]
-
-    async def _accepted(self, batches: list[SingleBatch]) -> list[Receipt]:
-        """What calls of one turn of the loop send is stored at its end, together."""
+    def send(
+        self, topic: str, parts: Sequence[QueueRecords], timeout_ms: int
+    ) -> asyncio.Future[list[Sent]]:
+        """See the port."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._accept_all)
-        receipts: asyncio.Future[list[Receipt]] = loop.create_future()
-        self._waiting.append((batches, receipts))
-        return await receipts
+        batches = [
+            PlainBatch(topic, queue_id, b"".join(records), list(map(len, records)), timeout_ms)
+            for queue_id, records in parts
+        ]
+        sent: asyncio.Future[list[Sent]] = loop.create_future()
+        deadline_s = self._clock.monotonic_s() + timeout_ms / 1_000
+        self._waiting.append(_Sending(batches, deadline_s, sent))
+        return sent
 
     def _accept_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         # Who has gone meanwhile has sent nothing.
-        waiting = [each for each in waiting if not each[1].done()]
+        waiting = [each for each in waiting if not each.sent.done()]
         try:
-            receipts = iter(self._ingest.accept([one for some, _ in waiting for one in some]))
+            receipts = iter(self._ingest.accept([one for each in waiting for one in each.batches]))
         except Exception as error:
-            for _, told in waiting:
-                told.set_exception(error)
+            for each in waiting:
+                each.sent.set_exception(error)
             return
-        for batches, told in waiting:
-            told.set_result(list(islice(receipts, len(batches))))
+        for each in waiting:
+            self._await_safe(each, list(islice(receipts, len(each.batches))))
 
-    async def _sent(self, receipt: Receipt, deadline_s: float) -> Sent:
-        if receipt.error is not None:
-            return Sent(error=receipt.error)
-        unsafe = None
-        if receipt.wait_end:
-            late = await self._durability.wait_safe(receipt.wait_end, deadline_s)
-            unsafe = None if late is None else _UNSAFE[late]
-        return Sent(
-            queue_offset=receipt.base_queue_offset,
-            deliver_ms=receipt.deliver_ms,
-            unsafe=unsafe,
-        )
+    def _await_safe(self, sending: _Sending, receipts: list[Receipt]) -> None:
+        wait_end = max(receipt.wait_end for receipt in receipts)
+        if not wait_end:
+            sending.sent.set_result([_sent(receipt) for receipt in receipts])
+            return
+        acknowledged = self._durability.acknowledged
+
+        def told(in_time: bool) -> None:
+            if sending.sent.done():
+                return
+            if not in_time:
+                for receipt in receipts:
+                    if receipt.wait_end > acknowledged.end:
+                        receipt.late = self._durability.why_late(receipt.wait_end)
+            sending.sent.set_result([_sent(receipt) for receipt in receipts])
+
+        acknowledged.add(wait_end, sending.deadline_s, told)
+
+
+def _sent(receipt: Receipt) -> Sent:
+    if receipt.error is not None:
+        return Sent(receipt.error)
+    unsafe = None if receipt.late is None else _UNSAFE[receipt.late]
+    return Sent(None, receipt.base_queue_offset, receipt.deliver_ms, unsafe)
