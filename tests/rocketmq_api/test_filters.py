@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.rocketmq_api.codes import Refused
 from aerobee.rocketmq_api.receiving.filters import passes, wanted_tags
-from aerobee.rocketmq_api.receiving.messages import Delivery, message_of
 from apache.rocketmq.v2 import definition_pb2 as v2
-from tests.support.v2_messages import TOPIC, record_with
+from tests.support.v2_messages import TOPIC, Delivery, message_of, record_with
 
 TAGS = ["a", "b", "Aa", "BB", "订单", "a b"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from aerobee.rocketmq_api.receiving.messages import Delivery, digest, message_of
+from aerobee.rocketmq_api.receiving.messages import digest
 from aerobee.rocketmq_api.sending.reserved import HIDDEN
 from aerobee.rocketmq_api.times import milliseconds
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.golden_log import GoldenLog
+from tests.support.v2_messages import Delivery, message_of
 
 # By the properties that decide, in the order in which they do.
 KINDS = (

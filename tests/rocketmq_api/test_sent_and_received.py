@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.rocketmq_api.codes import Refused, status_of
-from aerobee.rocketmq_api.receiving.messages import PLAIN_BYTES_MAX, Delivery, digest, message_of
+from aerobee.rocketmq_api.receiving.messages import PLAIN_BYTES_MAX, digest
 from aerobee.rocketmq_api.sending.checks import SendLimits, check_message
 from aerobee.rocketmq_api.sending.message_types import accepted_types
 from aerobee.rocketmq_api.sending.records import Circumstances, carefully_taken, take_message
@@ -29,8 +29,10 @@ from tests.support.v2_messages import (
     QUEUE_OFFSET,
     STORED_MS,
     TOPIC,
+    Delivery,
     at,
     message,
+    message_of,
     record_with,
     stored,
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.sending.records import Circumstances, take_message
 from aerobee.rocketmq_api.times import timestamp
 from aerobee.store_format.batch import BatchLimits, check_batch
@@ -97,3 +99,21 @@ def record_with(
             sys_flag=sys_flag,
         )
     )
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How a record is delivered."""
+
+    topic: v2.Resource
+    attempt: int
+    receipt_handle: str = ""
+    needs_plain_body: bool = False
+
+
+def message_of(record: Record, delivery: Delivery) -> v2.Message:
+    """The one message of an answer."""
+    message = v2.Message()
+    writer = MessageWriter(delivery.topic, needs_plain_body=delivery.needs_plain_body)
+    writer.write(message, record, attempt=delivery.attempt, receipt_handle=delivery.receipt_handle)
+    return message

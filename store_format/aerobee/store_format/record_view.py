@@ -155,7 +155,12 @@ class Record:
 
     @property
     def born_host(self) -> HostAddress:
-        return self._host(BORN_HOST_AT, SYSFLAG_BORN_HOST_V6)
+        return HostAddress.unpack(self.packed_born_host)
+
+    @property
+    def packed_born_host(self) -> bytes:
+        """As `HostAddress.pack` gives it."""
+        return self._packed_host(BORN_HOST_AT, SYSFLAG_BORN_HOST_V6)
 
     @property
     def store_timestamp_ms(self) -> int:
@@ -163,7 +168,12 @@ class Record:
 
     @property
     def store_host(self) -> HostAddress:
-        return self._host(STORE_HOST_AT + self._born_extra(), SYSFLAG_STORE_HOST_V6)
+        return HostAddress.unpack(self.packed_store_host)
+
+    @property
+    def packed_store_host(self) -> bytes:
+        """As `HostAddress.pack` gives it."""
+        return self._packed_host(STORE_HOST_AT + self._born_extra(), SYSFLAG_STORE_HOST_V6)
 
     @property
     def reconsume_times(self) -> int:
@@ -274,11 +284,9 @@ class Record:
     def _born_extra(self) -> int:
         return HOST_V6_EXTRA if self.sys_flag & SYSFLAG_BORN_HOST_V6 else 0
 
-    def _host(self, at: int, mask: int) -> HostAddress:
+    def _packed_host(self, at: int, mask: int) -> bytes:
         start = self.start + at
-        return HostAddress.unpack(
-            bytes(self.buffer[start : start + host_size(self.sys_flag, mask)])
-        )
+        return bytes(self.buffer[start : start + host_size(self.sys_flag, mask)])
 
     def _find(self, name: bytes) -> str | None:
         start = self._properties_at or self._properties_start()

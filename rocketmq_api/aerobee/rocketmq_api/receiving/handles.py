@@ -11,9 +11,9 @@ secret, and a client that forges a handle only acknowledges messages of a group 
 from __future__ import annotations
 
 import re
-import zlib
-from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
+
+from isal.isal_zlib import crc32
 
 from aerobee.rocketmq_api.codes import Refused
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -22,14 +22,15 @@ HANDLE_CHARACTERS_MAX: Final = 1_024
 """Longer texts are refused unread."""
 
 _VERSION: Final = "1"
-_NUMBER: Final = re.compile("0|[1-9][0-9]{0,18}")
-_NAME: Final = re.compile("[!-~]+")
+_NAME: Final = "[!-~]+"
+_NUMBER: Final = "0|[1-9][0-9]{0,18}"
+_DELIVERY: Final = re.compile(" ".join((f"({_NAME})",) * 3 + (f"({_NUMBER})",) * 4))
 _NUMBER_END: Final = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptHandle:
-    """One delivery. Names are as the store has them."""
+class ReceiptHandle(NamedTuple):
+    """One delivery. Names are as the store has them, of visible ASCII characters; no number is
+    negative."""
 
     broker_name: str
     topic: str
@@ -43,20 +44,10 @@ class ReceiptHandle:
     """When the message comes again unless something is done, Unix ms. 0: as long as its client
     lives, see `renewal.py`."""
 
-    def __post_init__(self) -> None:
-        for name in (self.broker_name, self.topic, self.group):
-            assert _NAME.fullmatch(name), name
-        for number in self._numbers():
-            assert 0 <= number < _NUMBER_END, number
-
     def encode(self) -> str:
         """The handle's text, in printable ASCII."""
-        names = f"{self.broker_name} {self.topic} {self.group}"
-        text = f"{_VERSION} {names} {' '.join(map(str, self._numbers()))}"
+        text = "1 %s %s %s %d %d %d %d" % self  # noqa: UP031 - twice as fast as by names
         return f"{text} {_checksum(text)}"
-
-    def _numbers(self) -> tuple[int, ...]:
-        return self.queue_id, self.queue_offset, self.serial, self.visible_ms
 
     @classmethod
     def decode(cls, text: str) -> Self:
@@ -69,19 +60,20 @@ class ReceiptHandle:
             raise _invalid("it is empty")
         if len(text) > HANDLE_CHARACTERS_MAX:
             raise _invalid(f"it has {len(text)} characters, more than a handle ever has")
-        words = text.split(" ")
-        if words[0] != _VERSION:
+        version, _, rest = text.partition(" ")
+        if version != _VERSION:
             raise _invalid(f"it does not begin with {_VERSION}, the one version that is known")
-        if len(words) != 9 or _checksum(text.rpartition(" ")[0]) != words[-1]:
+        said, _, checksum = text.rpartition(" ")
+        if _checksum(said) != checksum:
             raise _invalid("it was cut or changed on its way")
-        names, numbers = words[1:4], words[4:8]
-        if not all(map(_NAME.fullmatch, names)) or not all(map(_NUMBER.fullmatch, numbers)):
+        found = _DELIVERY.fullmatch(rest, 0, len(rest) - len(checksum) - 1)
+        if found is None:
             raise _invalid("it does not name a message")
-        queue_id, queue_offset, serial, visible_ms = map(int, numbers)
-        if max(queue_id, queue_offset, serial, visible_ms) >= _NUMBER_END:
+        broker_name, topic, group, *numbers = found.groups()
+        handle = cls(broker_name, topic, group, *map(int, numbers))
+        if max(handle[3:]) >= _NUMBER_END:
             raise _invalid("it does not name a message")
-        broker_name, topic, group = names
-        return cls(broker_name, topic, group, queue_id, queue_offset, serial, visible_ms)
+        return handle
 
     def check_used_by(self, topic: str, group: str, *, retry_topics: tuple[str, ...] = ()) -> None:
         """Raises Refused with INVALID_RECEIPT_HANDLE if a request names another topic or group.
@@ -101,7 +93,7 @@ class ReceiptHandle:
 
 
 def _checksum(text: str) -> str:
-    return f"{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
+    return f"{crc32(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def _invalid(reason: str) -> Refused:

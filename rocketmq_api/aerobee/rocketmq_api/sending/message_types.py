@@ -17,6 +17,11 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 _N: Final = PropertyName
 _DELAY_NAMES: Final = (_N.DELAY, _N.TIMER_DELIVER_MS, _N.TIMER_DELAY_SEC, _N.TIMER_DELAY_MS)
 
+TYPE_NAMES: Final = frozenset(
+    (*_DELAY_NAMES, _N.TRAN_MSG, _N.SHARDING_KEY, _N.PRIORITY, _N.LITE_TOPIC)
+)
+"""A message without any of these properties is NORMAL."""
+
 _MIXED: Final = (v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION)
 _ACCEPTED: Final[dict[str, tuple[v2.MessageType, ...]]] = {
     "NORMAL": (v2.NORMAL,),

@@ -50,32 +50,31 @@ class Deliveries:
         topic = stored_topic(request.topic, caller.namespace)
         if not request.entries:
             raise Refused(v2.BAD_REQUEST, "the request names no message to acknowledge")
+        retries = _retry_topics(group)
         statuses: dict[int, v2.Status] = {}
         by_broker: dict[str, list[tuple[int, ReceiptHandle]]] = {}
         for index, entry in enumerate(request.entries):
             try:
-                handle = _used(entry.receipt_handle, topic, group)
+                handle = ReceiptHandle.decode(entry.receipt_handle)
+                handle.check_used_by(topic, group, retry_topics=retries)
                 by_broker.setdefault(handle.broker_name, []).append((index, handle))
             except Refused as error:
                 statuses[index] = status_of(error)
-        found = await asyncio.gather(
-            *(
-                self._acknowledged(name, entries, request, topic, caller)
-                for name, entries in by_broker.items()
-            )
-        )
-        for each in found:
-            statuses.update(each)
-        results = [
-            service_pb2.AckMessageResultEntry(
-                message_id=entry.message_id,
-                receipt_handle=entry.receipt_handle,
-                status=statuses[index],
-            )
-            for index, entry in enumerate(request.entries)
+        asked = [
+            self._acknowledged(name, entries, request, topic, caller)
+            for name, entries in by_broker.items()
         ]
-        status = common_status(each.status for each in results)
-        return service_pb2.AckMessageResponse(status=status, entries=results)
+        # Most have their messages of one broker: that takes no task.
+        for each in [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked):
+            statuses.update(each)
+        answer = service_pb2.AckMessageResponse()
+        for index, entry in enumerate(request.entries):
+            result = answer.entries.add(
+                message_id=entry.message_id, receipt_handle=entry.receipt_handle
+            )
+            result.status.CopyFrom(statuses[index])
+        answer.status.CopyFrom(common_status(statuses.values()))
+        return answer
 
     async def _acknowledged(
         self,
@@ -171,10 +170,12 @@ class Deliveries:
 def _used(text: str, topic: str, group: str) -> ReceiptHandle:
     """Raises Refused with INVALID_RECEIPT_HANDLE."""
     handle = ReceiptHandle.decode(text)
-    retries: tuple[str, ...]
-    try:
-        retries = (retry_topic(group),)
-    except GroupNameTooLong:
-        retries = ()
-    handle.check_used_by(topic, group, retry_topics=retries)
+    handle.check_used_by(topic, group, retry_topics=_retry_topics(group))
     return handle
+
+
+def _retry_topics(group: str) -> tuple[str, ...]:
+    try:
+        return (retry_topic(group),)
+    except GroupNameTooLong:
+        return ()

@@ -172,8 +172,7 @@ class Wanted:
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A message that was handed out."""
 
     handle: ReceiptHandle

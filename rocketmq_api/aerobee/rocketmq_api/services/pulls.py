@@ -14,7 +14,7 @@ from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
 from aerobee.rocketmq_api.receiving.filters import wanted_tags
-from aerobee.rocketmq_api.receiving.messages import Delivery, message_of
+from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.services.caller import Caller
@@ -91,9 +91,11 @@ class Pulls:
         else:
             yield answer(status=OK)
         traits = traits_of(language_of(caller.language), caller.version)
-        delivery = Delivery(queue.topic, _ATTEMPT, needs_plain_body=traits.needs_plain_body)
+        writer = MessageWriter(queue.topic, needs_plain_body=traits.needs_plain_body)
         for record in found.records:
-            yield answer(message=message_of(record, delivery))
+            part = answer()
+            writer.write(part.message, record, attempt=_ATTEMPT)
+            yield part
         yield answer(next_offset=found.next_offset)
 
     async def update(

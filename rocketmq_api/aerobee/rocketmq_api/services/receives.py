@@ -6,14 +6,14 @@ got nothing: the broker hands the messages out again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from aerobee.cluster_view.route import PERM_READ, TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import OK, topic_not_found
 from aerobee.rocketmq_api.receiving.filters import wanted_tags
-from aerobee.rocketmq_api.receiving.messages import Delivery, message_of
+from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.receiving.polling import (
     PollLimits,
     batch_size,
@@ -32,9 +32,8 @@ from aerobee.runtime.errors import NoBrokerAvailable, NotReadableTopic, TopicNot
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
-Answers = AsyncGenerator[service_pb2.ReceiveMessageResponse, None]
-
-_answer = service_pb2.ReceiveMessageResponse
+_Answer = service_pb2.ReceiveMessageResponse
+Write = Callable[[_Answer], Awaitable[None]]
 
 
 class Receives:
@@ -59,7 +58,9 @@ class Receives:
         self._clock = clock
         self._limits = limits
 
-    async def receive(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> Answers:
+    async def receive(
+        self, request: service_pb2.ReceiveMessageRequest, caller: Caller, write: Write
+    ) -> None:
         """Without a message the status is MESSAGE_NOT_FOUND. Raises Refused for a request that
         cannot be; TopicNotFound, NotReadableTopic, Busy and others of `OwnPops.receive`."""
         group = stored_group(request.group, caller.namespace)
@@ -84,7 +85,7 @@ class Receives:
             )
             async with aclosing(answers):
                 async for part in answers:
-                    yield part
+                    await write(part)
             return
         rules = await self._groups.rules(group)
         received = await own.receive(
@@ -102,31 +103,26 @@ class Receives:
         )
         has_all = False
         try:
-            for part in self._parts(received, request.message_queue.topic, caller):
-                yield part
+            await self._answer(received, request.message_queue.topic, caller, write)
             has_all = True
         finally:
             if not has_all:
                 own.give_back(received)
 
-    def _parts(
-        self, received: Sequence[Received], topic: v2.Resource, caller: Caller
-    ) -> Sequence[service_pb2.ReceiveMessageResponse]:
+    async def _answer(
+        self, received: Sequence[Received], topic: v2.Resource, caller: Caller, write: Write
+    ) -> None:
         status = OK
         if not received:
             status = v2.Status(code=v2.MESSAGE_NOT_FOUND, message="there is no new message")
+        await write(_Answer(status=status))
         traits = traits_of(language_of(caller.language), caller.version)
-        parts = [_answer(status=status)]
-        for each in received:
-            delivery = Delivery(
-                topic,
-                each.attempt,
-                each.handle.encode(),
-                needs_plain_body=traits.needs_plain_body,
-            )
-            parts.append(_answer(message=message_of(each.record, delivery)))
-        parts.append(_answer(delivery_timestamp=timestamp(self._clock.now_ms())))
-        return parts
+        writer = MessageWriter(topic, needs_plain_body=traits.needs_plain_body)
+        for handle, attempt, record in received:
+            part = _Answer()
+            writer.write(part.message, record, attempt=attempt, receipt_handle=handle.encode())
+            await write(part)
+        await write(_Answer(delivery_timestamp=timestamp(self._clock.now_ms())))
 
     async def _route(self, topic: str) -> TopicRoute:
         try:

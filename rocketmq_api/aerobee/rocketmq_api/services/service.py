@@ -30,7 +30,7 @@ from aerobee.rocketmq_api.services.ports import (
 from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.services.pulls import Pulled, Pulls
 from aerobee.rocketmq_api.services.recalls import Recalls
-from aerobee.rocketmq_api.services.receives import Answers, Receives
+from aerobee.rocketmq_api.services.receives import Receives
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.rocketmq_api.services.telemetry import Commands, Telemetry
 from aerobee.runtime.call_border import Reply
@@ -124,12 +124,8 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
 
     async def ReceiveMessage(
         self, request: service_pb2.ReceiveMessageRequest, context: Any
-    ) -> Answers:
-        async with aclosing(
-            self._receives.receive(request, self._presence.caller(context))
-        ) as parts:
-            async for part in parts:
-                yield part
+    ) -> None:
+        await self._receives.receive(request, self._presence.caller(context), context.write)
 
     async def AckMessage(
         self, request: service_pb2.AckMessageRequest, context: Any

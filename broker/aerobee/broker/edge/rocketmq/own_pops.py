@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from aerobee.broker.groups.queue_leases import GroupQueue
@@ -137,7 +136,7 @@ class OwnPops:
         if delivery is None:
             finished = handled is Handled.FINISHED
             raise _stale("the message is finished" if finished else "it is not its newest one")
-        return replace(handle, serial=delivery.serial, visible_ms=delivery.visible_ms)
+        return handle._replace(serial=delivery.serial, visible_ms=delivery.visible_ms)
 
     async def forward(self, handle: ReceiptHandle, client_id: str) -> None:
         handled = await self._pops.forward(
