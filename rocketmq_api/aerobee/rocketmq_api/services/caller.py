@@ -6,8 +6,7 @@ without end. The mark of such a call is the address of its first caller, whom th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from aerobee.rocketmq_api.codes import Refused
 from aerobee.runtime.errors import DeadlineExceeded
@@ -27,8 +26,7 @@ _ANSWER_MS: Final = 150
 """Kept of a caller's time for the way back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """One call's."""
 
     client_id: str
