@@ -136,6 +136,11 @@ class QueueState:
         """None: it was not handed out, or is finished."""
         return self.standing.flights.get(offset)
 
+    def held_by(self, client_id: str) -> list[int]:
+        """The messages that a client has for as long as it is heard of, in rising order."""
+        flights = self.standing.flights
+        return sorted(each for each, flight in flights.items() if flight.holder == client_id)
+
     def is_moving(self, offset: int) -> bool:
         """Whether a copy is about to take its place."""
         return offset in self._moving

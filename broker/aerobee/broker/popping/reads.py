@@ -5,7 +5,8 @@ Owns: how much is read for one poll. Reads what lies in memory at once, and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -78,6 +79,22 @@ class PopReads:
         """Those of them that are there. Raises MqError."""
         wanted = Wanted(offsets, 0, 0, (), None)
         return (await self.read(key, wanted, None, is_ordered=False)).records
+
+    async def find(
+        self, key: GroupQueue, offsets: Sequence[int], is_wanted: Callable[[Record], bool]
+    ) -> int | None:
+        """The first of these messages that is wanted; None: none is. Raises MqError."""
+        for begin, end in ranges_of(offsets):
+            while begin < end:
+                got = await self._fetch(key, begin, end - begin, None, READ_BYTES_MAX)
+                if got.code is ReadCode.NO_NEW_MESSAGE or got.next_offset <= begin:
+                    break
+                for record in iterate_records(got.records):
+                    if record.queue_offset < end and is_wanted(record):
+                        return record.queue_offset
+                begin = got.next_offset
+                await asyncio.sleep(0)  # others get their turn
+        return None
 
     async def _fetch(
         self, key: GroupQueue, offset: int, count: int, wants: TagFilter | None, bytes_max: int

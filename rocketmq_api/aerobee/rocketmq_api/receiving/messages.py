@@ -57,7 +57,7 @@ def message_of(record: Record, delivery: Delivery) -> v2.Message:
     system = message.system_properties
     if keys := properties.get(_N.KEYS):
         system.keys.extend([key for key in keys.split(" ") if key])
-    system.message_id = properties.get(_N.UNIQ_KEY) or origin_of(record).message_id
+    system.message_id = message_id_of(record)
     system.body_digest.type = v2.MD5
     system.body_digest.checksum = digest(body)
     system.body_encoding = encoding
@@ -73,6 +73,11 @@ def message_of(record: Record, delivery: Delivery) -> v2.Message:
         system.receipt_handle = delivery.receipt_handle
     _set_optional(system, properties)
     return message
+
+
+def message_id_of(record: Record) -> str:
+    """Its sender's, or the broker's where the sender gave it none."""
+    return record.properties.get(_N.UNIQ_KEY) or origin_of(record).message_id
 
 
 def digest(body: bytes) -> str:
