@@ -7,7 +7,6 @@ lost or not as the log is cut. Nothing here depends on time or chance but by the
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -744,8 +743,7 @@ class LetsOthersPass(PopScene):
                 return changed
 
             def _comes_again(self, offset: int) -> None:
-                if not self._is_ready(offset):
-                    insort(self._ready, offset)
+                self._ready.add(offset)
 
         return _variant(super().made_term(), Queue)
 

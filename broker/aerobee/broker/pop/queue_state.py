@@ -15,7 +15,6 @@ and passes over what is in flight or finished.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -32,6 +31,7 @@ from aerobee.broker.pop.entries import (
     ranges_of,
 )
 from aerobee.broker.pop.lanes import Lanes
+from aerobee.broker.pop.ready import Ready
 from aerobee.broker.pop.requests import (
     Acknowledged,
     Changed,
@@ -107,7 +107,8 @@ class QueueState:
         ]
         self._known_end = max(ends, default=0)
         self._lanes = Lanes()
-        self._ready: list[int] = []
+        self._ready = Ready()
+        self._aside: set[int] = set()
         self._waits = Waits(standing.flights, self._held_until_ms)
         self._moving = {each: why for each, why in self._moving.items() if each in standing.flights}
         for offset, flight in flights:
@@ -169,7 +170,7 @@ class QueueState:
         found = []
         for offset, serial in last.serials.items():
             flight = self._current(offset, serial)
-            if flight is not None and not self._is_ready(offset):
+            if flight is not None and offset not in self._ready:
                 found.append(Delivery(offset, serial, flight.attempt, flight.visible_ms))
         return found
 
@@ -179,14 +180,14 @@ class QueueState:
         self._expire(now_ms)
         again: list[int] = []
         moves: list[Move] = []
-        for offset in self._ready[: poll.count + _MOVES_AT_ONCE]:
+        for offset in self._ready.first(poll.count + _MOVES_AT_ONCE, poll.origin(self.key.topic)):
             if len(again) == poll.count:
                 break
             flight = self.standing.flights.get(offset)
             reason = None if flight is None else self._why_moved(offset, flight, poll)
             if flight is not None and reason is not None:
                 self._moving[offset] = reason
-                self._unready(offset)
+                self._ready.discard(offset)
                 moves.append(Move(offset, reason, flight.attempt))
             else:
                 again.append(offset)
@@ -213,7 +214,8 @@ class QueueState:
                 "acknowledge some of them first"
             )
         if not self.is_ordered:
-            return room, None
+            # Who has read enough for others is not to blame, and asks elsewhere.
+            return (room if len(self._aside) < limits.aside_max else 0), None
         if self._lanes.has(NO_LANE):
             return 0, None  # they were taken when order did not count: those first
         if self._lanes.waiting >= limits.waiting_max:
@@ -240,15 +242,16 @@ class QueueState:
         offsets: list[int] = []
         others: list[Range] = []
         messages, flights, count = read.messages, self.standing.flights, poll.count
+        elsewhere = self._told_origins(read, poll.origin(self.key.topic))
         for offset in read.again:
-            if not self._is_ready(offset):
-                continue  # somebody else was faster
+            if offset not in self._ready or offset in elsewhere:
+                continue  # somebody else was faster, or it is another's
             if offset not in messages:
                 others.append(Range(offset, offset + 1))
             elif len(offsets) < count:
                 offsets.append(offset)
         if read.begin <= self._next_offset < read.end:
-            self._take_new(read, count, offsets, others)
+            self._take_new(read, elsewhere, count, offsets, others)
         # What a new master reads once more may be older than what comes again.
         offsets.sort()
         others.sort()
@@ -280,20 +283,43 @@ class QueueState:
             self._remember(poll, taken.deliveries, now_ms)
         return taken
 
-    def _take_new(self, read: Read, count: int, offsets: list[int], others: list[Range]) -> None:
+    def _told_origins(self, read: Read, origin: str) -> Collection[int]:
+        """What the records say; those that are not for a poll that wants this origin."""
+        for offset, each in read.origins.items():
+            if not self.standing.is_finished(offset):
+                self._ready.is_of(offset, each)
+        return {offset for offset, each in read.origins.items() if origin not in ("", each)}
+
+    def _take_new(
+        self,
+        read: Read,
+        elsewhere: Collection[int],
+        count: int,
+        offsets: list[int],
+        others: list[Range],
+    ) -> None:
         """Those that nobody has had, as far as there is room."""
         at, end, flights = self._next_offset, read.end, self.standing.flights
         count = min(count, len(offsets) + self._limits.flights_max - len(flights))
-        for offset, lane in read.messages.items():
+        found = sorted((*read.messages, *elsewhere)) if elsewhere else read.messages
+        for offset in found:
             if not at <= offset < end or self._is_known(offset):
                 continue
-            if len(offsets) >= count or not self._may_read():
+            is_aside = offset not in read.messages
+            if is_aside:
+                is_full = len(self._aside) >= self._limits.aside_max
+            else:
+                is_full = len(offsets) >= count or not self._may_read()
+            if is_full:
                 end = offset
                 break
             if offset > at:
                 others += self._unknown(at, offset)
             at = offset + 1
-            if not self.is_ordered or self._lanes.add(offset, lane):
+            if is_aside:
+                self._aside.add(offset)
+                self._ready.add(offset)
+            elif not self.is_ordered or self._lanes.add(offset, read.messages[offset]):
                 offsets.append(offset)
         if end > at:
             others += self._unknown(at, end)
@@ -374,7 +400,7 @@ class QueueState:
         if flight_now is None:
             return self._why_not(offset), None
         self._moving[offset] = MoveReason.FORWARDED
-        self._unready(offset)
+        self._ready.discard(offset)
         return Handled.DONE, Move(offset, MoveReason.FORWARDED, flight_now.attempt)
 
     def moved(self, offset: int, now_ms: int) -> Sequence[PopEntry]:
@@ -458,17 +484,19 @@ class QueueState:
         found = []
         for offset in entry.offsets:
             flight = flights[offset]
-            self._unready(offset)
+            self._ready.discard(offset)
+            self._aside.discard(offset)
             self._waits.watch(offset, flight)
             found.append(Delivery(offset, flight.serial, flight.attempt, flight.visible_ms))
         return found
 
     def _finish(self, entry: Finished) -> None:
-        ready = self._ready
         for begin, end in entry.ranges:
             self._forget(begin, end)
         for begin, end in entry.ranges:
-            del ready[bisect_left(ready, begin) : bisect_left(ready, end)]
+            self._ready.forget(begin, end)
+            if self._aside:
+                self._aside.difference_update(_within(begin, end, self._aside))
         self.standing.apply(entry)
 
     def _forget(self, begin: int, end: int) -> None:
@@ -490,7 +518,7 @@ class QueueState:
         """It is the first of its lane now."""
         flight = self.standing.flights.get(offset)
         if flight is None:
-            insort(self._ready, offset)
+            self._ready.add(offset)
         else:
             self._waits.watch(offset, flight)
 
@@ -501,18 +529,8 @@ class QueueState:
 
     def _comes_again(self, offset: int) -> None:
         """Its invisible time is over."""
-        is_its_turn = not self.is_ordered or self._lanes.is_first(offset)
-        if is_its_turn and not self._is_ready(offset):
-            insort(self._ready, offset)
-
-    def _is_ready(self, offset: int) -> bool:
-        at = bisect_left(self._ready, offset)
-        return at < len(self._ready) and self._ready[at] == offset
-
-    def _unready(self, offset: int) -> None:
-        at = bisect_left(self._ready, offset)
-        if at < len(self._ready) and self._ready[at] == offset:
-            del self._ready[at]
+        if not self.is_ordered or self._lanes.is_first(offset):
+            self._ready.add(offset)
 
 
 def _within(begin: int, end: int, offsets: Collection[int]) -> Iterable[int]:

@@ -96,7 +96,7 @@ class Pops:
         deadline_s = self._clock.monotonic_s() + wait_s
         looked = await self._look(keys, poll, tags)
         if not looked.parts:
-            with self._bells.waiting_at(keys) as waiter:
+            with self._bells.waiting_at(keys, poll.topic) as waiter:
                 while not looked.parts:
                     waiter.looks()
                     looked = await self._look(keys, poll, tags)
@@ -168,7 +168,9 @@ class Pops:
     ) -> tuple[_Part | None, bool]:
         """And whether the queue has nothing more for this poll."""
         key = queue.key
-        found = await self._reads.read(key, wanted, tags, is_ordered=queue.is_ordered)
+        found = await self._reads.read(
+            key, wanted, tags, is_ordered=queue.is_ordered, origin=poll.origin(key.topic)
+        )
         term = self._writer()
         if term.queue(key) is not queue:
             return None, False

@@ -75,6 +75,7 @@ class OwnPops:
             wanted.invisible_ms,
             wanted.attempt_id,
             wanted.attempts_max,
+            wanted.topic,
         )
         keys = self._keys(wanted.group, wanted.topic)
         popped = await self._pops.receive(keys, poll, wanted.tags, wanted.wait_ms / 1_000)
