@@ -11,6 +11,7 @@ from aerobee.broker.pop.lanes import lane_of
 from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Delivery, Handled, Move, Poll, PopLimits, Read
 from aerobee.broker.pop.standing import Standing
+from aerobee.broker.pop.waits import Unsure
 
 KEY = GroupQueue("billing", "orders", 3)
 HELD_MS = 60_000
@@ -48,6 +49,7 @@ class PoppedQueue:
             self.now_ms,
             is_ordered=self._is_ordered,
             held_until_ms=self._held_until_ms,
+            unsure=Unsure(),
             limits=self._limits,
         )
 

@@ -46,7 +46,7 @@ from aerobee.broker.pop.requests import (
     Wanted,
 )
 from aerobee.broker.pop.standing import Standing
-from aerobee.broker.pop.waits import HeldUntil, Waits
+from aerobee.broker.pop.waits import HeldUntil, Unsure, Waits
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import Busy
 
@@ -79,13 +79,15 @@ class QueueState:
         *,
         is_ordered: bool,
         held_until_ms: HeldUntil,
+        unsure: Unsure,
         limits: PopLimits,
     ) -> None:
         """`standing` is this object's from now on. `is_ordered`: order counts within message
-        groups; make another object when that changes."""
+        groups; make another object when that changes. `unsure`: of the last master."""
         self.key = key
         self.is_ordered = is_ordered
         self._held_until_ms = held_until_ms
+        self._unsure = unsure
         self._limits = limits
         self._moving: dict[int, MoveReason] = {}
         self._polls: dict[str, _Repeatable] = {}
@@ -109,11 +111,13 @@ class QueueState:
         self._lanes = Lanes()
         self._ready = Ready()
         self._aside: set[int] = set()
-        self._waits = Waits(standing.flights, self._held_until_ms)
+        self._waits = Waits(standing.flights, self._held_until_ms, self._unsure)
         self._moving = {each: why for each, why in self._moving.items() if each in standing.flights}
         for offset, flight in flights:
             if self.is_ordered:
                 self._lanes.add(offset, flight.lane)
+        # The newest first: of what a client has, it may come again before the rest.
+        for offset, flight in sorted(flights, key=lambda each: -each[1].taken_ms):
             self._waits.watch(offset, flight)
 
     # ------------------------------------------------------------------------------ asking
