@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from aerobee.cluster_view.route import TopicRoute
-from aerobee.rocketmq_api.codes import OK, common_status, error_of, status_of, topic_not_found
+from aerobee.rocketmq_api.clients.languages import language_of, traits_of
+from aerobee.rocketmq_api.codes import (
+    OK,
+    Refused,
+    common_status,
+    error_of,
+    status_of,
+    topic_not_found,
+)
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.sending.checks import SendLimits, check_messages
 from aerobee.rocketmq_api.sending.message_types import accepted_types
@@ -64,7 +72,10 @@ class Sends:
     ) -> service_pb2.SendMessageResponse:
         """Raises MqError if nothing of the request was stored."""
         messages = request.messages
-        check_messages(messages, self._limits, self._clock.now_ms())
+        try:
+            check_messages(messages, self._limits, self._clock.now_ms())
+        except Refused as error:
+            raise _readable(error, caller) from None
         topic = stored_topic(messages[0].topic, caller.namespace)
         try:
             route = await self._routes.route(topic)
@@ -190,6 +201,14 @@ class Sends:
         if len(answer.entries) != len(part):
             raise MqError(f"{address} answered {len(answer.entries)} entries for {len(part)}")
         return list(answer.entries)
+
+
+def _readable(error: Refused, caller: Caller) -> Refused:
+    """With a code that the client knows."""
+    traits = traits_of(language_of(caller.language), caller.version)
+    if error.code == v2.MESSAGE_BODY_EMPTY and traits.lacks_body_empty:
+        return Refused(v2.BAD_REQUEST, str(error))
+    return error
 
 
 def _entry(
