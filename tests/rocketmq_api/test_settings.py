@@ -155,6 +155,12 @@ def test_only_cpp_needs_plain_bodies() -> None:
     assert traits_of(v2.CPP, "").needs_plain_body
 
 
+def test_rust_is_told_no_code_that_ends_it() -> None:
+    assert traits_of(v2.RUST, "5.0.0").lacks_body_empty
+    assert not traits_of(v2.RUST, "5.0.1").lacks_body_empty
+    assert not traits_of(v2.JAVA, "5.0.0").lacks_body_empty
+
+
 @pytest.mark.parametrize(
     ("header", "language"),
     [

@@ -7,7 +7,6 @@ lost or not as the log is cut. Nothing here depends on time or chance but by the
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -31,6 +30,7 @@ from aerobee.broker.pop.requests import (
     Wanted,
 )
 from aerobee.broker.pop.term import PopTerm
+from aerobee.broker.pop.waits import Unsure
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import Busy, MqError
@@ -44,7 +44,14 @@ ATTEMPTS_MAX = 4
 SILENCE_MS = 6_000
 RELEASED_MS = 100
 HELD_MS_MAX = 30_000
-LIMITS = PopLimits(flights_max=12, waiting_max=6, span_max=25, repeated_ms=5_000)
+LIMITS = PopLimits(
+    flights_max=12,
+    waiting_max=6,
+    span_max=25,
+    repeated_ms=5_000,
+    unsure_ms=1_000,
+    unsure_held_ms=3_000,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +247,14 @@ class PopScene:
                 last = known.told[-1]
                 until_ms = self.held_until_ms(last.client_id, last.at_ms)
                 known.earliest_ms = min(known.earliest_ms, until_ms)
+        for key in GROUPS:
+            standing = self.state.standing(key)
+            for offset, flight in () if standing is None else standing.flights.items():
+                # It may not have reached its client, as far as the new master can know.
+                if flight.holder and flight.taken_ms >= self.state.latest_ms - LIMITS.unsure_ms:
+                    known = self.of(key, offset)
+                    until_ms = self.began_ms + LIMITS.unsure_held_ms
+                    known.earliest_ms = min(known.earliest_ms, until_ms)
 
     def _forget_lost(self, end: int) -> None:
         """What was confirmed and is gone: nothing is promised of that."""
@@ -699,6 +714,7 @@ class _TermOf(PopTerm):
             self._clock.now_ms(),
             is_ordered=self._is_ordered(key.group),
             held_until_ms=self._held_until_ms,
+            unsure=self._unsure.get(key, Unsure()),
             limits=self._limits,
         )
 
@@ -744,8 +760,7 @@ class LetsOthersPass(PopScene):
                 return changed
 
             def _comes_again(self, offset: int) -> None:
-                if not self._is_ready(offset):
-                    insort(self._ready, offset)
+                self._ready.add(offset)
 
         return _variant(super().made_term(), Queue)
 

@@ -11,13 +11,15 @@ from aerobee.broker.pop.lanes import lane_of
 from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Delivery, Handled, Move, Poll, PopLimits, Read
 from aerobee.broker.pop.standing import Standing
+from aerobee.broker.pop.waits import Unsure
 
 KEY = GroupQueue("billing", "orders", 3)
 HELD_MS = 60_000
 
 
 class PoppedQueue:
-    """Messages are texts; what is before ":" is the message group. `entries` is its journal."""
+    """Messages are texts; what is before ":" is the message group, and before "/" the topic that it
+    came from. `entries` is its journal."""
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class PoppedQueue:
             self.now_ms,
             is_ordered=self._is_ordered,
             held_until_ms=self._held_until_ms,
+            unsure=Unsure(),
             limits=self._limits,
         )
 
@@ -61,21 +64,28 @@ class PoppedQueue:
         invisible_ms: int | None = 30_000,
         attempt_id: str = "",
         attempts_max: int = 17,
+        topic: str = "",
     ) -> list[Delivery]:
         """What one poll gets, as a broker asks for it: again and again until it has enough."""
         found: list[Delivery] = []
         while len(found) < count:
-            poll = Poll(client_id, count - len(found), invisible_ms, attempt_id, attempts_max)
+            poll = Poll(
+                client_id, count - len(found), invisible_ms, attempt_id, attempts_max, topic
+            )
             if again := self.state.repeated(poll, self.now_ms):
                 return again
             wanted = self.state.wants(poll, self.now_ms)
             self.moves += wanted.moves
             end = max(wanted.begin, min(len(self.messages), wanted.begin + max(0, wanted.room)))
             offsets = [*wanted.again, *range(wanted.begin, end)]
-            passed = {each: self.lane(each) for each in offsets if self._passes(each)}
-            taken = self.state.take(
-                poll, Read(passed, wanted.again, wanted.begin, end), self.now_ms
-            )
+            origins = self._origins(offsets)
+            passed = {
+                each: self.lane(each)
+                for each in offsets
+                if self._passes(each) and (not topic or origins.get(each, topic) == topic)
+            }
+            read = Read(passed, wanted.again, wanted.begin, end, origins if topic else {})
+            taken = self.state.take(poll, read, self.now_ms)
             self.entries += taken.entries
             found += taken.deliveries
             if not offsets:
@@ -86,6 +96,10 @@ class PoppedQueue:
 
     def lane(self, offset: int) -> int:
         return lane_of(self.messages[offset].partition(":")[0].encode())
+
+    def _origins(self, offsets: Sequence[int]) -> dict[int, str]:
+        texts = {each: self.messages[each] for each in offsets}
+        return {each: text.partition("/")[0] for each, text in texts.items() if "/" in text}
 
     def _passes(self, offset: int) -> bool:
         return self.wanted is None or self.messages[offset] in self.wanted

@@ -141,12 +141,13 @@ class V2:
         )
         return answer
 
-    async def forward(self, group: str, message: v2.Message) -> int:
+    async def forward(self, group: str, message: v2.Message, *, by_id: bool = False) -> int:
+        """`by_id`: without the handle, as the client for C++ does it."""
         request = service_pb2.ForwardMessageToDeadLetterQueueRequest(
             group=v2.Resource(name=group),
             topic=message.topic,
             message_id=message.system_properties.message_id,
-            receipt_handle=message.system_properties.receipt_handle,
+            receipt_handle="" if by_id else message.system_properties.receipt_handle,
         )
         answer = await self.call("ForwardMessageToDeadLetterQueue", request)
         return int(answer.status.code)

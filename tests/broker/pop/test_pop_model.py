@@ -33,9 +33,13 @@ class Message:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    @initialize(is_ordered=st.booleans())
-    def begin(self, is_ordered: bool) -> None:
-        self.is_ordered = is_ordered
+    @initialize(is_ordered=st.booleans(), has_topics=st.booleans())
+    def begin(self, is_ordered: bool, has_topics: bool) -> None:
+        """With topics it is a retry topic's queue, where no order counts: the letter is then where
+        a message came from."""
+        self.is_ordered = is_ordered and not has_topics
+        self.has_topics = has_topics
+        is_ordered = self.is_ordered
         self.queue = PoppedQueue(is_ordered=is_ordered)
         self.model: list[Message] = []
         self.handles: list[Delivery] = []
@@ -43,7 +47,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(groups=st.lists(st.sampled_from("abc"), min_size=1, max_size=6))
     def send(self, groups: list[str]) -> None:
         self.model += [Message(group) for group in groups]
-        self.queue.messages += [f"{group}:" for group in groups]
+        mark = "/" if self.has_topics else ":"
+        self.queue.messages += [f"{group}{mark}" for group in groups]
 
     @rule(ms=st.integers(1, 400))
     def wait(self, ms: int) -> None:
@@ -53,10 +58,12 @@ class QueueMachine(RuleBasedStateMachine):
     def fail_over(self) -> None:
         self.queue.fail_over()
 
-    @rule(count=st.integers(1, 9), invisible_ms=st.integers(1, 300))
-    def receive(self, count: int, invisible_ms: int) -> None:
-        deliveries = self.queue.receive(count, invisible_ms=invisible_ms)
-        assert {each.offset for each in deliveries} <= set(expected := self.deliverable())
+    @rule(count=st.integers(1, 9), invisible_ms=st.integers(1, 300), topic=st.sampled_from("abc"))
+    def receive(self, count: int, invisible_ms: int, topic: str) -> None:
+        topic = topic if self.has_topics else ""
+        deliveries = self.queue.receive(count, invisible_ms=invisible_ms, topic=topic)
+        expected = [at for at in self.deliverable() if topic in ("", self.model[at].group)]
+        assert {each.offset for each in deliveries} <= set(expected)
         assert len(deliveries) == min(count, len(expected))
         for offset, serial, attempt, visible_ms in deliveries:
             message = self.model[offset]

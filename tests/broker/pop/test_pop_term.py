@@ -24,6 +24,8 @@ from tests.support.waiting import until
 
 KEY = GroupQueue("billing", "orders", 3)
 POLL = Poll("ada", 4, invisible_ms=30_000)
+HELD = Poll("ada", 4)
+HOUR_MS = 3_600_000
 
 
 class Replica:
@@ -51,7 +53,7 @@ class Replica:
             writer,
             self.clock,
             is_ordered=lambda group: group in self.ordered,
-            held_until_ms=lambda client_id, taken_ms: taken_ms + 60_000,
+            held_until_ms=lambda client_id, taken_ms: taken_ms + HOUR_MS,
             finished_elsewhere=self._finished_elsewhere,
         )
 
@@ -72,14 +74,14 @@ class Replica:
         assert queue is not None
         return queue
 
-    async def receive(self) -> list[Delivery]:
+    async def receive(self, poll: Poll = POLL) -> list[Delivery]:
         """The next messages, once they may be told."""
         now_ms = self.clock.now_ms()
-        wanted = self.queue().wants(POLL, now_ms)
+        wanted = self.queue().wants(poll, now_ms)
         fresh = range(wanted.begin, wanted.begin + wanted.room)
         messages = dict.fromkeys([*wanted.again, *fresh], 0)
         read = Read(messages, wanted.again, wanted.begin, fresh.stop)
-        taken = self.queue().take(POLL, read, now_ms)
+        taken = self.queue().take(poll, read, now_ms)
         await self.term.write(taken.entries)
         return taken.deliveries
 
@@ -121,6 +123,26 @@ async def test_a_new_master_knows_what_is_in_flight_and_what_is_finished() -> No
             Handled.DONE,
         ]
         assert [each.offset for each in await successor.receive()] == [4, 5, 6, 7]
+
+
+async def test_what_a_master_handed_out_at_its_end_is_not_held_for_hours() -> None:
+    """Its answer may not have left."""
+    log = MemoryLog()
+    async with leading(log) as master:
+        await master.term.begin(KEY, 0)
+        await master.receive(HELD)
+        master.clock.advance_ms(20_000)
+        (late, *_) = await master.receive(HELD)
+    async with leading(successor_of(log), 2) as successor:
+        successor.clock.advance_ms(30_000)
+        assert [each.offset for each in await successor.receive(HELD)] == [8, 9, 10, 11]
+        successor.clock.advance_ms(30_000)
+        again = await successor.receive(HELD)
+        assert [(each.offset, each.attempt) for each in again] == [(4, 2), (5, 2), (6, 2), (7, 2)]
+        acknowledged = successor.queue().acknowledge([late[:2]], successor.clock.now_ms())
+        assert acknowledged.handled == [Handled.STALE]
+        successor.clock.advance_ms(600_000)
+        assert [each.offset for each in await successor.receive(HELD)] == [12, 13, 14, 15]
 
 
 async def test_what_is_decided_in_one_turn_is_one_record_at_its_end() -> None:

@@ -17,17 +17,20 @@ ONE, OTHER = GroupQueue("g", "t", 0), GroupQueue("g", "t", 1)
 
 class Growth:
     def __init__(self) -> None:
-        self.wakes: dict[tuple[str, int], Callable[[], None]] = {}
+        self.wakes: dict[tuple[str, int], list[Callable[[], None]]] = {}
 
     def wait(self, topic: str, queue_id: int, wake: Callable[[], None]) -> None:
-        self.wakes[topic, queue_id] = wake
+        self.wakes.setdefault((topic, queue_id), []).append(wake)
 
     def forget(self, topic: str, queue_id: int, wake: Callable[[], None]) -> None:
-        del self.wakes[topic, queue_id]
+        self.wakes[topic, queue_id].remove(wake)
+        if not self.wakes[topic, queue_id]:
+            del self.wakes[topic, queue_id]
 
     def grow(self, key: GroupQueue) -> None:
         """As `Egress` has it: once for each wait."""
-        self.wakes.pop((key.topic, key.queue_id))()
+        for wake in self.wakes.pop((key.topic, key.queue_id)):
+            wake()
 
 
 class Scene:
@@ -39,8 +42,8 @@ class Scene:
         )
         self.woken: list[str] = []
 
-    async def poll(self, name: str, *keys: GroupQueue, looks: bool = True) -> None:
-        with self.bells.waiting_at(keys) as waiter:
+    async def poll(self, name: str, *keys: GroupQueue, looks: bool = True, topic: str = "") -> None:
+        with self.bells.waiting_at(keys, topic) as waiter:
             waiter.looks()
             if await waiter.rung(60):
                 self.woken.append(name)
@@ -89,6 +92,21 @@ async def test_a_poll_that_is_cancelled_when_it_was_woken_passes_the_ring_on() -
     gone.cancel()
     await asyncio.gather(gone, waits, return_exceptions=True)
     assert scene.woken == ["waits"]
+
+
+async def test_what_comes_to_a_retry_topic_wakes_one_poll_for_each_topic() -> None:
+    scene = Scene()
+    names = {"a1": "a", "a2": "a", "b1": "b"}
+    polls = [asyncio.create_task(scene.poll(each, ONE, topic=names[each])) for each in names]
+    await some_turns()
+    scene.growth.grow(ONE)
+    await some_turns()
+    assert scene.woken == ["a1", "b1"]
+    scene.bells.ring(ONE)
+    await asyncio.gather(*polls)
+    assert scene.woken == ["a1", "b1", "a2"]
+    assert not scene.growth.wakes
+    assert not scene.bells.is_waited_at(ONE)
 
 
 async def test_a_message_that_comes_again_wakes_somebody_at_its_time() -> None:

@@ -1,11 +1,16 @@
-"""Which clients the cases run with."""
+"""Which clients the cases run with, and where."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.programs import PROGRAMS
+from tests.rocketmq_api.official.scene import Scene
+from tests.support.local_up import Up, running
 
 
 @pytest.fixture(
@@ -20,3 +25,14 @@ def program(request: pytest.FixtureRequest) -> Program:
     if program.missing:
         pytest.skip(program.missing)
     return program
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with running(tmp_path_factory.mktemp("cluster"), "--brokers", "2") as up:
+        yield up
+
+
+@pytest.fixture
+def scene(program: Program, up: Up, tmp_path: Path) -> Scene:
+    return Scene(program, up, tmp_path)

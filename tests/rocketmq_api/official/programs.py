@@ -18,7 +18,7 @@ failed. A producer is told
     {"do": "send", "topic": T, "body": B, "tag": T, "keys": [K], "properties": {N: V},
      "group": G, "delay_s": S, "priority": P}      all but topic and body may be absent
         -> {"id": I, "transaction": I, "handle": H}     what the client tells of these
-    {"do": "send", "topic": T, "bodies": [B]}      as one batch
+    {"do": "send", "topic": T, "messages": [...]}  as one batch; each may have what is above
         -> {"ids": [I]}
     {"do": "recall", "topic": T, "handle": H}
         -> {"id": I}
@@ -32,8 +32,9 @@ and a simple consumer, which polls for 5 s (the one for Rust: for 20 s),
     {"do": "postpone", "id": I, "invisible_s": S}
         -> {"id": I}
 
-A push consumer says `{"message": ...}` by itself when its listener is called, which fails the first
-N times for a message whose property `fails` is N. Each says `{"started": true}` before anything
+A push consumer says `{"message": ...}` by itself when its listener is called. The listener takes N
+seconds for a message whose property `takes_s` is N, and fails the first N times for one whose
+property `fails` is N. Each says `{"started": true}` before anything
 else, and answers `{"do": "stop"}` by `{"stopped": true}`.
 """
 

@@ -2,96 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.grpc_core.interop.programs import Program
-from tests.rocketmq_api.official.clients import Client, running_client
 from tests.rocketmq_api.official.programs import ABILITIES, skip_without
-from tests.support.local_up import Up, running
+from tests.rocketmq_api.official.scene import (
+    INVISIBLE_S,
+    PATIENCE_S,
+    Scene,
+    dead_letters,
+    pushed,
+    received,
+)
+from tests.support.local_up import Up
 from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(300),
 ]
-INVISIBLE_S = 10
-"""The shortest that a client may ask for."""
-PATIENCE_S = 60.0
 POLL_S = 5.0
 """A client waits so long at a broker that has nothing before it asks the other one."""
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with running(tmp_path_factory.mktemp("cluster"), "--brokers", "2") as up:
-        yield up
-
-
-class Scene:
-    """One client in its roles, with a topic and a group of its own."""
-
-    def __init__(self, program: Program, up: Up, home: Path) -> None:
-        self._program, self._up, self._home = program, up, home
-        self.group = self.topic = ""
-
-    def begin(self, name: str, kind: str, *rules: str) -> None:
-        """`rules`: what `aerobee group configure` is told."""
-        self.topic = f"{name}-{self._program.language}"
-        self.group = f"{self.topic}-readers"
-        self._up.run("topic", "create", self.topic, "--queues", "4", "--type", kind)
-        wait_until(lambda: self._up.knows(self.topic), "the topic")
-        if rules:
-            self._up.run("group", "configure", self.group, *rules)
-
-    def producer(self) -> AbstractContextManager[Client]:
-        return self._client("producer", self.topic)
-
-    def simple(self, tags: str = "*") -> AbstractContextManager[Client]:
-        return self._client("simple", self.group, f"{self.topic}={tags}")
-
-    def push(self) -> AbstractContextManager[Client]:
-        return self._client("push", self.group, self.topic)
-
-    def _client(self, role: str, *rest: str) -> AbstractContextManager[Client]:
-        address = self._up.document()["nameserver"]
-        return running_client(self._program, role, address, *rest, home=self._home)
-
-
-@pytest.fixture
-def scene(program: Program, up: Up, tmp_path: Path) -> Scene:
-    return Scene(program, up, tmp_path)
-
-
-def received(consumer: Client, count: int, patience_s: float = PATIENCE_S) -> list[dict[str, Any]]:
-    """Polls until there are so many, or time is up. One poll may see one queue of one broker."""
-    messages: list[dict[str, Any]] = []
-    ends_s = time.monotonic() + patience_s
-    while len(messages) < count and time.monotonic() < ends_s:
-        messages += consumer.ask("receive", max=32, invisible_s=INVISIBLE_S)["messages"]
-    return messages
-
-
-def pushed(consumer: Client, count: int) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
-    for _ in range(count):
-        message = consumer.pushed(PATIENCE_S)
-        assert message is not None, messages
-        messages.append(message)
-    return messages
-
-
-def dead_letters(up: Up, group: str) -> list[dict[str, Any]]:
-    """The command ends with 1 while there is none."""
-    done = up.run("dead-letter", "list", group, "--json", expect=(0, 1))
-    letters: list[dict[str, Any]] = json.loads(done.stdout)["letters"]
-    return letters
 
 
 @pytest.mark.long

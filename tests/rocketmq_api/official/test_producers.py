@@ -82,14 +82,23 @@ def test_its_priority_is_taken(program: Program, up: Up, tmp_path: Path) -> None
     assert message["body"] == "now"
 
 
-def test_its_batch_arrives_whole_and_in_order(program: Program, up: Up, tmp_path: Path) -> None:
+def test_its_batch_arrives_whole_in_order_and_each_message_as_it_was(
+    program: Program, up: Up, tmp_path: Path
+) -> None:
     skip_without(program, "batch")
-    bodies = [str(number) for number in range(10)]
+    batch = [
+        {"topic": "batches", "body": str(number), "tag": f"tag-{number}", "keys": [f"key-{number}"]}
+        for number in range(10)
+    ]
     with producing(program, up, tmp_path, "batches") as producer:
-        answer = producer.ask("send", topic="batches", bodies=bodies)
-    messages = consumed(up, "batches", "readers", len(bodies))
-    assert [message["body"] for message in messages] == bodies
+        answer = producer.ask("send", topic="batches", messages=batch)
+    assert len(set(answer["ids"])) == len(batch)
+    messages = consumed(up, "batches", "readers", len(batch))
     assert [message["messageId"] for message in messages] == answer["ids"]
+    for message, sent in zip(messages, batch, strict=True):
+        assert {name: message[name] for name in ("body", "tag", "keys")} == {
+            name: sent[name] for name in ("body", "tag", "keys")
+        }
 
 
 def test_what_it_sends_for_later_comes_later(program: Program, up: Up, tmp_path: Path) -> None:

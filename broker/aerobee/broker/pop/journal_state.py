@@ -31,6 +31,8 @@ class PopJournalState:
         """Without arguments: that of a journal without records."""
         self._queues = queues or {}
         self._place = place or Place()
+        self.latest_ms = 0
+        """When the newest entry was written that was applied here, by its master's clock."""
 
     def __repr__(self) -> str:
         return f"PopJournalState({self._place}, {len(self._queues)} queues)"
@@ -59,6 +61,8 @@ class PopJournalState:
         """The next record of the journal."""
         place = self._place.after(entries, queue_offset)
         apply_entries(self._queues, entries)
+        times = (each.at_ms for each in entries if not isinstance(each, ImageEnd))
+        self.latest_ms = max(times, default=self.latest_ms)
         self._place = place
 
     def skip_to(self, queue_offset: int) -> None:

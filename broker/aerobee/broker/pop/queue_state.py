@@ -15,7 +15,6 @@ and passes over what is in flight or finished.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -32,6 +31,7 @@ from aerobee.broker.pop.entries import (
     ranges_of,
 )
 from aerobee.broker.pop.lanes import Lanes
+from aerobee.broker.pop.ready import Ready
 from aerobee.broker.pop.requests import (
     Acknowledged,
     Changed,
@@ -46,7 +46,7 @@ from aerobee.broker.pop.requests import (
     Wanted,
 )
 from aerobee.broker.pop.standing import Standing
-from aerobee.broker.pop.waits import HeldUntil, Waits
+from aerobee.broker.pop.waits import HeldUntil, Unsure, Waits
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import Busy
 
@@ -79,13 +79,15 @@ class QueueState:
         *,
         is_ordered: bool,
         held_until_ms: HeldUntil,
+        unsure: Unsure,
         limits: PopLimits,
     ) -> None:
         """`standing` is this object's from now on. `is_ordered`: order counts within message
-        groups; make another object when that changes."""
+        groups; make another object when that changes. `unsure`: of the last master."""
         self.key = key
         self.is_ordered = is_ordered
         self._held_until_ms = held_until_ms
+        self._unsure = unsure
         self._limits = limits
         self._moving: dict[int, MoveReason] = {}
         self._polls: dict[str, _Repeatable] = {}
@@ -107,12 +109,15 @@ class QueueState:
         ]
         self._known_end = max(ends, default=0)
         self._lanes = Lanes()
-        self._ready: list[int] = []
-        self._waits = Waits(standing.flights, self._held_until_ms)
+        self._ready = Ready()
+        self._aside: set[int] = set()
+        self._waits = Waits(standing.flights, self._held_until_ms, self._unsure)
         self._moving = {each: why for each, why in self._moving.items() if each in standing.flights}
         for offset, flight in flights:
             if self.is_ordered:
                 self._lanes.add(offset, flight.lane)
+        # The newest first: of what a client has, it may come again before the rest.
+        for offset, flight in sorted(flights, key=lambda each: -each[1].taken_ms):
             self._waits.watch(offset, flight)
 
     # ------------------------------------------------------------------------------ asking
@@ -135,6 +140,11 @@ class QueueState:
     def flight(self, offset: int) -> Flight | None:
         """None: it was not handed out, or is finished."""
         return self.standing.flights.get(offset)
+
+    def held_by(self, client_id: str) -> list[int]:
+        """The messages that a client has for as long as it is heard of, in rising order."""
+        flights = self.standing.flights
+        return sorted(each for each, flight in flights.items() if flight.holder == client_id)
 
     def is_moving(self, offset: int) -> bool:
         """Whether a copy is about to take its place."""
@@ -164,7 +174,7 @@ class QueueState:
         found = []
         for offset, serial in last.serials.items():
             flight = self._current(offset, serial)
-            if flight is not None and not self._is_ready(offset):
+            if flight is not None and offset not in self._ready:
                 found.append(Delivery(offset, serial, flight.attempt, flight.visible_ms))
         return found
 
@@ -174,14 +184,14 @@ class QueueState:
         self._expire(now_ms)
         again: list[int] = []
         moves: list[Move] = []
-        for offset in self._ready[: poll.count + _MOVES_AT_ONCE]:
+        for offset in self._ready.first(poll.count + _MOVES_AT_ONCE, poll.origin(self.key.topic)):
             if len(again) == poll.count:
                 break
             flight = self.standing.flights.get(offset)
             reason = None if flight is None else self._why_moved(offset, flight, poll)
             if flight is not None and reason is not None:
                 self._moving[offset] = reason
-                self._unready(offset)
+                self._ready.discard(offset)
                 moves.append(Move(offset, reason, flight.attempt))
             else:
                 again.append(offset)
@@ -208,7 +218,8 @@ class QueueState:
                 "acknowledge some of them first"
             )
         if not self.is_ordered:
-            return room, None
+            # Who has read enough for others is not to blame, and asks elsewhere.
+            return (room if len(self._aside) < limits.aside_max else 0), None
         if self._lanes.has(NO_LANE):
             return 0, None  # they were taken when order did not count: those first
         if self._lanes.waiting >= limits.waiting_max:
@@ -235,15 +246,16 @@ class QueueState:
         offsets: list[int] = []
         others: list[Range] = []
         messages, flights, count = read.messages, self.standing.flights, poll.count
+        elsewhere = self._told_origins(read, poll.origin(self.key.topic))
         for offset in read.again:
-            if not self._is_ready(offset):
-                continue  # somebody else was faster
+            if offset not in self._ready or offset in elsewhere:
+                continue  # somebody else was faster, or it is another's
             if offset not in messages:
                 others.append(Range(offset, offset + 1))
             elif len(offsets) < count:
                 offsets.append(offset)
         if read.begin <= self._next_offset < read.end:
-            self._take_new(read, count, offsets, others)
+            self._take_new(read, elsewhere, count, offsets, others)
         # What a new master reads once more may be older than what comes again.
         offsets.sort()
         others.sort()
@@ -275,20 +287,43 @@ class QueueState:
             self._remember(poll, taken.deliveries, now_ms)
         return taken
 
-    def _take_new(self, read: Read, count: int, offsets: list[int], others: list[Range]) -> None:
+    def _told_origins(self, read: Read, origin: str) -> Collection[int]:
+        """What the records say; those that are not for a poll that wants this origin."""
+        for offset, each in read.origins.items():
+            if not self.standing.is_finished(offset):
+                self._ready.is_of(offset, each)
+        return {offset for offset, each in read.origins.items() if origin not in ("", each)}
+
+    def _take_new(
+        self,
+        read: Read,
+        elsewhere: Collection[int],
+        count: int,
+        offsets: list[int],
+        others: list[Range],
+    ) -> None:
         """Those that nobody has had, as far as there is room."""
         at, end, flights = self._next_offset, read.end, self.standing.flights
         count = min(count, len(offsets) + self._limits.flights_max - len(flights))
-        for offset, lane in read.messages.items():
+        found = sorted((*read.messages, *elsewhere)) if elsewhere else read.messages
+        for offset in found:
             if not at <= offset < end or self._is_known(offset):
                 continue
-            if len(offsets) >= count or not self._may_read():
+            is_aside = offset not in read.messages
+            if is_aside:
+                is_full = len(self._aside) >= self._limits.aside_max
+            else:
+                is_full = len(offsets) >= count or not self._may_read()
+            if is_full:
                 end = offset
                 break
             if offset > at:
                 others += self._unknown(at, offset)
             at = offset + 1
-            if not self.is_ordered or self._lanes.add(offset, lane):
+            if is_aside:
+                self._aside.add(offset)
+                self._ready.add(offset)
+            elif not self.is_ordered or self._lanes.add(offset, read.messages[offset]):
                 offsets.append(offset)
         if end > at:
             others += self._unknown(at, end)
@@ -369,7 +404,7 @@ class QueueState:
         if flight_now is None:
             return self._why_not(offset), None
         self._moving[offset] = MoveReason.FORWARDED
-        self._unready(offset)
+        self._ready.discard(offset)
         return Handled.DONE, Move(offset, MoveReason.FORWARDED, flight_now.attempt)
 
     def moved(self, offset: int, now_ms: int) -> Sequence[PopEntry]:
@@ -453,17 +488,19 @@ class QueueState:
         found = []
         for offset in entry.offsets:
             flight = flights[offset]
-            self._unready(offset)
+            self._ready.discard(offset)
+            self._aside.discard(offset)
             self._waits.watch(offset, flight)
             found.append(Delivery(offset, flight.serial, flight.attempt, flight.visible_ms))
         return found
 
     def _finish(self, entry: Finished) -> None:
-        ready = self._ready
         for begin, end in entry.ranges:
             self._forget(begin, end)
         for begin, end in entry.ranges:
-            del ready[bisect_left(ready, begin) : bisect_left(ready, end)]
+            self._ready.forget(begin, end)
+            if self._aside:
+                self._aside.difference_update(_within(begin, end, self._aside))
         self.standing.apply(entry)
 
     def _forget(self, begin: int, end: int) -> None:
@@ -485,7 +522,7 @@ class QueueState:
         """It is the first of its lane now."""
         flight = self.standing.flights.get(offset)
         if flight is None:
-            insort(self._ready, offset)
+            self._ready.add(offset)
         else:
             self._waits.watch(offset, flight)
 
@@ -496,18 +533,8 @@ class QueueState:
 
     def _comes_again(self, offset: int) -> None:
         """Its invisible time is over."""
-        is_its_turn = not self.is_ordered or self._lanes.is_first(offset)
-        if is_its_turn and not self._is_ready(offset):
-            insort(self._ready, offset)
-
-    def _is_ready(self, offset: int) -> bool:
-        at = bisect_left(self._ready, offset)
-        return at < len(self._ready) and self._ready[at] == offset
-
-    def _unready(self, offset: int) -> None:
-        at = bisect_left(self._ready, offset)
-        if at < len(self._ready) and self._ready[at] == offset:
-            del self._ready[at]
+        if not self.is_ordered or self._lanes.is_first(offset):
+            self._ready.add(offset)
 
 
 def _within(begin: int, end: int, offsets: Collection[int]) -> Iterable[int]:

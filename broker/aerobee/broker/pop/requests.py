@@ -19,11 +19,18 @@ class PopLimits:
     """Messages in somebody's hands, or to come again."""
     waiting_max: int = 4_096
     """Messages that were read and wait for an older one of their message group."""
+    aside_max: int = 10_000
+    """Messages of a retry topic that were read and wait for a poll for their own topic. Beyond,
+    those after them wait, too."""
     span_max: int = 1_000_000
     """Messages after the oldest unfinished one. Beyond, it goes to the retry topic when its time
     has come, unless order counts: it would hold the log."""
     repeated_ms: int = 60_000
     """How long a poll may be repeated."""
+    unsure_ms: int = 10_000
+    """What a master hands out in so long a time before its end may not have reached its client."""
+    unsure_held_ms: int = 60_000
+    """So long after that a client that said no time has it, for the next master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,13 @@ class Poll:
     """A client that repeats a poll under the same id gets the same messages."""
     attempts_max: int = 17
     """Deliveries of a message. After that it is dead."""
+    topic: str = ""
+    """What it is for. Of the group's retry topic it gets what came from this one; "": all."""
+
+    def origin(self, topic: str) -> str:
+        """What the messages that it gets of a queue of this topic have to come from; "": from
+        anywhere."""
+        return "" if self.topic == topic else self.topic
 
     def with_count(self, count: int) -> Poll:
         """The same of one queue, for what is left of the poll."""
@@ -84,8 +98,8 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read. Whatever was read and is not in `messages` does not pass the poll's filter,
-    and is finished."""
+    """What was read. Whatever was read, is the poll's, and is not in `messages`, does not pass its
+    filter, and is finished."""
 
     messages: Mapping[int, int]
     """Offset to lane, in rising order; the lane counts only where order does."""
@@ -93,6 +107,9 @@ class Read:
     begin: int = 0
     end: int = 0
     """From `begin` up to, not including, `end`."""
+    origins: Mapping[int, str] = field(default_factory=dict)
+    """Of messages of a retry topic: which topic they came from. Those of another one than the
+    poll's are not in `messages`, and stay for others."""
 
 
 @dataclass(slots=True)

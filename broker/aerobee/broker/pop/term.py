@@ -22,7 +22,7 @@ from aerobee.broker.pop.journal_state import PopJournalState, apply_entries
 from aerobee.broker.pop.queue_state import QueueState, first_serial
 from aerobee.broker.pop.requests import PopLimits
 from aerobee.broker.pop.standing import Standing
-from aerobee.broker.pop.waits import HeldUntil
+from aerobee.broker.pop.waits import HeldUntil, Unsure
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, MqError
@@ -67,12 +67,21 @@ class PopTerm:
         self._writer = writer
         self._clock = clock
         self._is_ordered = is_ordered
+        self._limits = limits or PopLimits()
         self._held_until_ms = held_until_ms
         self._finished_elsewhere = finished_elsewhere
-        self._limits = limits or PopLimits()
         self._drops = 0
-        self._queues = {key: self._made(key, each) for key, each in state.copies().items()}
+        queues = state.copies()
+        self._unsure = {key: self._unsure_of(each) for key, each in queues.items()}
+        self._queues = {key: self._made(key, each) for key, each in queues.items()}
         self._unsettled = set(self._queues)
+
+    def _unsure_of(self, standing: Standing) -> Unsure:
+        if not self._state.latest_ms:
+            return Unsure()  # nothing is told after the file, which a stop has written
+        begin_ms = self._state.latest_ms - self._limits.unsure_ms
+        until_ms = self._clock.now_ms() + self._limits.unsure_held_ms
+        return Unsure.of(standing.flights.values(), begin_ms, until_ms)
 
     def _made(self, key: GroupQueue, standing: Standing) -> QueueState:
         return QueueState(
@@ -81,6 +90,7 @@ class PopTerm:
             self._clock.now_ms(),
             is_ordered=self._is_ordered(key.group),
             held_until_ms=self._held_until_ms,
+            unsure=self._unsure.get(key, Unsure()),
             limits=self._limits,
         )
 

@@ -10,7 +10,7 @@ messages in flight, and some more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -22,6 +22,24 @@ _STALE_MAX: Final = 1_000
 HeldUntil = Callable[[str, int], int]
 """When a message comes again that a client has, which took it at a time; Unix ms, as far as is
 known now. It may grow while the client is heard of, and fall only with `client_gone`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """What the last master handed out at its very end: the answers may not have left.
+
+    A client that said no time has its messages as long as it is heard of, so one that it never got
+    would wait for hours. The next master has these come again unless they are acknowledged soon.
+    """
+
+    serials: frozenset[int] = frozenset()
+    until_ms: int = 0
+
+    @classmethod
+    def of(cls, flights: Iterable[Flight], begin_ms: int, until_ms: int) -> Unsure:
+        """Those of the flights that were taken at `begin_ms` or later."""
+        serials = (each.serial for each in flights if each.holder and each.taken_ms >= begin_ms)
+        return cls(frozenset(serials), until_ms)
 
 
 @dataclass(slots=True)
@@ -36,9 +54,12 @@ class _Held:
 class Waits:
     """Of one queue. `flights` is what is in flight, kept up to date by its owner."""
 
-    def __init__(self, flights: dict[int, Flight], held_until_ms: HeldUntil) -> None:
+    def __init__(
+        self, flights: dict[int, Flight], held_until_ms: HeldUntil, unsure: Unsure
+    ) -> None:
         self._flights = flights
         self._held_until_ms = held_until_ms
+        self._unsure = unsure
         self._times: list[tuple[int, int, int]] = []
         self._checks: list[tuple[int, str]] = []
         self._held: dict[str, _Held] = {}
@@ -56,10 +77,15 @@ class Waits:
             return
         held = self._held.get(flight.holder)
         if held is None:
-            until_ms = self._held_until_ms(flight.holder, flight.taken_ms)
+            until_ms = self._until_ms(flight)
             held = self._held[flight.holder] = _Held(until_ms, set())
             heappush(self._checks, (until_ms, flight.holder))
         held.offsets.add(offset)
+
+    def _until_ms(self, flight: Flight) -> int:
+        until_ms = self._held_until_ms(flight.holder, flight.taken_ms)
+        is_unsure = flight.serial in self._unsure.serials
+        return min(until_ms, self._unsure.until_ms) if is_unsure else until_ms
 
     def forget(self, offset: int, flight: Flight) -> None:
         """It is not in flight any more, as was said."""
@@ -100,7 +126,7 @@ class Waits:
             if flight is None or flight.holder != client_id:
                 held.offsets.discard(offset)
                 continue
-            until_ms = self._held_until_ms(client_id, flight.taken_ms)
+            until_ms = self._until_ms(flight)
             if until_ms > now_ms:
                 next_ms = until_ms if next_ms is None else min(next_ms, until_ms)
             else:

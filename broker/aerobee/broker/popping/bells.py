@@ -1,7 +1,8 @@
 """Who waits for messages of which queue, and who is to look when there may be some.
 
 A poll waits at all queues that it takes from. What comes to one of them wakes the poll that has
-waited there for longest; who finds something there wakes the next, for there may be more.
+waited there for longest; who finds something there wakes the next, for there may be more. At a
+retry topic, which has messages of several topics, one poll for each of them is woken.
 
 Owns: the waiting polls, and one timer for each queue at which one waits: an idle poll costs memory
 and nothing else. Always: no ring is lost. A poll that was woken and goes without having looked
@@ -148,22 +149,24 @@ class Bells:
         self._growth = growth
         self._clock = clock
         self._next_ms = next_ms
-        self._bells: dict[GroupQueue, _Bell] = {}
+        self._bells: dict[GroupQueue, dict[str, _Bell]] = {}
+        """By the topic that polls are for."""
 
     def is_waited_at(self, key: GroupQueue) -> bool:
         """Whether a poll waits there."""
         return key in self._bells
 
     @contextmanager
-    def waiting_at(self, keys: Sequence[GroupQueue]) -> Iterator[Waiter]:
-        """Somebody wants what comes to any of these queues. Raises Busy: too many wait."""
+    def waiting_at(self, keys: Sequence[GroupQueue], topic: str = "") -> Iterator[Waiter]:
+        """Somebody wants what comes to any of these queues, for a poll of this topic. Raises Busy:
+        too many wait."""
         if self.polls >= self._polls_max:
             raise Busy(
                 f"{self.polls} calls wait for messages here already: poll again later, or have the "
                 "operator raise groups.waiting_polls_max"
             )
         self.polls += 1
-        bells = [self._bell(key) for key in keys]
+        bells = [self._bell(key, topic) for key in keys]
         waiter = Waiter(bells)
         for bell in bells:
             bell.waiters += 1
@@ -173,28 +176,31 @@ class Bells:
             self.polls -= 1
             waiter.goes()
             for key, bell in zip(keys, bells, strict=True):
-                if not bell.waiters and self._bells.get(key) is bell:
+                if not bell.waiters and (there := self._bells.get(key, {})).get(topic) is bell:
                     bell.end()
-                    del self._bells[key]
+                    del there[topic]
+                    if not there:
+                        del self._bells[key]
 
     def ring(self, key: GroupQueue) -> None:
         """There may be something in the queue."""
-        if (bell := self._bells.get(key)) is not None:
+        for bell in self._bells.get(key, {}).values():
             bell.ring()
 
     def times_changed(self, key: GroupQueue) -> None:
         """A message of the queue may come again earlier than was known."""
-        if (bell := self._bells.get(key)) is not None:
+        for bell in self._bells.get(key, {}).values():
             bell.arm()
 
     def ring_all(self) -> None:
         """Everybody is to look: the role has changed."""
-        for bell in list(self._bells.values()):
+        for bell in [each for there in self._bells.values() for each in there.values()]:
             for _ in range(len(bell.idle)):
                 bell.ring()
 
-    def _bell(self, key: GroupQueue) -> _Bell:
-        bell = self._bells.get(key)
+    def _bell(self, key: GroupQueue, topic: str) -> _Bell:
+        there = self._bells.setdefault(key, {})
+        bell = there.get(topic)
         if bell is None:
-            bell = self._bells[key] = _Bell(key, self._growth, self._clock, self._next_ms)
+            bell = there[topic] = _Bell(key, self._growth, self._clock, self._next_ms)
         return bell

@@ -96,7 +96,7 @@ class Pops:
         deadline_s = self._clock.monotonic_s() + wait_s
         looked = await self._look(keys, poll, tags)
         if not looked.parts:
-            with self._bells.waiting_at(keys) as waiter:
+            with self._bells.waiting_at(keys, poll.topic) as waiter:
                 while not looked.parts:
                     waiter.looks()
                     looked = await self._look(keys, poll, tags)
@@ -168,7 +168,9 @@ class Pops:
     ) -> tuple[_Part | None, bool]:
         """And whether the queue has nothing more for this poll."""
         key = queue.key
-        found = await self._reads.read(key, wanted, tags, is_ordered=queue.is_ordered)
+        found = await self._reads.read(
+            key, wanted, tags, is_ordered=queue.is_ordered, origin=poll.origin(key.topic)
+        )
         term = self._writer()
         if term.queue(key) is not queue:
             return None, False
@@ -294,6 +296,27 @@ class Pops:
         if handled is Handled.DONE and moving is not None:
             await asyncio.shield(moving)
         return handled
+
+    async def held(
+        self, keys: Iterable[GroupQueue], client_id: str, is_wanted: Callable[[Record], bool]
+    ) -> tuple[GroupQueue, Delivery] | None:
+        """The delivery of a message that a client has for as long as it is heard of; None: it has
+        no such message in these queues.
+
+        Costs a read of everything that the client has there. Raises MqError.
+        """
+        for key in keys:
+            queue = self._writer().queue(key)
+            if queue is None or not (offsets := queue.held_by(client_id)):
+                continue
+            offset = await self._reads.find(key, offsets, is_wanted)
+            queue = self._writer().queue(key)
+            if offset is not None and queue is not None:
+                flight = queue.flight(offset)
+                if flight is not None and flight.holder == client_id:
+                    serial, attempt, visible_ms = flight.serial, flight.attempt, flight.visible_ms
+                    return key, Delivery(offset, serial, attempt, visible_ms)
+        return None
 
     async def moved(self, key: GroupQueue, offset: int) -> None:
         """A copy has taken the message's place. Raises MqError: that is not written; the offset

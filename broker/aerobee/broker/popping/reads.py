@@ -5,7 +5,8 @@ Owns: how much is read for one poll. Reads what lies in memory at once, and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,9 +48,13 @@ class PopReads:
         tags: tuple[str, ...] | None,
         *,
         is_ordered: bool,
+        origin: str = "",
     ) -> Found:
-        """Raises MqError, as `Egress.read` and `Egress.load`."""
-        wants = None if tags is None else TagFilter(tags, is_exact=True)
+        """`origin`: of a retry topic's messages, the tags are for those that came from this topic;
+        the others are read for what they are. Raises MqError, as `Egress.read` and `Egress.load`.
+        """
+        passing = None if tags is None else TagFilter(tags, is_exact=True)
+        wants = None if origin else passing
         records: dict[int, Record] = {}
         again: list[int] = []
         left = READ_BYTES_MAX
@@ -69,15 +74,38 @@ class PopReads:
             is_beyond = got.code is ReadCode.OFFSET_TOO_LARGE
             end = max(begin, got.next_offset)
             _note(records, got, end)
+        origins = _origins(records) if origin else {}
         messages = {
-            offset: _lane(records[offset]) if is_ordered else NO_LANE for offset in sorted(records)
+            offset: _lane(records[offset]) if is_ordered else NO_LANE
+            for offset in sorted(records)
+            if not origin
+            or (
+                origins.get(offset, origin) == origin
+                and (passing is None or passing.matches(records[offset]))
+            )
         }
-        return Found(Read(messages, again, begin, end), records, is_beyond)
+        return Found(Read(messages, again, begin, end, origins), records, is_beyond)
 
     async def records(self, key: GroupQueue, offsets: Sequence[int]) -> dict[int, Record]:
         """Those of them that are there. Raises MqError."""
         wanted = Wanted(offsets, 0, 0, (), None)
         return (await self.read(key, wanted, None, is_ordered=False)).records
+
+    async def find(
+        self, key: GroupQueue, offsets: Sequence[int], is_wanted: Callable[[Record], bool]
+    ) -> int | None:
+        """The first of these messages that is wanted; None: none is. Raises MqError."""
+        for begin, end in ranges_of(offsets):
+            while begin < end:
+                got = await self._fetch(key, begin, end - begin, None, READ_BYTES_MAX)
+                if got.code is ReadCode.NO_NEW_MESSAGE or got.next_offset <= begin:
+                    break
+                for record in iterate_records(got.records):
+                    if record.queue_offset < end and is_wanted(record):
+                        return record.queue_offset
+                begin = got.next_offset
+                await asyncio.sleep(0)  # others get their turn
+        return None
 
     async def _fetch(
         self, key: GroupQueue, offset: int, count: int, wants: TagFilter | None, bytes_max: int
@@ -91,6 +119,14 @@ def _note(records: dict[int, Record], got: Fetched, end: int) -> None:
     for record in iterate_records(got.records):
         if record.queue_offset < end:
             records[record.queue_offset] = record
+
+
+def _origins(records: Mapping[int, Record]) -> dict[int, str]:
+    """Of those that tell it. A message that somebody sent to a retry topic does not."""
+    found = (
+        (offset, each.property_value(PropertyName.RETRY_TOPIC)) for offset, each in records.items()
+    )
+    return {offset: origin for offset, origin in found if origin}
 
 
 def _lane(record: Record) -> int:

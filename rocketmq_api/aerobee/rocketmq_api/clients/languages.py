@@ -26,6 +26,7 @@ _BY_HEADER: Final[dict[str, v2.Language]] = {
     "RUBY": v2.RUBY,
 }
 
+_RUST_CODES_UPTO: Final = (5, 0, 0)
 # The last version that takes the seconds of growing delays for milliseconds.
 _NODE_MS_UPTO: Final = (1, 0, 8)
 
@@ -37,6 +38,8 @@ class Traits:
     delays: Form = Form.OWN
     needs_plain_body: bool = False
     """It inflates zlib under the name of gzip, and gives its user an empty body for gzip."""
+    lacks_body_empty: bool = False
+    """It ends at a code that it does not know, and does not know MESSAGE_BODY_EMPTY."""
     settings_again_ms: int | None = None
     """Send its settings once more, so long after the first time: with several topics it begins to
     wait for them only when it has them already, and would ask again after 300 s."""
@@ -62,6 +65,8 @@ def traits_of(language: v2.Language, version: str) -> Traits:
             delays=Form.GROWING_SECONDS_FOR_MS if is_old else Form.GROWING,
             settings_again_ms=1_500,
         )
+    if language == v2.RUST:
+        return Traits(lacks_body_empty=_numbers(version) <= _RUST_CODES_UPTO)
     if language == v2.CPP:
         return Traits(needs_plain_body=True)
     return Traits()

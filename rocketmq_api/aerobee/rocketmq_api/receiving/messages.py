@@ -66,7 +66,7 @@ class MessageWriter:
             system.tag = tag
         if keys := properties.get(_N.KEYS):
             system.keys.extend([key for key in keys.split(" ") if key])
-        system.message_id = properties.get(_N.UNIQ_KEY) or origin_of(record).message_id
+        system.message_id = message_id_of(record)
         system.body_digest.type = v2.MD5
         system.body_digest.checksum = digest(body)
         system.body_encoding = encoding
@@ -94,6 +94,11 @@ class MessageWriter:
         if text is None:
             text = self._texts[packed] = str(HostAddress.unpack(packed))
         return text
+
+
+def message_id_of(record: Record) -> str:
+    """Its sender's, or the broker's where the sender gave it none."""
+    return record.properties.get(_N.UNIQ_KEY) or origin_of(record).message_id
 
 
 def digest(body: bytes) -> str:

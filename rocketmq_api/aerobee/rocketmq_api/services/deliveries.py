@@ -136,6 +136,8 @@ class Deliveries:
         """Once the dead letter is safe. Raises StaleHandle, Refused."""
         group = stored_group(request.group, caller.namespace)
         topic = stored_topic(request.topic, caller.namespace)
+        if not request.receipt_handle and request.message_id:
+            return await self._forward_by_id(request, caller, topic, group)
         handle = _used(request.receipt_handle, topic, group)
         own = self._own_of(handle.broker_name)
         if own is None:
@@ -149,22 +151,57 @@ class Deliveries:
         await own.forward(handle, caller.client_id)
         return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
+    async def _forward_by_id(
+        self,
+        request: service_pb2.ForwardMessageToDeadLetterQueueRequest,
+        caller: Caller,
+        topic: str,
+        group: str,
+    ) -> service_pb2.ForwardMessageToDeadLetterQueueResponse:
+        """As clients in C++ ask for it, of the broker that they have the message from. Other
+        brokers are asked one after the other."""
+        own, asked = self._own, ""
+        refusal: MqError | None = None
+        if own is not None and own.is_master():
+            asked = own.broker_name
+            try:
+                await own.forward_by_id(topic, group, request.message_id, caller.client_id)
+                return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=OK)
+            except StaleHandle as error:
+                refusal = error
+        if caller.was_forwarded and refusal is not None:
+            raise refusal
+        route = await self._known_route(topic)
+        for name in sorted(route.queues_by_broker.keys() - {asked}):
+            try:
+                return await self._passing.call(
+                    FORWARD_TO_DEAD_LETTERS, request, caller, route=route, broker_name=name
+                )
+            except MqError as error:
+                # A broker that cannot answer may have it: the client is to ask again.
+                if refusal is None or not isinstance(error, StaleHandle):
+                    refusal = error
+        raise refusal or StaleHandle(f"no broker has queues of topic {topic}")
+
     def _own_of(self, broker_name: str) -> OwnPops | None:
         own = self._own
         is_here = own is not None and own.broker_name == broker_name and own.is_master()
         return own if is_here else None
 
     async def _route(self, topic: str, broker_name: str) -> TopicRoute:
-        try:
-            route = await self._routes.route(topic)
-        except TopicNotFound:
-            raise topic_not_found(topic) from None
+        route = await self._known_route(topic)
         if broker_name not in route.queues_by_broker:
             raise StaleHandle(
                 f"the receipt handle names broker {broker_name}, which has no queue of topic "
                 f"{topic} any more"
             )
         return route
+
+    async def _known_route(self, topic: str) -> TopicRoute:
+        try:
+            return await self._routes.route(topic)
+        except TopicNotFound:
+            raise topic_not_found(topic) from None
 
 
 def _used(text: str, topic: str, group: str) -> ReceiptHandle:

@@ -211,6 +211,11 @@ class OwnPops(Protocol):
         """Once a dead letter has taken its place. Raises StaleHandle and others."""
         ...
 
+    async def forward_by_id(self, topic: str, group: str, message_id: str, client_id: str) -> None:
+        """The same for a message that a push consumer has and names by its id alone. Raises
+        StaleHandle: it has none here, and the group has no such dead letter; and others."""
+        ...
+
 
 class AnswerStream(Protocol[R_co]):
     """Answers of another node."""

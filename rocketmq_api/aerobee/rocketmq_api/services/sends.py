@@ -11,7 +11,15 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from aerobee.cluster_view.route import TopicRoute
-from aerobee.rocketmq_api.codes import OK, common_status, error_of, status_of, topic_not_found
+from aerobee.rocketmq_api.clients.languages import language_of, traits_of
+from aerobee.rocketmq_api.codes import (
+    OK,
+    Refused,
+    common_status,
+    error_of,
+    status_of,
+    topic_not_found,
+)
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.sending.checks import SendLimits, check_message, check_request
 from aerobee.rocketmq_api.sending.message_types import accepted_types
@@ -86,6 +94,7 @@ class Sends:
             return self.send(request, caller)
         parts = self._placed(messages, route, here)
         if own is None or parts.keys() != {here}:
+            self._check(messages, caller)
             return self._send(parts, request, route, caller)
         storing, sent = self._stored(own, parts[here], messages, route, caller)
 
@@ -103,14 +112,22 @@ class Sends:
         messages = request.messages
         check_request(messages)
         topic = stored_topic(messages[0].topic, caller.namespace)
-        for message in messages:
-            check_message(message, self._limits, self._clock.now_ms())
+        self._check(messages, caller)
         try:
             route = await self._routes.route(topic)
         except TopicNotFound:
             raise topic_not_found(topic) from None
         parts = self._placed(messages, route, self._own_name())
         return await self._send(parts, request, route, caller)
+
+    def _check(self, messages: Sequence[v2.Message], caller: Caller) -> None:
+        """Before any of them is stored anywhere. Raises Refused."""
+        now_ms = self._clock.now_ms()
+        try:
+            for message in messages:
+                check_message(message, self._limits, now_ms)
+        except Refused as error:
+            raise _readable(error, caller) from None
 
     def _placed(self, messages: Sequence[v2.Message], route: TopicRoute, here: str) -> _Parts:
         self._turn += 1
@@ -197,8 +214,11 @@ class Sends:
             limits=self._limits,
         )
         storing = _Storing(route.topic, own.broker_name)
-        for index, queue_id in part:
-            storing.add(take_message(messages[index], at), queue_id)
+        try:
+            for index, queue_id in part:
+                storing.add(take_message(messages[index], at), queue_id)
+        except Refused as error:
+            raise _readable(error, caller) from None
         return storing, own.send(route.topic, storing.parts, caller.answer_in_ms)
 
     async def _forward(
@@ -232,6 +252,14 @@ class Sends:
         if len(answer.entries) != len(part):
             raise MqError(f"{address} answered {len(answer.entries)} entries for {len(part)}")
         return list(answer.entries)
+
+
+def _readable(error: Refused, caller: Caller) -> Refused:
+    """With a code that the client knows."""
+    traits = traits_of(language_of(caller.language), caller.version)
+    if error.code == v2.MESSAGE_BODY_EMPTY and traits.lacks_body_empty:
+        return Refused(v2.BAD_REQUEST, str(error))
+    return error
 
 
 class _Storing:

@@ -189,6 +189,9 @@ func listen(config *rocketmq.Config, topics []string) {
 		call := calls[message.GetMessageId()]
 		counting.Unlock()
 		say(answer{"message": seen(message)})
+		// Absent properties are 0.
+		seconds, _ := strconv.Atoi(message.GetProperties()["takes_s"])
+		time.Sleep(time.Duration(seconds) * time.Second)
 		if fails, _ := strconv.Atoi(message.GetProperties()["fails"]); call <= fails {
 			return rocketmq.FAILURE
 		}

@@ -188,7 +188,13 @@ final class Client {
         message -> {
           int call = calls.merge(message.getMessageId().toString(), 1, Integer::sum);
           say(Map.of("message", seen(message)));
-          int fails = Integer.parseInt(message.getProperties().getOrDefault("fails", "0"));
+          Map<String, String> properties = message.getProperties();
+          try {
+            Thread.sleep(1000L * Integer.parseInt(properties.getOrDefault("takes_s", "0")));
+          } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+          }
+          int fails = Integer.parseInt(properties.getOrDefault("fails", "0"));
           return call <= fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
         };
     PushConsumer consumer =

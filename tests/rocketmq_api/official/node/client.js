@@ -106,7 +106,9 @@ async function listen(group, ...topics) {
       const call = (calls.get(message.messageId) ?? 0) + 1;
       calls.set(message.messageId, call);
       say({ message: seen(message) });
-      const fails = Number(message.properties.get("fails") ?? 0);
+      const property = (name) => Number(message.properties.get(name) ?? 0);
+      await new Promise((done) => setTimeout(done, property("takes_s") * 1000));
+      const fails = property("fails");
       return call <= fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
     },
   };

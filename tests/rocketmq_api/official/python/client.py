@@ -129,6 +129,7 @@ class Listener(MessageListener):  # type: ignore[misc]  # it comes without types
             self._calls[message.message_id] += 1
             has_failed = self._calls[message.message_id] <= int(message.properties.get("fails", 0))
         say({"message": seen(message)})
+        time.sleep(int(message.properties.get("takes_s", 0)))
         return ConsumeResult.FAILURE if has_failed else ConsumeResult.SUCCESS
 
 

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.pop.requests import Handled, Poll
 from aerobee.broker.popping.pops import Popped, Pops
+from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
+from aerobee.rocketmq_api.receiving.messages import message_id_of
 from aerobee.rocketmq_api.services.ports import Received, Wanted
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError, StaleHandle
-from aerobee.store_format.retry_records import GroupNameTooLong, retry_topic
+from aerobee.runtime.errors import (
+    IllegalName,
+    InvalidArgument,
+    MqError,
+    StaleHandle,
+    TopicNotFound,
+)
+from aerobee.store_format.record import Record
+from aerobee.store_format.retry_records import GroupNameTooLong, dead_letter_topic, retry_topic
 
 RETRIES_FIRST: Final = 0.2
 """How often a poll looks into the group's retry topic first."""
@@ -34,6 +44,7 @@ class OwnPops:
         topics: TopicTable,
         offsets: ConsumerOffsets,
         guard: Guard,
+        lookup: MessageLookup,
         clock: Clock,
         chance: random.Random,
         *,
@@ -48,6 +59,7 @@ class OwnPops:
         self._topics = topics
         self._offsets = offsets
         self._guard = guard
+        self._lookup = lookup
         self._clock = clock
         self._chance = chance
         self._is_ordered = is_ordered
@@ -62,6 +74,7 @@ class OwnPops:
             wanted.invisible_ms,
             wanted.attempt_id,
             wanted.attempts_max,
+            wanted.topic,
         )
         keys = self._keys(wanted.group, wanted.topic)
         popped = await self._pops.receive(keys, poll, wanted.tags, wanted.wait_ms / 1_000)
@@ -144,6 +157,31 @@ class OwnPops:
         )
         if (refusal := self._refusal(handle, handled)) is not None:
             raise refusal
+
+    async def forward_by_id(self, topic: str, group: str, message_id: str, client_id: str) -> None:
+        def is_wanted(record: Record) -> bool:
+            return message_id_of(record) == message_id
+
+        found = await self._pops.held(self._keys(group, topic), client_id, is_wanted)
+        if found is not None:
+            key, delivery = found
+            handled = await self._pops.forward(key, delivery.offset, delivery.serial, client_id)
+            if handled is not Handled.STALE:
+                return
+        # A client that did not hear the answer asks again, for as long as it is refused.
+        if not await self._is_dead(group, message_id):
+            raise StaleHandle(
+                f"the receipt handle is empty, and client {client_id} of group {group} has no "
+                f"message {message_id} of topic {topic} here: receive it again"
+            )
+
+    async def _is_dead(self, group: str, message_id: str) -> bool:
+        with suppress(GroupNameTooLong, IllegalName, TopicNotFound, InvalidArgument):
+            query = KeyQuery(
+                dead_letter_topic(group), message_id, is_unique_key=True, max_messages=1
+            )
+            return bool((await self._lookup.by_key(query)).records)
+        return False
 
     def _refusal(self, handle: ReceiptHandle, handled: Handled) -> StaleHandle | None:
         """A message that is finished may be finished again, as long as nobody else had it."""

@@ -71,6 +71,7 @@ class RocketmqApi:
                 parts.folder.topics,
                 parts.offsets,
                 parts.guard,
+                parts.lookup,
                 clock,
                 parts.chance,
                 is_master=is_master,

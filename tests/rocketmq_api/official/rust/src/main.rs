@@ -48,7 +48,7 @@ fn message(asked: &Value) -> Result<impl Message + use<>, ClientError> {
 }
 
 async fn sent(producer: &Producer, asked: &Value) -> Result<Value, ClientError> {
-    let Some(bodies) = asked["bodies"].as_array() else {
+    let Some(batch) = asked["messages"].as_array() else {
         let receipt = producer.send(message(asked)?).await?;
         return Ok(json!({
             "id": receipt.message_id(),
@@ -56,8 +56,8 @@ async fn sent(producer: &Producer, asked: &Value) -> Result<Value, ClientError> 
         }));
     };
     let mut messages = Vec::new();
-    for body in bodies {
-        messages.push(message(&json!({"topic": asked["topic"], "body": body}))?);
+    for one in batch {
+        messages.push(message(one)?);
     }
     let receipts = producer.batch_send(messages).await?;
     let ids: Vec<&str> = receipts.iter().map(|one| one.message_id()).collect();
