@@ -38,6 +38,10 @@ class SendLimits:
     """How long a producer may ask brokers to leave its half messages alone."""
 
 
+SENDING: Final = SendLimits()
+"""Unless a node is configured otherwise."""
+
+
 def check_request(messages: Sequence[v2.Message]) -> None:
     """Raises Refused if they are no messages of one topic."""
     if not messages:

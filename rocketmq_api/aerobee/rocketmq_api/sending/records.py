@@ -10,11 +10,10 @@ field is checked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from aerobee.rocketmq_api.codes import Refused
-from aerobee.rocketmq_api.sending.checks import SendLimits, check_message
+from aerobee.rocketmq_api.sending.checks import SENDING, SendLimits, check_message
 from aerobee.rocketmq_api.sending.message_types import check_accepted, type_of
 from aerobee.rocketmq_api.sending.reserved import is_plain_name
 from aerobee.rocketmq_api.times import TIME_MS_END, milliseconds
@@ -51,8 +50,7 @@ class Taken(NamedTuple):
     deliver_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(NamedTuple):
     """What a record says beside the message: where it goes, whence and when it came."""
 
     topic: str
@@ -63,7 +61,7 @@ class Circumstances:
     now_ms: int
     """When it came; the time of birth of a message that does not tell its own."""
     store_host_ipv6: bool = False
-    limits: SendLimits = field(default_factory=SendLimits)
+    limits: SendLimits = SENDING
 
 
 def take_message(message: v2.Message, at: Circumstances) -> Taken:

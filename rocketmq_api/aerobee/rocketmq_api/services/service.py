@@ -15,7 +15,7 @@ from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
-from aerobee.rocketmq_api.sending.checks import SendLimits
+from aerobee.rocketmq_api.sending.checks import SENDING, SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.deliveries import Deliveries
 from aerobee.rocketmq_api.services.passing import Passing
@@ -63,7 +63,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         self._routes = routes
         self._groups = groups
         self._presence = Presence(clients, routes, peers)
-        sending = sending or SendLimits()
+        sending = sending or SENDING
         self._sends = Sends(routes, own, peers, clock, sending)
         polling = polling or PollLimits()
         passing = Passing(routes, peers)
