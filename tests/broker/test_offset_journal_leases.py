@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.groups.queue_leases import COUNTER_BITS, GroupQueue, Lease
-from aerobee.broker.groups.run_record import RunRecord
+from aerobee.broker.groups.run_record import RUNS_OF_AN_EPOCH, RunRecord
 from aerobee.broker.journal.records import body_of
 from aerobee.broker.offsets.entries import LEASE_PART_BYTES, decode_body, entry_text, lease_entries
 from aerobee.broker.offsets.state import OffsetJournalState
@@ -31,7 +31,7 @@ async def test_after_a_clean_end_the_next_master_takes_members_and_leases_over()
         join(master, "a")
         lease = master.groups.leases.acquire(KEY, "a")
         assert lease is not None
-        assert lease.epoch >> COUNTER_BITS == 1
+        assert lease.epoch >> COUNTER_BITS == RUNS_OF_AN_EPOCH
         await master.journal.leave()
         assert not list(master.groups.members.all_members())
         await asyncio.sleep(0.02)
@@ -72,7 +72,10 @@ async def test_a_clean_end_that_is_called_off_is_followed_by_a_run_of_its_own() 
         assert master.groups.leases.holder(KEY) == lease, "as if the broker had restarted"
         await master.groups.promise_session(8_000)
         assert master.state.lease is not None
-        assert (master.state.lease.run_number, master.state.lease.is_clean) == (2, False)
+        assert (master.state.lease.run_number, master.state.lease.is_clean) == (
+            RUNS_OF_AN_EPOCH + 1,
+            False,
+        )
         join(master, "b")
         master.groups.leases.release(KEY, "a", lease.epoch)
         assert master.groups.leases.acquire(KEY, "b") is not None
@@ -183,7 +186,10 @@ async def test_a_run_that_nobody_joined_is_followed_by_one_of_another_number() -
         await until(lambda: master.journal.is_ready)
         await master.groups.promise_session(8_000)
         assert master.state.lease is not None
-        assert (master.state.lease.epoch, master.state.lease.run_number) == (1, 2)
+        assert (master.state.lease.epoch, master.state.lease.run_number) == (
+            1,
+            RUNS_OF_AN_EPOCH + 1,
+        )
 
 
 async def test_a_run_whose_record_was_lost_never_shares_its_number() -> None:

@@ -92,6 +92,16 @@ def test_of_a_lost_record_its_backup_says_what_can_be_said() -> None:
     assert known_by_backup(backup, 1_000).session_timeout_max_ms == 30_000
 
 
+def test_a_run_has_a_higher_number_than_those_that_an_unclean_election_lost() -> None:
+    """The other replica was opened more often than epochs began, and its table has their leases."""
+    common = RunRecord(run_number=1_026, session_timeout_max_ms=0, is_clean=False, epoch=1)
+    lost = common
+    for _ in range(5):
+        lost = next_run(lost, epoch=3)
+    assert next_run(common, epoch=4).run_number > lost.run_number
+    assert next_run(lost, epoch=3).run_number == lost.run_number + 1
+
+
 def member(client_id: str, timeout_s: float = 10.0, *, broadcasting: bool = False) -> Member:
     return Member("g", client_id, "1", (Subscription("t"),), broadcasting, timeout_s, 0.0)
 

@@ -24,6 +24,8 @@ from aerobee.broker.groups.members import Member, Subscription
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 
 LEASES_PATH = "config/queueLeases.json"
+RUNS_OF_AN_EPOCH = 1_024
+"""A run number and a grant's number fit into 63 bits for two million epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +124,12 @@ def next_run(
     After a clean stop the members taken over may hold on for as long as they were promised then;
     after an unclean one for as long as anybody was. A crash of this run must remember both.
 
-    The number rises by as much as the epoch at least: runs of epochs between, whose records were
-    lost with an unclean election, had lower ones, unless their folders were opened more often than
-    epochs began.
+    The first number of an epoch is above all those of earlier ones, also of those whose records
+    were lost with an unclean election, unless one of them had `RUNS_OF_AN_EPOCH` runs: what they
+    left of their leases in a replica's table does not count against the leases of this run.
     """
-    run_number = previous.run_number + max(1, epoch - previous.epoch)
     return RunRecord(
-        run_number=max(run_number, run_number_min),
+        run_number=max(previous.run_number + 1, epoch * RUNS_OF_AN_EPOCH, run_number_min),
         session_timeout_max_ms=previous.session_timeout_max_ms,
         is_clean=False,
         boot_id=boot_id,
