@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.grpc_core.interop.programs import Program
 from tests.rocketmq_api.official.clients import Client, started_client
 from tests.rocketmq_api.official.programs import ABILITIES, PROGRAMS
+from tests.rocketmq_api.official.scene import code_of
 from tests.support.local_up import Up, running
 from tests.support.waiting import wait_until
 
@@ -97,8 +99,16 @@ class Polling(Receiving):
         answer = self._client.ask("receive", max=32, invisible_s=INVISIBLE_S)
         messages: Sequence[dict[str, str]] = answer.get("messages", ())
         for message in messages:
-            self._client.ask("ack", id=message["id"])
+            self._acknowledge(message["id"])
         return messages
+
+    def _acknowledge(self, message_id: str) -> None:
+        """As an application does it: again, unless it is too late."""
+        for _ in range(INVISIBLE_S):
+            answer = self._client.ask("ack", id=message_id)
+            if "error" not in answer or code_of(answer) == v2.INVALID_RECEIPT_HANDLE:
+                return
+            time.sleep(0.5)
 
 
 class Load:
