@@ -67,6 +67,8 @@ async def acknowledged(client: V2, topic: str, count: int, tags: str = "*") -> l
                 await asyncio.sleep(0.1)  # POP has not got the queue from the members yet
             for message in found.messages:
                 assert message.topic.name == topic
+                # The members' attempt counts.
+                assert message.system_properties.delivery_attempt == 2
                 bodies.append(message.body)
             if found.messages:
                 assert set(await client.acknowledge("g", *found.messages)) == {v2.OK}

@@ -31,6 +31,7 @@ class PoppedQueue:
         self.messages = list(messages)
         self.now_ms = 1_000
         self.wanted: set[str] | None = None
+        self.failures: dict[int, int] = {}
         self.silent: set[str] = set()
         """Clients that are not heard of any more."""
         self.entries: list[PopEntry] = [Begun(KEY, begin, 0, self.now_ms)]
@@ -84,7 +85,8 @@ class PoppedQueue:
                 for each in offsets
                 if self._passes(each) and (not topic or origins.get(each, topic) == topic)
             }
-            read = Read(passed, wanted.again, wanted.begin, end, origins if topic else {})
+            origins = origins if topic else {}
+            read = Read(passed, wanted.again, wanted.begin, end, origins, self.failures)
             taken = self.state.take(poll, read, self.now_ms)
             self.entries += taken.entries
             found += taken.deliveries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee.broker.pop.requests import Handled, PopLimits
+from aerobee.broker.pop.requests import Handled, MoveReason, PopLimits
 from tests.support.popped_queue import HELD_MS, PoppedQueue
 
 
@@ -58,6 +58,18 @@ def test_a_poll_for_everything_gets_everything() -> None:
     queue = PoppedQueue("a/1", "b/1", "a/2")
     assert queue.offsets(topic="a") == [0, 2]
     assert queue.offsets() == [1]
+
+
+def test_attempts_before_a_message_came_here_count() -> None:
+    queue = PoppedQueue("a/1")
+    queue.failures = {0: 3}
+    assert [each.attempt for each in queue.receive(topic="a", attempts_max=5)] == [4]
+    queue.now_ms += 30_000
+    queue.fail_over()
+    assert [each.attempt for each in queue.receive(topic="a", attempts_max=5)] == [5]
+    queue.now_ms += 30_000
+    assert queue.offsets(topic="a", attempts_max=5) == []
+    assert [(each.reason, each.attempts) for each in queue.moves] == [(MoveReason.DEAD, 5)]
 
 
 def test_what_nobody_asks_for_takes_bounded_room() -> None:

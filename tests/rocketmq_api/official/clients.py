@@ -48,6 +48,10 @@ class Client:
             with contextlib.suppress(BrokenPipeError):  # of what it never read
                 stream.close()
 
+    def ended(self) -> int:
+        """The code with which it ends by itself."""
+        return self._process.wait(30)
+
     def answer(self) -> dict[str, Any]:
         answer = self._answers.get(timeout=ANSWER_S)
         assert answer is not None, "the client has ended"
@@ -67,10 +71,8 @@ class Client:
             return None
 
 
-@contextlib.contextmanager
-def running_client(
-    program: Program, role: str, address: str, *rest: str, home: Path
-) -> Iterator[Client]:
+def started_client(program: Program, role: str, address: str, *rest: str, home: Path) -> Client:
+    """The caller ends it."""
     process = subprocess.Popen(
         program.command_line(role, address, *rest),
         stdin=subprocess.PIPE,
@@ -81,8 +83,20 @@ def running_client(
     client = Client(process)
     try:
         assert client.answer() == {"started": True}
+    except BaseException:
+        client.end()
+        raise
+    return client
+
+
+@contextlib.contextmanager
+def running_client(
+    program: Program, role: str, address: str, *rest: str, home: Path
+) -> Iterator[Client]:
+    client = started_client(program, role, address, *rest, home=home)
+    try:
         yield client
         assert client.ask("stop") == {"stopped": True}
-        assert process.wait(30) == 0
+        assert client.ended() == 0
     finally:
         client.end()

@@ -267,7 +267,10 @@ class QueueState:
         if not offsets:
             return taken
         before = [flights.get(offset) for offset in offsets]
-        attempts = [1 if each is None else each.attempt + 1 for each in before]
+        attempts = [
+            1 + (read.failures.get(offset, 0) if each is None else each.attempt)
+            for offset, each in zip(offsets, before, strict=True)
+        ]
         lanes = [messages[offset] for offset in offsets] if self.is_ordered else []
         is_held = poll.invisible_ms is None
         entry = Invisible(

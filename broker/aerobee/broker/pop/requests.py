@@ -110,6 +110,8 @@ class Read:
     origins: Mapping[int, str] = field(default_factory=dict)
     """Of messages of a retry topic: which topic they came from. Those of another one than the
     poll's are not in `messages`, and stay for others."""
+    failures: Mapping[int, int] = field(default_factory=dict)
+    """How often messages were delivered before they came to the retry topic."""
 
 
 @dataclass(slots=True)

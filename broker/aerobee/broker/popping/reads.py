@@ -17,6 +17,7 @@ from aerobee.broker.pop.requests import Read, Wanted
 from aerobee.broker.reading.egress import READ_BYTES_MAX, ColdRead, Egress, Fetched, ReadCode
 from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.store_format.batch import RETRY_PREFIX
 from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record import Record, iterate_records
 
@@ -74,7 +75,11 @@ class PopReads:
             is_beyond = got.code is ReadCode.OFFSET_TOO_LARGE
             end = max(begin, got.next_offset)
             _note(records, got, end)
-        origins = _origins(records) if origin else {}
+        origins: dict[int, str] = {}
+        failures: dict[int, int] = {}
+        if key.topic.startswith(RETRY_PREFIX):
+            origins = _origins(records)
+            failures = {offset: max(0, each.reconsume_times) for offset, each in records.items()}
         messages = {
             offset: _lane(records[offset]) if is_ordered else NO_LANE
             for offset in sorted(records)
@@ -84,7 +89,7 @@ class PopReads:
                 and (passing is None or passing.matches(records[offset]))
             )
         }
-        return Found(Read(messages, again, begin, end, origins), records, is_beyond)
+        return Found(Read(messages, again, begin, end, origins, failures), records, is_beyond)
 
     async def records(self, key: GroupQueue, offsets: Sequence[int]) -> dict[int, Record]:
         """Those of them that are there. Raises MqError."""
