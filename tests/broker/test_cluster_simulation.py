@@ -29,12 +29,13 @@ FIRST_SEED_OF = {
     "other-epoch-counts": 1_800,
     "deletes-under-holders": 1_300,
     "snapshot-before-log": 365,
-    "pop-hands-out-unwritten": 240,
+    "pop-hands-out-unwritten": 1_112,
 }
 """Of mutants that no earlier seed catches, so that those are not run for nothing."""
-ONCE_WRONG = (365, 595, 2305, 10175, 48469, 63942)
+ONCE_WRONG = (365, 595, 1984, 2305, 3688, 10175, 48469, 63942)
 """Seeds beyond those that found something: a snapshot ahead of its log, a mover that never
-rested, a log that was removed before it was written down that its messages had moved, a
+rested, a committed offset that stayed behind what POP had finished, a log that was removed before
+it was written down that its messages had moved, one delivery too many after a slow read, a
 clean election that counted as unclean, a log that was removed under a delivery that a full disk
 had stopped, a queue that was granted while its offset was being deleted."""
 

@@ -156,7 +156,7 @@ class _Parts:
         self._broker = broker
         self._waiting = waiting
         some: Any = self
-        offset_journal: Any = _OffsetJournal(waiting)
+        offset_journal: Any = _OffsetJournal(broker, waiting)
         coordinator: Any = _Coordinator(broker)
         self.clock = waiting.clock
         self.folder = SimpleNamespace(pops=open_state(broker, waiting))
@@ -325,7 +325,8 @@ class _ReadPool:
 class _OffsetJournal:
     """The present term's, as those see it who commit."""
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, broker: Broker, waiting: Waiting) -> None:
+        self._broker = broker
         self._waiting = waiting
 
     @property
@@ -334,8 +335,10 @@ class _OffsetJournal:
 
     def writer(self) -> OffsetWriter:
         writer = self._waiting.term()
+        if writer is None and self._broker.master is not None:
+            raise ReplicaBehind("this replica has just become master")
         if writer is None:
-            raise NotMaster("this replica does not serve groups now")
+            raise NotMaster("this replica is a slave")
         return writer
 
     def check_granting(self) -> None:
