@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
 from aerobee.nameserver.stored import BrokerRecord, ReplicaSet
 from tests.cluster_simulation.log import Folder, Record
 from tests.cluster_simulation.offset_checks import OffsetChecks
+from tests.cluster_simulation.pop_checks import PopChecks
 from tests.cluster_simulation.violation import Violation
 from tests.cluster_simulation.waiting_checks import WaitingChecks
 
@@ -47,6 +49,9 @@ class Figures:
     rolled: int = 0
     sent_back: int = 0
     dead_letters: int = 0
+    deliveries: int = 0
+    errands: int = 0
+    pop_dead_letters: int = 0
 
     def add(self, other: Figures) -> None:
         for item in fields(self):
@@ -59,7 +64,9 @@ class Figures:
             f"{self.records} records, {self.acknowledged} acknowledged, {self.reads} reads, "
             f"{self.commits} commits, {self.grants} leases, {self.deletions} deletions; "
             f"{self.waited} messages waited, {self.came} came, {self.rolled} were rolled, "
-            f"{self.sent_back} sent back, {self.dead_letters} dead letters"
+            f"{self.sent_back} sent back, {self.dead_letters} dead letters; "
+            f"{self.deliveries} deliveries by POP, {self.errands} acknowledged, "
+            f"{self.pop_dead_letters} given up"
         )
 
 
@@ -78,6 +85,7 @@ class Checks:
         """A producer's number -> the offset of its confirmed record."""
         self.offsets = OffsetChecks(world)
         self.waiting = WaitingChecks(self.figures)
+        self.pops = PopChecks(world)
         self._acting: dict[int, str] = {}
         """Epoch -> the instance that acted under it."""
         self._ends: list[tuple[float, int]] = []
@@ -239,8 +247,7 @@ class Checks:
 
     def _note_stored(self, record: Record, start: int) -> None:
         """I1: every message is confirmed once."""
-        if isinstance(record.queue_id, tuple):
-            self.waiting.confirmed(record.queue_id, record)
+        self._judge_alone(record)
         if record.kind == "message":
             message = record.data
             number = message.producer_id, message.sequence
@@ -362,8 +369,19 @@ class Checks:
 
     def _judge_anew(self) -> None:
         """Of what is left, everything comes once; what members were told may be lost with it."""
-        self.waiting = WaitingChecks(Figures())
+        figures, self.figures = self.figures, Figures()
+        self.waiting = WaitingChecks(self.figures)
+        self.pops = PopChecks(self._world, self.pops.asked)
         for record in self.records:
-            if isinstance(record.queue_id, tuple):
-                self.waiting.confirmed(record.queue_id, record)
-        self.waiting.figures = self.figures
+            self._judge_alone(record)
+        self.waiting.figures = self.figures = figures
+
+    def _judge_alone(self, record: Record) -> None:
+        """What waits, fails or is received by POP."""
+        place = record.queue_id
+        if isinstance(place, tuple):
+            self.pops.confirmed(place, record)
+            if place[0] != POP_JOURNAL_TOPIC:
+                self.waiting.confirmed(place, record)
+        elif record.kind == "journal":
+            self.pops.offsets(record.data)

@@ -106,8 +106,13 @@ class Groups:
         """What will stand once all that was written counts."""
         self._leases = QueueLeases(run_number=0)
         members = Members()
-        self._ownership = Ownership(members, self._leases, on_lease_ended=lambda lease: None)
-        self._coordinator = GroupCoordinator(
+        self._ownership = Ownership(
+            members,
+            self._leases,
+            on_lease_ended=lambda lease: None,
+            is_popped=lambda key: broker.waiting is not None and broker.waiting.is_popped(key),
+        )
+        self.coordinator = GroupCoordinator(
             members,
             self._ownership,
             call_soon=lambda push: None,
@@ -165,9 +170,9 @@ class Groups:
         )
         if previous.is_clean:
             for member in previous.members:
-                self._coordinator.members.join(replace(member, last_heartbeat_s=now_s))
+                self.coordinator.members.join(replace(member, last_heartbeat_s=now_s))
             for lease in previous.leases:
-                if self._coordinator.members.get(GROUP, lease.client_id) is not None:
+                if self.coordinator.members.get(GROUP, lease.client_id) is not None:
                     self._leases.restore(lease)
         self._is_ready = True
         if broker.waiting is not None:
@@ -179,7 +184,7 @@ class Groups:
     def tick(self) -> None:
         self.look()
         if self._is_ready:
-            self._coordinator.expire(self.broker.clock_s())
+            self.coordinator.expire(self.broker.clock_s())
 
     def end(self) -> None:
         """The term is over: members have to look elsewhere."""
@@ -258,7 +263,7 @@ class Groups:
         if not self._is_ready or self._is_recording:
             return
         if leases.grace_end_s is None and leases.next_block_end_s() is None:
-            members = list(self._coordinator.members.all_members())
+            members = list(self.coordinator.members.all_members())
             record = self.broker.world.variant.clean_record(record, members, leases.held())
         for stream in list(self._streams):
             stream.close(self.broker)
@@ -293,7 +298,7 @@ class Groups:
         member = Member(GROUP, joining.client_id, joining.client_id, (), False, SESSION_S, now_s)
         session = MemberStream(self, stream, member)
         self._streams[stream] = session
-        confirmed = self._coordinator.join(member, joining.held, session)
+        confirmed = self.coordinator.join(member, joining.held, session)
         for lease in confirmed:
             broker.world.checks.offsets.shown(broker, lease)
         stream.send(broker, broker.world.on_joined, joining.sequence, tuple(confirmed))
@@ -311,7 +316,7 @@ class Groups:
             return
         broker, member = self.broker, session.member
         try:
-            self._coordinator.membership.heartbeat(member, broker.clock_s(), None)
+            self.coordinator.membership.heartbeat(member, broker.clock_s(), None)
         except MqError:
             stream.close(broker)
             return
@@ -324,7 +329,7 @@ class Groups:
                 stream.close(self.broker)
                 return
             try:
-                self._coordinator.acquire(session.member, key, self.broker.clock_s())
+                self.coordinator.acquire(session.member, key, self.broker.clock_s())
             except MqError:
                 stream.close(self.broker)
 
@@ -338,7 +343,7 @@ class Groups:
         broker = self.broker
         if not self._is_ready or not self._acts() or key in self._removing:
             return
-        self._coordinator.expire(broker.clock_s())
+        self.coordinator.expire(broker.clock_s())
         refusal = self._ownership.may_commit(key, Claim(Owner.LEASE, epoch))
         is_stale = refusal is not None or is_fenced(self._standing(key), epoch)
         if broker.world.variant.checks_lease and is_stale:
@@ -371,8 +376,8 @@ class Groups:
         if not self._is_ready or not self._acts():
             return False
         now_s = self.broker.clock_s()
-        self._coordinator.expire(now_s)
-        if self._coordinator.close_group(key.group):
+        self.coordinator.expire(now_s)
+        if self.coordinator.close_group(key.group):
             self._closed_until_s = now_s + 1.5 * SESSION_S
         is_believed = self._leases.believed_until_s(key.group, key.__eq__) is not None
         if is_believed and self.broker.world.variant.waits_for_holders:
@@ -384,7 +389,7 @@ class Groups:
         assert isinstance(stream, Stream)
         session = self._streams.pop(stream, None)
         if session is not None:
-            self._coordinator.detach(session.member, session)
+            self.coordinator.detach(session.member, session)
 
     def _session(self, stream: Stream) -> MemberStream | None:
         """Of a member that may be served now."""

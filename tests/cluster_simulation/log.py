@@ -114,6 +114,7 @@ class Folder:
         "is_old_copy",
         "lease_file",
         "log",
+        "pop_file",
         "queue_bases",
         "snapshot",
         "state",
@@ -144,6 +145,8 @@ class Folder:
         """What is done with messages that wait."""
         self.timer_disk = SimulatedDisk()
         """For the index of what waits."""
+        self.pop_file: bytes | None = None
+        """What is in flight by POP."""
         self.verified_end = 0
         """The checks' own: compared with the confirmed log up to here."""
 
@@ -162,7 +165,7 @@ class Folder:
 
     def forget_timers(self) -> None:
         """The log begins anew: what was known comes again from what is copied."""
-        self.timer_file, self.timer_disk = None, SimulatedDisk()
+        self.timer_file, self.timer_disk, self.pop_file = None, SimulatedDisk(), None
 
     def close(self) -> None:
         """Everything is on the disk, and the state says so."""
@@ -181,6 +184,7 @@ class Folder:
         copy.history, copy.state, copy.is_closed = self.history, self.state, self.is_closed
         copy.queue_bases, copy.lease_file = dict(self.queue_bases), self.lease_file
         copy.timer_file, copy.timer_disk = self.timer_file, self.timer_disk.copy()
+        copy.pop_file = self.pop_file
         copy.snapshot, copy.boots = self.snapshot, self.boots + 1
         copy.is_old_copy = True
         return copy

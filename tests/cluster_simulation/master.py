@@ -342,6 +342,8 @@ class MasterPart:
             self._pause_began_s = self._broker.clock_s()
             self._world.note("%s hands over to replica %s", self._broker.instance, successor_id)
             self.groups.record_clean_end(lambda: None)
+            if self._broker.waiting is not None:
+                self._broker.waiting.leave()
             self.advance()
 
     def _call_hand_over_off(self) -> None:
@@ -351,6 +353,8 @@ class MasterPart:
         self.groups.end()
         is_unclean = epoch in broker.unclean_epochs
         self.groups = Groups(broker, epoch, broker.folder.log.end, is_unclean=is_unclean)
+        if broker.waiting is not None:
+            broker.waiting.resume()
         self.advance()
 
     def _go_on_with_hand_over(self) -> None:

@@ -19,6 +19,12 @@ from aerobee.broker.store.producers.window import NEW, AlreadyStored
 from aerobee.nameserver.election import Election, LiveReplicas
 from aerobee.nameserver.stored import InSyncReplica, ReplicaSet
 from aerobee.store_format.delayed_records import TIMER_TOPIC
+from tests.cluster_simulation.pop_mutants import (
+    AnswersUnwritten,
+    HandsOutUnwritten,
+    OvertakesRetries,
+    TakesStaleHandles,
+)
 from tests.cluster_simulation.variant import Variant
 
 
@@ -257,5 +263,9 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "attempt-not-journalled": JournalsNoAttempt,
         "move-not-journalled": JournalsNoMove,
         "snapshot-before-log": SavesBeforeTheLog,
+        "pop-answers-unwritten": AnswersUnwritten,
+        "pop-hands-out-unwritten": HandsOutUnwritten,
+        "pop-overtaken-retry": OvertakesRetries,
+        "pop-stale-handle": TakesStaleHandles,
     }
 )

@@ -31,7 +31,7 @@ class ProcessLoop:
     def __init__(self, kernel: Kernel, process: Process) -> None:
         self._kernel = kernel
         self._process = process
-        self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, None]] = {}
+        self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}
 
     @property
     def _as_loop(self) -> Any:
@@ -97,16 +97,31 @@ class ProcessLoop:
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """A process that is gone leaves tasks behind that were never finished."""
 
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task of the process. Whatever it raises is a defect."""
         task: asyncio.Task[None] = asyncio.Task(coroutine, loop=self._as_loop)
         self._tasks[task] = coroutine
         task.add_done_callback(self._ended)
+        return task
+
+    def create_task(
+        self, coroutine: Coroutine[Any, Any, Any], *, name: str | None = None
+    ) -> asyncio.Task[Any]:
+        """One whose end somebody else looks at."""
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self._as_loop, name=name)
+        self._tasks[task] = coroutine
+        task.add_done_callback(lambda task: self._tasks.pop(task))
+        return task
 
     def end(self) -> None:
         """The process has ended: its tasks go nowhere, whatever they wait for."""
-        for coroutine in self._tasks.values():
-            coroutine.close()
+        running = events._get_running_loop()
+        events._set_running_loop(self._as_loop)
+        try:
+            for coroutine in list(self._tasks.values()):
+                coroutine.close()
+        finally:
+            events._set_running_loop(running)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

@@ -16,8 +16,11 @@ from tests.cluster_simulation.groups import queue_key
 from tests.cluster_simulation.kernel import Place, Process
 from tests.cluster_simulation.members import GroupMember
 from tests.cluster_simulation.old_copies import OldCopies
+from tests.cluster_simulation.pop_clients import ErrandProducer, PopClient
+from tests.cluster_simulation.popping import ORDERED, PLAIN
 from tests.cluster_simulation.variant import Variant
 from tests.cluster_simulation.violation import Violation
+from tests.cluster_simulation.waiting import EPOCH_MS
 from tests.cluster_simulation.world import Settings, Trace, World
 from tests.support.power_failure import draw_fate
 
@@ -44,10 +47,16 @@ def draw_settings(chance: random.Random) -> Settings:
 class Scenario:
     def __init__(self, seed: int, *, variant: Variant, trace: Trace | None = None) -> None:
         self._chance = chance = random.Random(seed)
-        # In every other seed messages wait and fail.
-        waiting_chance = random.Random(f"waiting in {seed}") if seed % 2 else None
+        # In every other seed messages wait and fail; in a quarter of the rest POP hands them out.
+        has_pops = seed % 8 == 0
+        waiting_chance = random.Random(f"waiting in {seed}") if seed % 2 or has_pops else None
         self.world = world = World(
-            chance, draw_settings(chance), variant, trace, waiting_chance=waiting_chance
+            chance,
+            draw_settings(chance),
+            variant,
+            trace,
+            waiting_chance=waiting_chance,
+            has_pops=has_pops,
         )
         world.note("%s", world.settings)
         world.start_etcd()
@@ -88,7 +97,8 @@ class Scenario:
             (self._reset_offset, 1),
             (self._pause_member, 1),
         ]
-        self._delaying: DelayingProducer | None = None
+        self._delaying: DelayingProducer | ErrandProducer | None = None
+        self._pop_clients: list[PopClient] = []
         if world.has_waiting:
             self._begin_waiting(world.waiting_chance)
         self._schedule_copies(random.Random(f"copies of {seed}"))
@@ -98,14 +108,26 @@ class Scenario:
         """Clocks that are set, disks that are full, and logs that must go while messages wait."""
         world = self.world
         world.full_share = chance.choice((0.0, 0.0, 0.1))
-        place = world.new_place("delaying producer")
-        place.process = self._delaying = DelayingProducer(world, place)
-        place = world.new_place("failing member")
-        place.process = FailingMember(world, place)
+        if world.has_pops:
+            self._begin_popping()
+        else:
+            place = world.new_place("delaying producer")
+            place.process = self._delaying = DelayingProducer(world, place)
+            place = world.new_place("failing member")
+            place.process = FailingMember(world, place)
         for _ in range(chance.choice((0, 4))):
             self._at(14.0 * chance.random(), self._set_clock)
         for _ in range(chance.choice((0, 6))):
             self._at(5.0 + 9.0 * chance.random(), self._retain)
+
+    def _begin_popping(self) -> None:
+        world = self.world
+        place = world.new_place("errand producer")
+        place.process = self._delaying = ErrandProducer(world, place)
+        for group in (PLAIN, PLAIN, ORDERED, ORDERED):
+            place = world.new_place(f"client {len(self._pop_clients)} of {group}")
+            place.process = client = PopClient(world, place, group)
+            self._pop_clients.append(client)
 
     def _set_clock(self) -> None:
         chance = self.world.waiting_chance
@@ -119,8 +141,12 @@ class Scenario:
         if isinstance(broker, Broker) and broker.waiting is not None and broker.waiting.reads:
             self._soon(0.05, partial(self._set_wall, place, ahead_s))
             return
+        world = self.world
+        if ahead_s < place.wall_s:
+            now_ms = EPOCH_MS + round((world.kernel.now_s + place.wall_s) * 1_000)
+            world.set_back_ms = max(world.set_back_ms, now_ms)
         place.wall_s = ahead_s
-        self.world.note("the clock of %s is %s s ahead", place, ahead_s)
+        world.note("the clock of %s is %s s ahead", place, ahead_s)
 
     def _schedule_copies(self, chance: random.Random) -> None:
         """In every fifth seed folders are copied, and put back later."""
@@ -171,8 +197,7 @@ class Scenario:
         network = world.network
         network.lost_share = network.doubled_share = 0.0
         world.full_share = 0.0
-        if self._delaying is not None:
-            self._delaying.is_over = True
+        self._calm_down()
         for link in sorted(network.blocked):
             network.unblock(link)
         members = [member.place for member in world.members]
@@ -191,6 +216,13 @@ class Scenario:
         for broker_id, place in world.broker_places.items():
             if place.process is None and place.opens_at == 0.0:
                 world.start_broker(broker_id)
+
+    def _calm_down(self) -> None:
+        """Nothing new waits or fails."""
+        if self._delaying is not None:
+            self._delaying.is_over = True
+        for client in self._pop_clients:
+            client.is_calm = True
 
     def _trouble(self, sent: list[int]) -> str:
         """What is not well yet; empty when all is."""
@@ -219,7 +251,7 @@ class Scenario:
             self._commits_before = commits
         if world.members and commits <= self._commits_before:
             return "no commit was acknowledged"
-        return world.checks.waiting.missing()
+        return world.checks.waiting.missing() or world.checks.pops.missing()
 
     # ------------------------------------------------------------------------------ faults
 

@@ -10,6 +10,7 @@ from aerobee.broker.groups.queue_leases import Lease
 from aerobee.broker.groups.run_record import RunRecord, clean_record
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.offsets.entries import Entry
+from aerobee.broker.pop.term import PopTerm
 from aerobee.broker.replication.joining import LogState, Start, where_to_start
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import Mastership
@@ -88,6 +89,9 @@ class Variant:
     def timer_record(self, body: bytes) -> bytes:
         """A record of the timer journal gets into the log."""
         return body
+
+    def pop_term(self, *arguments: Any, **named: Any) -> PopTerm:
+        return PopTerm(*arguments, **named)
 
     def offset_entries(self, entries: tuple[Entry | ImageEnd, ...]) -> tuple[Entry | ImageEnd, ...]:
         """What is said of offsets gets into the log."""

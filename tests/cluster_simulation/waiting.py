@@ -22,7 +22,7 @@ from aerobee.broker.delayed.finder import Finder
 from aerobee.broker.delayed.hold import DelaysHold
 from aerobee.broker.delayed.mover import Mover
 from aerobee.broker.delayed.waiting_log import WaitingEntries, WaitingRecords, queue_name
-from aerobee.broker.groups.ownership import Claim
+from aerobee.broker.groups.ownership import Claim, Owner
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.records import JournalRecords
@@ -53,6 +53,7 @@ from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.record_view import Record as StoredRecord
 from aerobee.store_format.tags import TagsCodes
 from tests.cluster_simulation.log import Record
+from tests.cluster_simulation.popping import SimulatedPopping
 from tests.cluster_simulation.process_loop import ProcessLoop
 
 if TYPE_CHECKING:
@@ -147,6 +148,14 @@ class Queues:
         first = offset - self.bounds(name).min_offset
         return self._queues.get(name, [])[first : first + count] if first >= 0 else []
 
+    def confirmed_end(self, name: QueueName) -> int:
+        """The offset after the last confirmed record."""
+        found, end = self._queues.get(name, []), self._broker.confirmed_end
+        count = len(found)
+        while count and found[count - 1][0] + found[count - 1][1].size > end:
+            count -= 1
+        return self.bounds(name).max_offset - (len(found) - count)
+
     def confirmed(self, name: QueueName, offset: int, count: int) -> list[tuple[int, Record]]:
         end = self._broker.confirmed_end
         found = self.records(name, offset, count)
@@ -204,11 +213,11 @@ class Waiting:
             self._as_any(),
             clock,
         )
-        self.send_backs = SendBacks(
+        self.send_backs: SendBacks = SendBacks(
             self,
             self,
             clock,
-            term=self._term,
+            term=self.term,
             standing=self.standing,
             read_original=self._read_original,
             policy_of=lambda group: RetryPolicy(RETRIES_MAX),
@@ -219,6 +228,10 @@ class Waiting:
         self._listeners.append(self.feeder.on_confirmed)
         for part in (self.journal, self.feeder, self.mover, self.send_backs):
             self.loop.start(part.run())
+        self.popping: SimulatedPopping | None = None
+        if world.has_pops:
+            self.popping = SimulatedPopping(broker, self)
+            self.popping.start()
 
     def _as_any(self) -> Any:
         """As the store, the log of what waits, the durability and the writes of the product."""
@@ -277,28 +290,48 @@ class Waiting:
         folder = self._broker.folder
         if folder.log.synced_end == folder.log.end:
             folder.timer_file = self.state.snapshot()()
+            if self.popping is not None:
+                self.popping.save_now()
 
     # ------------------------------------------------------------------------------ the broker
 
     def begin(self, epoch: int, *, is_unclean: bool) -> None:
         """A term as master."""
         self.journal.begin(Led(epoch, is_unclean))
+        if self.popping is not None:
+            self.popping.journal.begin(Led(epoch, is_unclean))
         self.send_backs.wake()
 
     def end(self) -> None:
         """It is over."""
         self.journal.end()
+        if self.popping is not None:
+            self.popping.journal.end()
         self.confirmed.give_up()
+
+    def leave(self) -> None:
+        """Nothing is handed out any more, unless the term is resumed."""
+        if self.popping is not None:
+            self.loop.start(self.popping.journal.leave())
+
+    def resume(self) -> None:
+        """It goes on after all."""
+        if self.popping is not None:
+            self.popping.journal.resume()
 
     def appended(self, record: Record, start: int) -> None:
         """The log has grown by this record."""
         self.queues.add(start, record)
         if isinstance(record.queue_id, tuple):
             self.feeder.on_grown([record.queue_id])
+            if self.popping is not None:
+                self.popping.appended(record, start)
 
     def on_confirmed(self) -> None:
         """More of the log is confirmed."""
         self.confirmed.reached(max(self.confirmed.end, self._broker.confirmed_end))
+        if self.popping is not None:
+            self.popping.on_confirmed()
         for told in self._listeners:
             told()
 
@@ -321,7 +354,11 @@ class Waiting:
         candidate = Candidate(folder.log.begin, position, Cause.EXPIRED, 0, CleanRequest())
         if await self._hold.need(candidate, self._as_any()) is not None:
             return
-        is_held = self._broker.derived.journal.open_copies
+        is_held = bool(self._broker.derived.journal.open_copies)
+        if self.popping is not None:
+            popping = self.popping
+            why = await popping.journal.prepare_removal(position, popping.file.save_if_room)
+            is_held |= bool(why) or popping.needs(position)
         if not is_held and folder.log.begin < position and self._broker.runs:
             drop()
 
@@ -401,11 +438,14 @@ class Waiting:
 
     async def read_takes_time(self) -> None:
         if self.chance.random() < 0.1:
-            self.reads += 1
-            try:
-                await asyncio.sleep(self._broker.world.flush_s())
-            finally:
-                self.reads -= 1
+            await self.wait_for_disk()
+
+    async def wait_for_disk(self) -> None:
+        self.reads += 1
+        try:
+            await asyncio.sleep(self._broker.world.flush_s())
+        finally:
+            self.reads -= 1
 
     def bounds(self, queue: int) -> QueueBounds:
         return self.queues.bounds(queue_name(queue))
@@ -517,7 +557,27 @@ class Waiting:
         self.check()
         self.append((topic, queue_id), self._stamped(topic, queue_id, data, None), None)
 
+    def store(self, topic: str, queue_id: int, body: bytes, *, properties: bytes = b"") -> Placed:
+        """A message that waits for nothing. Raises NotMaster."""
+        data = encode_record(
+            topic=topic.encode(),
+            body=body,
+            properties=properties,
+            born_timestamp_ms=1,
+            born_host=_HOST,
+            store_host_ipv6=False,
+        )
+        self.check()
+        return self.append((topic, queue_id), self._stamped(topic, queue_id, data, None), None)
+
+    def is_popped(self, key: GroupQueue) -> bool:
+        """Whether POP consumes the queue."""
+        return self.popping is not None and self.popping.is_popped(key)
+
     def claimed(self, key: GroupQueue, claim: Claim) -> OffsetWriter:
+        if claim.owner is Owner.POP:
+            assert self.popping is not None
+            return self.popping.offsets.claimed(key, claim)
         writer = self._offset_writer()
         if writer is None:
             raise NotMaster("this replica does not serve groups now")
@@ -525,9 +585,9 @@ class Waiting:
 
     def _offset_writer(self) -> OffsetWriter | None:
         master = self._broker.master
-        return None if master is None or not master.acts else self._term()
+        return None if master is None or not master.acts else self.term()
 
-    def _term(self) -> OffsetWriter | None:
+    def term(self) -> OffsetWriter | None:
         """A master's that may act again, too."""
         master = self._broker.master
         return None if master is None else master.groups.offsets

@@ -43,7 +43,8 @@ class WaitingChecks:
         self._due: dict[Attempt, tuple[int, int]] = {}
         """When it was due first, and how long its level waits; 0: it is for a time."""
         self._came: set[Attempt] = set()
-        self._dead: set[int] = set()
+        self._dead: set[tuple[str, int]] = set()
+        """By topic, so by group."""
         self._retried: dict[int, int] = {}
         """A message's name -> with how many attempts it came again last."""
         self._told: dict[int, int] = {}
@@ -104,9 +105,9 @@ class WaitingChecks:
 
     def _sent_back(self, attempt: Attempt, topic: str, message: StoredRecord) -> None:
         if topic.startswith(DEAD_LETTER_PREFIX):
-            if attempt[0] in self._dead:
-                raise Violation(f"I7: message {attempt[0]} is a dead letter twice")
-            self._dead.add(attempt[0])
+            if (topic, attempt[0]) in self._dead:
+                raise Violation(f"I7: message {attempt[0]} is a dead letter twice in {topic}")
+            self._dead.add((topic, attempt[0]))
             self.figures.dead_letters += 1
             return
         if attempt in self._due:
@@ -147,8 +148,9 @@ class WaitingChecks:
         """What has not come yet; empty when all has."""
         if waits := self._due.keys() - self._came:
             return f"{len(waits)} messages wait, {min(waits)} is one"
+        dead = {name for _, name in self._dead}
         for name, times in self._told.items():
-            if (name, times + 1) not in self._due and name not in self._dead:
+            if (name, times + 1) not in self._due and name not in dead:
                 return f"message {name} was sent back with {times} attempts, and has no copy"
         return ""
 

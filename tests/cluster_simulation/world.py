@@ -58,14 +58,19 @@ class World:
         trace: Trace | None,
         *,
         waiting_chance: random.Random | None = None,
+        has_pops: bool = False,
     ) -> None:
-        """`waiting_chance`: messages wait and fail here as it decides; None: there are none."""
+        """`waiting_chance`: messages wait and fail here as it decides, or are consumed by POP if
+        `has_pops`; None: there are none."""
         self.chance = chance
         self.settings = settings
         self.variant = variant
         self._trace = trace
         self._waiting_chance = waiting_chance
         self.has_waiting = waiting_chance is not None
+        self.has_pops = has_pops
+        self.set_back_ms = 0
+        """What the clock of a machine said before it was set back, at most."""
         self.kernel = Kernel()
         self.network = Network(self.kernel, chance)
         self.checks = Checks(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.pop.requests import Handled, MoveReason, PopLimits
+from aerobee.broker.pop.requests import Handled, MoveReason, Poll, PopLimits, Read
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import Busy
 from tests.support.popped_queue import HELD_MS, PoppedQueue
@@ -130,6 +130,23 @@ def test_a_message_that_was_delivered_as_often_as_it_may_be_moves_to_the_dead_le
     assert queue.offsets() == []
     queue.add(queue.state.moved(0, queue.now_ms))
     assert queue.state.committed == 1
+
+
+def test_a_message_that_had_its_last_delivery_while_a_poll_read_is_not_delivered_once_more() -> (
+    None
+):
+    queue = PoppedQueue("a")
+    queue.receive(invisible_ms=10_000)
+    queue.now_ms += 10_000
+    slow = Poll("bob", 1, 10_000, attempts_max=2)
+    wanted = queue.state.wants(slow, queue.now_ms)
+    assert (wanted.again, wanted.moves) == ([0], [])
+    assert queue.offsets(invisible_ms=10_000, attempts_max=2) == [0]
+    queue.now_ms += 10_000
+    taken = queue.state.take(slow, Read({0: 0}, wanted.again, 1, 1), queue.now_ms)
+    assert (taken.deliveries, taken.entries) == ([], [])
+    (move,) = queue.state.wants(slow, queue.now_ms).moves
+    assert move == (0, MoveReason.DEAD, 2)
 
 
 def test_a_dead_letter_that_could_not_be_written_is_tried_again() -> None:

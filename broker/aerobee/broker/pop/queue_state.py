@@ -250,8 +250,11 @@ class QueueState:
         for offset in read.again:
             if offset not in self._ready or offset in elsewhere:
                 continue  # somebody else was faster, or it is another's
+            flight = flights.get(offset)
             if offset not in messages:
                 others.append(Range(offset, offset + 1))
+            elif flight is not None and flight.attempt >= poll.attempts_max:
+                continue  # while this was read it had its last delivery: `wants` will move it
             elif len(offsets) < count:
                 offsets.append(offset)
         if read.begin <= self._next_offset < read.end:

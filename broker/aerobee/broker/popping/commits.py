@@ -15,13 +15,15 @@ from aerobee.broker.groups.ownership import POPS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.pop.standing import Standing
-from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.errors import Busy, MqError, NotWritable, ReplicaBehind, StoreFailed
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
 
 COMMIT_INTERVAL_S: Final = 1.0
 _AT_ONCE: Final = 200
+_LATER: Final = (Busy, NotWritable, ReplicaBehind)
+"""This master takes no commits now, and will before long."""
 
 
 class PopCommits:
@@ -64,7 +66,9 @@ class PopCommits:
             except StoreFailed:
                 raise
             except MqError as error:
-                # The next message that is finished says more than this.
+                if isinstance(error, _LATER):
+                    self.note(key)
+                # Otherwise the queue or the role is another's, who commits it.
                 log_event(
                     log,
                     "what POP has finished is not committed yet",
@@ -79,7 +83,10 @@ class PopCommits:
 
     def _commit(self, key: GroupQueue) -> None:
         standing = self._standing(key)
-        if standing is not None and standing.committed > (self._offsets.query(key) or 0):
+        is_open = standing is not None and standing.committed > (self._offsets.query(key) or 0)
+        if standing is not None and is_open:
             self._offsets.commit(key, standing.committed, POPS)
-        if self._is_behind(key):
+        if is_open or self._is_behind(key):
+            # Until it counts: what is not written, as while this master may not act, is written
+            # once more, although no other message of the queue is finished.
             self.note(key)

@@ -1,0 +1,105 @@
+"""Terms and queues of POP that are broken on purpose; `mutants` has their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.pop.entries import Finished, Flight, Invisible, PopEntry
+from aerobee.broker.pop.queue_state import QueueState
+from aerobee.broker.pop.standing import Standing
+from aerobee.broker.pop.term import PopTerm
+from aerobee.broker.pop.waits import Unsure
+from tests.cluster_simulation.variant import Variant
+
+
+class _TellsAtOnce(PopTerm):
+    """Whoever waits for these entries waits for nothing."""
+
+    told: type[PopEntry]
+
+    def write(self, entries: Sequence[PopEntry]) -> Any:
+        done = super().write(entries)
+        return None if all(isinstance(each, self.told) for each in entries) else done
+
+
+class _AcknowledgesAtOnce(_TellsAtOnce):
+    told = Finished
+
+    @property
+    def newest(self) -> Any:
+        """For who acknowledges once more."""
+        return None
+
+
+class _HandsOutAtOnce(_TellsAtOnce):
+    told = Invisible
+
+
+class _TermOf(PopTerm):
+    """With queues of another kind."""
+
+    kind: type[QueueState]
+
+    def _made(self, key: GroupQueue, standing: Standing) -> QueueState:
+        return self.kind(
+            key,
+            standing,
+            self._clock.now_ms(),
+            is_ordered=self._is_ordered(key.group),
+            held_until_ms=self._held_until_ms,
+            unsure=self._unsure.get(key, Unsure()),
+            limits=self._limits,
+        )
+
+
+class _Overtaken(QueueState):
+    """A message that comes again lets the next of its message group pass."""
+
+    def _comes_again(self, offset: int) -> None:
+        self._ready.add(offset)
+        following = self._lanes.finish(offset)
+        if following is not None and following not in self._ready:
+            self._turn_comes(following)
+
+
+class _Overtaking(_TermOf):
+    kind = _Overtaken
+
+
+class _Lenient(QueueState):
+    def _current(self, offset: int, serial: int) -> Flight | None:
+        return self.standing.flights.get(offset)
+
+
+class _TakingStale(_TermOf):
+    kind = _Lenient
+
+
+class AnswersUnwritten(Variant):
+    """POP acknowledges what is not confirmed to be in its journal."""
+
+    def pop_term(self, *arguments: Any, **named: Any) -> PopTerm:
+        return _AcknowledgesAtOnce(*arguments, **named)
+
+
+class HandsOutUnwritten(Variant):
+    """POP hands out messages whose attempt is not confirmed to be in its journal."""
+
+    def pop_term(self, *arguments: Any, **named: Any) -> PopTerm:
+        return _HandsOutAtOnce(*arguments, **named)
+
+
+class OvertakesRetries(Variant):
+    """A message that comes again does not hold back its message group."""
+
+    def pop_term(self, *arguments: Any, **named: Any) -> PopTerm:
+        return _Overtaking(*arguments, **named)
+
+
+class TakesStaleHandles(Variant):
+    """A handle of any delivery of a message finishes it."""
+
+    def pop_term(self, *arguments: Any, **named: Any) -> PopTerm:
+        return _TakingStale(*arguments, **named)
