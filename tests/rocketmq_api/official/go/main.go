@@ -57,6 +57,24 @@ func must(err error) {
 	}
 }
 
+type startable interface{ Start() error }
+
+// started tries again where the client writes its settings while it sends them, as now and then it
+// does: an error of its own, which fails its start.
+func started[T startable](build func() (T, error)) T {
+	for {
+		client, err := build()
+		must(err)
+		err = client.Start()
+		if err == nil {
+			return client
+		}
+		if !strings.Contains(err.Error(), "size mismatch") {
+			panic(err)
+		}
+	}
+}
+
 func sent(producer rocketmq.Producer, one *asked) (answer, error) {
 	message := &rocketmq.Message{Topic: one.Topic, Body: []byte(one.Body), Tag: one.Tag}
 	if one.Keys != nil {
@@ -109,9 +127,9 @@ func obey(role func(*asked) (answer, error)) {
 }
 
 func produce(config *rocketmq.Config, topics []string) {
-	producer, err := rocketmq.NewProducer(config, rocketmq.WithTopics(topics...))
-	must(err)
-	must(producer.Start())
+	producer := started(func() (rocketmq.Producer, error) {
+		return rocketmq.NewProducer(config, rocketmq.WithTopics(topics...))
+	})
 	obey(func(one *asked) (answer, error) {
 		if one.Do == "send" {
 			return sent(producer, one)
@@ -148,13 +166,13 @@ func subscription(topics []string) map[string]*rocketmq.FilterExpression {
 }
 
 func receive(config *rocketmq.Config, topics []string) {
-	consumer, err := rocketmq.NewSimpleConsumer(
-		config,
-		rocketmq.WithSimpleAwaitDuration(awaiting),
-		rocketmq.WithSimpleSubscriptionExpressions(subscription(topics)),
-	)
-	must(err)
-	must(consumer.Start())
+	consumer := started(func() (rocketmq.SimpleConsumer, error) {
+		return rocketmq.NewSimpleConsumer(
+			config,
+			rocketmq.WithSimpleAwaitDuration(awaiting),
+			rocketmq.WithSimpleSubscriptionExpressions(subscription(topics)),
+		)
+	})
 	held := make(map[string]*rocketmq.MessageView)
 	obey(func(one *asked) (answer, error) {
 		invisible := time.Duration(one.InvisibleS) * time.Second
@@ -197,13 +215,13 @@ func listen(config *rocketmq.Config, topics []string) {
 		}
 		return rocketmq.SUCCESS
 	}
-	consumer, err := rocketmq.NewPushConsumer(
-		config,
-		rocketmq.WithPushSubscriptionExpressions(subscription(topics)),
-		rocketmq.WithPushMessageListener(&rocketmq.FuncMessageListener{Consume: consume}),
-	)
-	must(err)
-	must(consumer.Start())
+	consumer := started(func() (rocketmq.PushConsumer, error) {
+		return rocketmq.NewPushConsumer(
+			config,
+			rocketmq.WithPushSubscriptionExpressions(subscription(topics)),
+			rocketmq.WithPushMessageListener(&rocketmq.FuncMessageListener{Consume: consume}),
+		)
+	})
 	obey(func(*asked) (answer, error) { return answer{}, nil })
 	must(consumer.GracefulStop())
 }
