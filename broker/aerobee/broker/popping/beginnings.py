@@ -42,19 +42,24 @@ class Beginnings:
 
         Raises:
             LeaseHeld: members consume it under leases.
-            MqError: as `ConsumerOffsets.begin`.
+            MqError: as `ConsumerOffsets.begin` and `ConsumerOffsets.check_master`.
         """
-        self._ownership.check_unclaimed(key)
+        self._check_unclaimed(key)
         if self._offsets.query(key) is None:
             offset = begin_offset(*self._bounds(key.topic, key.queue_id))
             await until_confirmed(self._offsets.begin(key, offset))
-            self._ownership.check_unclaimed(key)
+            self._check_unclaimed(key)
         committed = self._offsets.query(key)
         if committed is None:
             raise Busy(f"the offset of group {key.group} was removed meanwhile; try again")
         term = self._writer()
         if not term.has(key):
             await until_confirmed(term.begin(key, committed))
+
+    def _check_unclaimed(self, key: GroupQueue) -> None:
+        """Before the run of leases has begun nobody knows who may believe to hold a queue."""
+        self._offsets.check_master()
+        self._ownership.check_unclaimed(key)
 
 
 def finished_by(state: OffsetJournalState, key: GroupQueue) -> Iterable[Range] | None:
