@@ -59,8 +59,6 @@ class _Queue:
 
     has_begun: bool = False
     next_serial: int = 0
-    committed: int = 0
-    """By the offset journal."""
     lowest: int = 0
     """The oldest message that is not finished."""
     finished: set[int] = field(default_factory=set)
@@ -135,7 +133,6 @@ class PopChecks:
             if isinstance(entry, OffsetEntry) and (queue := self._queues.get(entry.key)):
                 if entry.change.offset > queue.lowest:
                     raise Violation(f"I12: {entry} passes message {queue.lowest}")
-                queue.committed = max(queue.committed, entry.change.offset)
             elif isinstance(entry, SentBack) and entry.key in self._queues:
                 self._sent_back(entry)
 
@@ -280,14 +277,17 @@ class PopChecks:
 
     # ------------------------------------------------------------------------------ the end
 
-    def missing(self) -> str:
-        """What has not been done yet; empty when all is."""
+    def missing(self, master: Broker) -> str:
+        """What has not been done yet; empty when all is. What this master knows to be committed
+        counts: after a power failure that may be more than its journal has."""
         for key, queue in self._queues.items():
             end = self._ends.get((key.topic, key.queue_id), 0)
             if queue.lowest < end:
                 return f"{key} is finished up to {queue.lowest} of {end}: {queue.delivered}"
-            if queue.committed < queue.lowest:
-                return f"{key} is committed up to {queue.committed} of {queue.lowest}"
+            standing = master.derived.journal.standing(key)
+            committed = 0 if standing is None else standing.offset
+            if committed < queue.lowest:
+                return f"{key} is committed up to {committed} of {queue.lowest}"
         for (key, offset), name in self._owed.items():
             if (dead_letter_topic(key.group), name) not in self._dead:
                 return f"message {offset} of {key} is no dead letter"
