@@ -72,7 +72,7 @@ class EtcdServer(Process):
 
     # ------------------------------------------------------------------------------ requests
 
-    def request(self, source: Place, answer: Callable[..., None], token: int, call: Any) -> None:
+    def request(self, source: Place, answer: Callable[..., None], token: object, call: Any) -> None:
         """Carry out `call` and post its result back."""
         result = call(self)
         self._world.network.post(self.place, source, answer, token, result)

@@ -63,7 +63,6 @@ class Nameserver(Process):
         "_positions",
         "_sessions",
         "_short_since_s",
-        "_token",
         "_waiting",
         "_watch",
         "_watched_revision",
@@ -74,8 +73,7 @@ class Nameserver(Process):
         super().__init__(place)
         self._world = world
         self._sessions: dict[Stream, Session] = {}
-        self._waiting: dict[int, tuple[float, Callable[[Any], None]]] = {}
-        self._token = 0
+        self._waiting: dict[object, tuple[float, Callable[[Any], None]]] = {}
         self._watch: Stream | None = None
         self._watched_revision = 0
         self._group: ReplicaSet | None = None
@@ -89,15 +87,15 @@ class Nameserver(Process):
 
     def _ask(self, call: Callable[[EtcdServer], Any], then: Callable[[Any], None]) -> None:
         """`then` gets the result, or None when it is unknown whether the call was made."""
-        self._token += 1
-        self._waiting[self._token] = self._clock_s() + ETCD_TIMEOUT_S, then
+        token = object()  # another process at this place takes it for none of its own
+        self._waiting[token] = self._clock_s() + ETCD_TIMEOUT_S, then
         world = self._world
         answer = Nameserver.answered
         world.network.post(
-            self.place, world.etcd_place, EtcdServer.request, self.place, answer, self._token, call
+            self.place, world.etcd_place, EtcdServer.request, self.place, answer, token, call
         )
 
-    def answered(self, token: int, result: Any) -> None:
+    def answered(self, token: object, result: Any) -> None:
         waiting = self._waiting.pop(token, None)
         if waiting is not None:
             waiting[1](result)
