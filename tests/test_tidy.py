@@ -95,7 +95,11 @@ FENCES: dict[str, tuple[str, ...]] = {
         *CLIENTS,
         *TOOLS,
     ),
-    "apache.rocketmq": ("rocketmq_api/", "bench/peers/v2_load.py"),
+    "apache.rocketmq": (
+        "rocketmq_api/",
+        "bench/peers/v2_load.py",
+        "bench/peers/idle_clients.py",
+    ),
     "google.protobuf": (
         "rocketmq_api/",
         "runtime/call_border.py",

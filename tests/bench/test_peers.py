@@ -13,7 +13,16 @@ import pytest
 
 from aerobee.bench.peers import fetching, run
 from aerobee.bench.peers.own_broker import OwnBroker
-from aerobee.bench.peers.parts import ECHO, PAGE_CACHE, SYNC_FLUSH, V2, Answer
+from aerobee.bench.peers.parts import (
+    ECHO,
+    IDLE_CLIENTS,
+    PAGE_CACHE,
+    SYNC_FLUSH,
+    V2,
+    V2_IDLE,
+    Answer,
+    Way,
+)
 from aerobee.bench.peers.rocketmq import OwnV2
 from aerobee.bench.peers.table import Comparison
 from tests.support.cache_folder import cache_folder
@@ -137,9 +146,15 @@ def test_the_calls_of_apaches_clients_are_measured_without_apache(tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
-    assert [row["part"] for row in rows] == [named.name for named in V2]
+    assert [row["part"] for row in rows] == [one.name for one in (*V2, *V2_IDLE) if one.name]
     assert {row["system"] for row in rows} == {OwnV2.title}
-    assert all(row["rounds"][0]["messages"] > 0 for row in rows), rows
+    rounds = {row["part"]: row["rounds"][0] for row in rows}
+    for named in (*V2, *V2_IDLE):
+        if named.part.way is Way.GATHER:
+            assert rounds[named.name]["sent"] == IDLE_CLIENTS * 0.05
+            assert rounds[named.name]["server_bytes"] > 0
+        elif named.name and named.part.way is not Way.IDLE:
+            assert rounds[named.name]["messages"] > 0, named
 
 
 @pytest.mark.slow

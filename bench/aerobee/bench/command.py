@@ -14,7 +14,7 @@ from rich.console import Console
 from aerobee.bench import cold_read, commits, delay, failover, index, replication_cluster, suite
 from aerobee.bench.audit import messages_speed, store_speed
 from aerobee.bench.peers.rocketmq import RocketmqPrograms
-from aerobee.bench.peers.run import PEERS, compare
+from aerobee.bench.peers.run import PEERS, V2, V2_ALONE, compare
 from aerobee.bench.peers.table import Comparison
 from aerobee.bench.report import Report
 from aerobee.runtime.freed_memory import keep_freed_memory
@@ -38,9 +38,9 @@ RUNS: dict[str, Run] = {
 PEERS_ROUNDS = 3
 NAMES = textwrap.fill(
     f"WHAT is one of {', '.join(RUNS)}; all of these; or peers, which measures the named PEERS "
-    f"beside Aerobee ({', '.join(PEERS)}; all by default); or v2, Apache RocketMQ 5's gRPC API, "
-    "with Apache's proxy beside ours if it is there. Programs are fetched from their registries, "
-    "only with --fetch.",
+    f"beside Aerobee ({', '.join(PEERS)}; all but the last two by default); or v2, Apache "
+    f"RocketMQ 5's gRPC API ({', '.join(V2)}; all by default), with Apache's proxy beside ours if "
+    "it is there. Programs are fetched from their registries, only with --fetch.",
     78,
     break_on_hyphens=False,
 )
@@ -89,16 +89,20 @@ def bench(
     """
     keep_freed_memory()
     if what in ("peers", "v2"):
-        if what == "v2" and peers:
-            raise click.UsageError("PEERS are for `aerobee bench peers`")
-        names = ("rocketmq",) if what == "v2" else tuple(dict.fromkeys(peers)) or tuple(PEERS)
+        alone = what == "v2" and not fetch and not RocketmqPrograms().folder.exists()
+        if what == "peers":
+            default = tuple(name for name in PEERS if name not in V2[1:])
+        else:
+            default = V2_ALONE if alone else V2
+        if what == "v2" and (others := set(peers) - set(V2)):
+            raise click.UsageError(f"{min(others)} is for `aerobee bench peers`")
         measured = compare(
-            names,
+            tuple(dict.fromkeys(peers)) or default,
             body_bytes=body_bytes,
             rounds=rounds or PEERS_ROUNDS,
             scale=scale,
             fetch=fetch,
-            alone=what == "v2" and not fetch and not RocketmqPrograms().folder.exists(),
+            alone=alone,
             say=lambda step: print(step, file=sys.stderr, flush=True),
         )
         _show(uvloop.run(measured), as_json=as_json, markdown=markdown)

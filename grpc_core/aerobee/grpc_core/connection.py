@@ -38,6 +38,25 @@ _KEEPALIVE_PING: Final = b"alive?  "
 class Connection(Ending[S]):
     """Both ends' half of a connection. All methods belong to the event loop's thread."""
 
+    __slots__ = (
+        "_answered_before",
+        "_begun_before",
+        "_receive_window",
+        "_resets",
+        "_unreturned",
+        "control",
+        "extensions",
+        "has_heard",
+        "now",
+        "peer_streams_max",
+        "peer_window_bytes",
+        "received_bytes",
+        "received_s",
+        "stream_window_bytes",
+        "streams_answered",
+        "streams_begun",
+    )
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -122,7 +141,6 @@ class Connection(Ending[S]):
         self._out.clear()
         self.rest = b""
         self.transport = None
-        self._handlers = ()
         self.on_closed(reason)
 
     # -------------------------------------------------------------------------------- memory

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections import OrderedDict
 from typing import Final
 
 from aerobee.grpc_core import frames
@@ -30,6 +29,8 @@ _ENDED_EARLY_MAX: Final = 128
 class Ending(Outgoing[S]):
     """The part of a connection that ends it."""
 
+    __slots__ = ("_ended_early", "_is_final", "_observer", "is_draining", "peer", "streams")
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -42,7 +43,7 @@ class Ending(Outgoing[S]):
         self.streams: dict[int, S] = {}
         self.is_draining = False
         self._observer = observer
-        self._ended_early: OrderedDict[int, None] = OrderedDict()
+        self._ended_early: dict[int, None] = {}  # the oldest first
         self._is_final = False
         """The last GOAWAY was sent."""
 
@@ -71,7 +72,7 @@ class Ending(Outgoing[S]):
         if not stream.is_remote_closed:
             self._ended_early[stream.stream_id] = None
             if len(self._ended_early) > _ENDED_EARLY_MAX:
-                self._ended_early.popitem(last=False)
+                del self._ended_early[next(iter(self._ended_early))]
         if stream.outbox is not None or stream.inbox is not None:
             stream.release()
         self.on_stream_closed()

@@ -80,6 +80,7 @@ _INTEGER_SHIFT_MAX: Final = 21
 _NAMES_MAX: Final = 512
 _STRINGS_MAX: Final = 2_048
 _STRING_BYTES_MAX: Final = 160
+_FIELDS_MAX: Final = 2_048
 _BLOCKS_MAX: Final = 64
 _BLOCK_BYTES_MAX: Final = 512
 
@@ -116,25 +117,39 @@ STATIC_TABLE: Final = _static_table()
 
 
 class SharedStrings:
-    """What all decoders of a server or channel share: the Huffman automaton, and the names and
-    short strings that came last. Bounded: about 2,048 strings of 160 bytes and 512 names."""
+    """What all decoders of a server or channel share: the Huffman automaton, and the names, short
+    strings and fields of tables that came last. Bounded: about 2,048 strings and as many fields of
+    160 bytes, and 512 names."""
 
-    __slots__ = ("huffman", "names", "strings")
+    __slots__ = ("fields", "huffman", "names", "strings")
 
     def __init__(self) -> None:
         self.huffman = HuffmanDecoder()
-        self.names: dict[bytes, int] = {}
+        self.names: dict[bytes, tuple[bytes, int]] = {}
+        self.fields: dict[Field, Field] = {}
         self.strings: dict[bytes, bytes] = {}
 
-    def kind_of(self, name: bytes) -> int:
-        kind = self.names.get(name)
-        if kind is None:
-            kind = kind_of(name)
+    def named(self, name: bytes) -> tuple[bytes, int]:
+        """The name, as others have it, and its kind."""
+        known = self.names.get(name)
+        if known is None:
+            known = name, kind_of(name)
             if len(self.names) >= _NAMES_MAX:
                 self.names.clear()
             if len(name) <= _STRING_BYTES_MAX:
-                self.names[name] = kind
-        return kind
+                self.names[name] = known
+        return known
+
+    def kept(self, field: Field) -> Field:
+        """The same as others have it: most of what clients keep in their tables is alike."""
+        known = self.fields.get(field)
+        if known is None:
+            known = field
+            if len(self.fields) >= _FIELDS_MAX:
+                self.fields.clear()
+            if field[2] <= _STRING_BYTES_MAX:
+                self.fields[field] = field
+        return known
 
     def plain(self, coded: bytes) -> bytes:
         """A string that is not among `strings`, which are asked first."""
@@ -226,6 +241,7 @@ class Decoder(Generic[T]):
                 field = STATIC_TABLE[first - 0x80]
             elif first & 0x40:  # a literal that goes into the table
                 field, position = self._literal(block, position, 0x3F)
+                field = self._shared.kept(field)
                 size = self._size + field[2]
                 if size <= self._table_bytes_max:
                     dynamic.append(field)
@@ -257,7 +273,7 @@ class Decoder(Generic[T]):
             index, position = _integer(block, position, mask)
         if index == 0:
             name, position = self._string(block, position)
-            kind = self._shared.kind_of(name)
+            name, kind = self._shared.named(name)
         else:
             if index >= FIRST_DYNAMIC:
                 named = self._dynamic[FIRST_DYNAMIC - 1 - index]

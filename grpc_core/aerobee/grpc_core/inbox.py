@@ -31,7 +31,8 @@ class Inbox:
         """`encoding`: what `grpc-encoding` said; empty for none."""
         self.message_bytes_max = message_bytes_max
         self.encoding = encoding
-        self.messages: deque[bytes] = deque()
+        self.messages: deque[bytes] | tuple[()] = ()
+        """Whole ones; a deque while there are any: an empty one takes 0.7 KiB in each stream."""
         self.partial: list[bytes] = []
         """The message that has begun, without its prefix if that is whole; joined once."""
         self.missing = 0
@@ -90,7 +91,8 @@ class Inbox:
     def _add(self, message: bytes, flag: int) -> None:
         if flag:
             message = decompressed(message, self.encoding, self.message_bytes_max)
-        self.messages.append(message)
+        messages = self.messages = self.messages or deque()
+        messages.append(message)
 
     def wake(self) -> None:
         """A message has come, or the end: the reader goes on."""

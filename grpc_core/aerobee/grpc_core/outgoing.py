@@ -29,6 +29,26 @@ S = TypeVar("S", bound=Stream)
 class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
     """The sending half of a connection, and its transport."""
 
+    __slots__ = (
+        "_memory",
+        "_needs_table_update",
+        "_out",
+        "_transport_bytes",
+        "_turn_bytes",
+        "_turn_streams",
+        "_waiting",
+        "chunk_bytes",
+        "is_fast",
+        "is_paused",
+        "is_reading_paused",
+        "is_write_due",
+        "loop",
+        "peer_frame_bytes_max",
+        "queued_bytes",
+        "send_window",
+        "transport",
+    )
+
     def __init__(
         self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits, memory: MemoryAccount
     ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.frames import ErrorCode, unpack_header
@@ -18,15 +18,46 @@ from aerobee.grpc_core.limits import ConnectionFailure, ConnectionLimits, Limit
 _NOTHING: Final = 0
 _SETTINGS: Final = -1
 PRIORITY_BYTES: Final = 5
+_HANDLERS: Final = (
+    "_on_data",
+    "_on_headers",
+    "_on_priority",
+    "_on_rst_stream",
+    "_on_settings",
+    "_on_push_promise",
+    "_on_ping",
+    "_on_goaway",
+    "_on_window_update",
+    "_on_continuation",
+)
+"""By the kind of frame."""
+_Handler = Callable[[Any, bytes, int, int, int, int], None]
 
 
 class FrameParser(ABC):
     """Calls a handler for each whole frame: handler(data, start, end, flags, stream_id), whose
     payload is data[start:end]."""
 
-    expects_preface = False
+    # There are tens of thousands of connections that only wait: none has a dict of its own.
+    __slots__ = (
+        "_block",
+        "_block_flags",
+        "_block_frames",
+        "_expected",
+        "expects_preface",
+        "is_closing",
+        "is_settled",
+        "limits",
+        "must_yield",
+        "reads_with_frames",
+        "rest",
+    )
+
+    begins_with_preface: ClassVar = False
+    _handlers: ClassVar[tuple[_Handler, ...]] = ()
 
     def __init__(self, limits: ConnectionLimits) -> None:
+        self.expects_preface = self.begins_with_preface
         self.limits = limits
         self.is_closing = False
         """Nothing is read any more."""
@@ -42,18 +73,10 @@ class FrameParser(ABC):
         self._block = b""
         self._block_flags = 0
         self._block_frames = 0
-        self._handlers: tuple[Callable[[bytes, int, int, int, int], None], ...] = (
-            self._on_data,
-            self._on_headers,
-            self._on_priority,
-            self._on_rst_stream,
-            self._on_settings,
-            self._on_push_promise,
-            self._on_ping,
-            self._on_goaway,
-            self._on_window_update,
-            self._on_continuation,
-        )
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._handlers = tuple(getattr(cls, name) for name in _HANDLERS)
 
     @abstractmethod
     def spend(self, cost: float) -> None:
@@ -125,7 +148,7 @@ class FrameParser(ABC):
             if self._expected:
                 self._check_expected(kind, flags, stream_id)
             if kind < len(handlers):
-                handlers[kind](data, start, end, flags, stream_id)
+                handlers[kind](self, data, start, end, flags, stream_id)
             else:
                 self.spend(1)  # frames of unknown kind are ignored
             if self.must_yield:

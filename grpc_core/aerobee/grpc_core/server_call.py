@@ -34,7 +34,6 @@ class ServerCall(AnsweringStream):
     __slots__ = (
         "_is_intercepted",
         "_left_bytes",
-        "_metadata",
         "_task",
         "began_s",
         "expires_s",
@@ -64,7 +63,6 @@ class ServerCall(AnsweringStream):
         self._is_over = False
         self._deadline = None
         self._task: asyncio.Task[None] | None = None
-        self._metadata: Metadata | None = None
         self._initial_metadata = b""
         self._trailers = ()
 
@@ -82,14 +80,13 @@ class ServerCall(AnsweringStream):
 
     @property
     def metadata(self) -> Metadata:
-        """The metadata that the client sent.
+        """The metadata that the client sent. Made anew each time: handlers ask once, and calls that
+        wait would hold them.
 
         Raises:
             RpcError: INTERNAL, a binary value cannot be read.
         """
-        if self._metadata is None:
-            self._metadata = metadata_of(self.head.fields)
-        return self._metadata
+        return metadata_of(self.head.fields)
 
     @property
     def is_over(self) -> bool:

@@ -236,7 +236,11 @@ class Stream(ABC):
         """The next whole message; the peer may send more. `target_bytes`: the stream's window."""
         inbox = self.inbox
         assert inbox is not None, "an inbox was opened"
-        message = inbox.messages.popleft()
+        messages = inbox.messages
+        assert messages, "the caller has looked"
+        message = messages.popleft()
+        if not messages:
+            inbox.messages = ()
         size = len(message) + PREFIX_BYTES if inbox.messages or inbox.partial else inbox.size
         size = min(size, inbox.size)  # a compressed message was smaller when it came
         inbox.size -= size

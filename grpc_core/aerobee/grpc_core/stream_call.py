@@ -235,7 +235,7 @@ class StreamCall(ClientCall):
         """What the server has sent before it ended the call is still read; what it had sent when
         the call was ended here is not."""
         if self.is_begun and not self.is_over and not self.is_remote_closed and self.inbox:
-            self.inbox.messages.clear()
+            self.inbox.messages = ()
         super().stop(error, code)
 
     def on_over(self, error: CallError | None) -> None:

@@ -52,6 +52,8 @@ class LibrdkafkaLoad:
                 return self._steady(part)
             case Way.READ:
                 return self._read(part)
+            case _:
+                raise ValueError(f"{part.way} is for other loads")
 
     def _producer(self, linger_ms: int) -> Any:
         return self._kafka.Producer({**self._settings, "acks": "all", "linger.ms": linger_ms})

@@ -54,6 +54,8 @@ class OwnLoad:
                 return await self._steady(part)
             case Way.READ:
                 return await self._read(part)
+            case _:
+                raise ValueError(f"{part.way} is for other loads")
 
     async def _send_single(self) -> None:
         await self._producer.send(Message(TOPIC, self._body))

@@ -18,13 +18,24 @@ class Way(StrEnum):
     """Sent at a steady rate to a reader of the same process, measured from the planned time."""
     READ = "read"
     """From the start of what the other parts have sent."""
+    PUSHED = "pushed"
+    """The same with a listener that the client calls."""
+    FILL = "fill"
+    """So much is sent that a part after this one finds enough to read."""
+    PACED = "paced"
+    """Sent at a steady rate, and measured from the planned time to the answer."""
+    GATHER = "gather"
+    """Clients come that only wait; the part ends when all of them do."""
+    IDLE = "idle"
+    """Nothing but what those clients do by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One measurement of `seconds`, after a third of that to warm up.
 
-    `in_flight` counts requests, each of `batch` messages; `rate` is messages a second.
+    `in_flight` counts requests, each of `batch` messages; `rate` is messages a second; `clients`
+    come to wait.
     """
 
     way: Way
@@ -32,10 +43,12 @@ class Part:
     batch: int = 1
     rate: int = 0
     seconds: float = 2.0
+    clients: int = 0
 
     def scaled(self, scale: float) -> Part:
-        """The same in more or less time."""
-        return replace(self, seconds=self.seconds * scale)
+        """The same in more or less time, and with no more clients."""
+        clients = max(1, int(self.clients * min(1.0, scale))) if self.clients else 0
+        return replace(self, seconds=self.seconds * scale, clients=clients)
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
@@ -56,7 +69,9 @@ class Answer:
     p50_us: float
     p99_us: float
     server_us: float = 0.0
-    """Processor time of the server for each message that was sent."""
+    """Processor time of the server for each message that was sent, or each client that came."""
+    server_bytes: int = 0
+    """By how much the server's memory grew."""
 
     @classmethod
     def from_json(cls, line: bytes) -> Answer:
@@ -66,13 +81,20 @@ class Answer:
     def messages_per_s(self) -> float:
         return self.messages / self.elapsed_s
 
+    @property
+    def server_bytes_each(self) -> float:
+        """Of each client that came."""
+        return self.server_bytes / max(1, self.sent)
+
 
 @dataclass(frozen=True, slots=True)
 class NamedPart:
-    """A part and its name in the table."""
+    """A part and its name in the table; without a name, it only prepares the next."""
 
     name: str
     part: Part
+    is_on_one_core: bool = False
+    """The server has one core, and the load another."""
 
 
 WARM_UP = (
@@ -103,6 +125,7 @@ ECHO = (
 V2_WARM_UP = (
     Part(Way.SINGLE, in_flight=64, seconds=8.0),
     Part(Way.BATCHED, 8, 32, seconds=1.5),
+    Part(Way.FILL, seconds=1.5),
     Part(Way.READ, seconds=1.5),
 )
 V2 = (
@@ -113,5 +136,42 @@ V2 = (
         f"received, end to end at {STEADY_PER_S:,}/s",
         Part(Way.STEADY, rate=STEADY_PER_S, seconds=5),
     ),
+    NamedPart("", Part(Way.FILL, seconds=3)),
     NamedPart("ReceiveMessage of 32 and AckMessage", Part(Way.READ, seconds=3)),
+)
+IDLE_CLIENTS = 10_000
+IDLE_SENDS_PER_S = 500
+V2_IDLE_WARM_UP = (Part(Way.SINGLE, in_flight=64, seconds=6.0),)
+V2_IDLE = (
+    NamedPart(
+        f"SendMessage at {IDLE_SENDS_PER_S}/s", Part(Way.PACED, rate=IDLE_SENDS_PER_S, seconds=10)
+    ),
+    NamedPart("a client that comes to wait", Part(Way.GATHER, clients=IDLE_CLIENTS)),
+    NamedPart(f"{IDLE_CLIENTS:,} waiting clients", Part(Way.IDLE, seconds=40)),
+    NamedPart(
+        f"SendMessage at {IDLE_SENDS_PER_S}/s beside them",
+        Part(Way.PACED, rate=IDLE_SENDS_PER_S, seconds=10),
+    ),
+)
+V2_JAVA_WARM_UP = (
+    Part(Way.SINGLE, in_flight=64, seconds=8.0),
+    Part(Way.FILL, seconds=2.0),
+    Part(Way.READ, seconds=3.0),
+    Part(Way.FILL, seconds=2.0),
+    Part(Way.PUSHED, seconds=3.0),
+)
+V2_JAVA = (
+    NamedPart("Java client, SendMessage, 64 in flight", Part(Way.SINGLE, 64, seconds=4)),
+    NamedPart("Java client, SendMessage, 1 in flight", Part(Way.SINGLE, 1, seconds=4)),
+    NamedPart("", Part(Way.FILL, seconds=3)),
+    NamedPart("Java client, pushed and acknowledged", Part(Way.PUSHED, seconds=3)),
+    NamedPart("", Part(Way.FILL, seconds=3)),
+    NamedPart("Java client, received by 32 and acknowledged", Part(Way.READ, seconds=3)),
+)
+V2_JAVA_PINNED = (
+    NamedPart(
+        "Java client, each on a core, SendMessage, 64 in flight",
+        Part(Way.SINGLE, 64, seconds=4),
+        is_on_one_core=True,
+    ),
 )

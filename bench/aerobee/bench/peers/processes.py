@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aerobee.bench.measure import Stopwatch
-from aerobee.bench.peers.parts import Answer, Part
+from aerobee.bench.peers.parts import Answer, Part, Way
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
-PART_TIMEOUT_S = 120.0
+PART_TIMEOUT_S = 300.0
 OUTPUT_BYTES = 2_000
 """How much of a failed process's output an error quotes: the end of it."""
 
@@ -26,6 +26,13 @@ class Server:
 
     process_id: int
     load: tuple[str, ...]
+    memory: Callable[[int], Awaitable[int]] | None = None
+    """What a process holds, in bytes, where its anonymous pages do not tell."""
+
+    async def held_bytes(self) -> int:
+        if self.memory is not None:
+            return await self.memory(self.process_id)
+        return anonymous_bytes(self.process_id)
 
 
 def free_port() -> int:
@@ -89,6 +96,8 @@ class Load:
         asked, answers = self._process.stdin, self._process.stdout
         assert asked is not None, "it was asked for"
         assert answers is not None, "it was asked for"
+        counts_memory = part.way is Way.GATHER
+        before_bytes = await self._server.held_bytes() if counts_memory else 0
         before_s = processor_s(self._server.process_id)
         asked.write(part.as_json().encode() + b"\n")
         try:
@@ -100,7 +109,10 @@ class Load:
             raise RuntimeError(f"{part}: {self._server.load[0]} gave no answer: {_last(self._log)}")
         used_s = processor_s(self._server.process_id) - before_s
         answer = Answer.from_json(line)
-        return replace(answer, server_us=used_s / max(1, answer.sent) * 1e6)
+        grown = await self._server.held_bytes() - before_bytes if counts_memory else 0
+        return replace(
+            answer, server_us=used_s / max(1, answer.sent) * 1e6, server_bytes=max(0, grown)
+        )
 
 
 @contextlib.asynccontextmanager
@@ -126,6 +138,13 @@ def processor_s(process_id: int) -> float:
     stat = Path(f"/proc/{process_id}/stat").read_text()
     fields = stat[stat.rindex(")") + 2 :].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def anonymous_bytes(process_id: int) -> int:
+    """What a process has in memory, without the files that it maps."""
+    status = Path(f"/proc/{process_id}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("RssAnon:"))
+    return int(line.split()[1]) << 10
 
 
 async def said_by(argv: Sequence[str | Path], *, folder: Path) -> str:

@@ -21,9 +21,12 @@ from aerobee.bench.peers.kafka import JDK
 from aerobee.bench.peers.parts import V2, V2_WARM_UP
 from aerobee.bench.peers.processes import Server, free_port, listening, said_by
 from aerobee.bench.peers.system import Stage
-from aerobee.bench.peers.v2_load import STEADY_TOPIC, TOPIC
+from aerobee.bench.peers.table import OURS
+from aerobee.bench.peers.v2_load import IDLE_TOPIC, STEADY_TOPIC, TOPIC, until_routed
 
 VERSION = "5.3.3"
+TITLE = f"Apache RocketMQ {VERSION}"
+TOPICS = (TOPIC, STEADY_TOPIC, IDLE_TOPIC)
 SOURCES = Path(__file__).parent / "rocketmq_proxy"
 QUEUES = 4
 STAGES = (Stage(False, V2_WARM_UP, V2),)
@@ -74,11 +77,34 @@ class RocketmqPrograms:
         check_sums(jars, SOURCES / "jars.sha256")
 
 
+@contextlib.asynccontextmanager
+async def running_rocketmq(folder: Path) -> AsyncIterator[tuple[int, str]]:
+    """The id of the process that is proxy and broker, and its address. All by default:
+    asynchronous flush, the proxy in local mode."""
+    java = needed_program("java", JDK)
+    nameserver, broker, grpc = free_port(), free_port(), free_port()
+    _write_configuration(folder, nameserver=nameserver, broker=broker, grpc=grpc)
+    environment = f"-Drocketmq.home.dir={folder}", f"-Duser.home={folder}"
+    command = (java, *environment, "-cp", RocketmqPrograms().classes)
+    names = ("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", folder / "namesrv.conf")
+    proxy = (
+        "org.apache.rocketmq.proxy.ProxyStartup",
+        *("-pm", "local", "-n", f"127.0.0.1:{nameserver}"),
+        *("-bc", folder / "broker.conf", "-pc", folder / "conf" / "rmq-proxy.json"),
+    )
+    async with (
+        listening(*command, "-Xmx256m", *names, port=nameserver, folder=folder),
+        listening(*command, *JAVA_FLAGS, *proxy, port=grpc, folder=folder) as process,
+    ):
+        await until_routed(f"127.0.0.1:{grpc}")
+        yield process.pid, f"127.0.0.1:{grpc}"
+
+
 class Rocketmq:
-    """Its defaults: asynchronous flush, the proxy in local mode."""
+    """Asked without a client library."""
 
     stages = STAGES
-    title = f"Apache RocketMQ {VERSION}"
+    title = TITLE
     programs = (RocketmqPrograms(),)
 
     @contextlib.asynccontextmanager
@@ -86,22 +112,8 @@ class Rocketmq:
         self, folder: Path, body_bytes: int, *, sync_flush: bool
     ) -> AsyncIterator[Server]:
         assert not sync_flush, "it takes no part in that"
-        java = needed_program("java", JDK)
-        nameserver, broker, grpc = free_port(), free_port(), free_port()
-        _write_configuration(folder, nameserver=nameserver, broker=broker, grpc=grpc)
-        environment = f"-Drocketmq.home.dir={folder}", f"-Duser.home={folder}"
-        command = (java, *environment, "-cp", self.programs[0].classes)
-        names = ("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", folder / "namesrv.conf")
-        proxy = (
-            "org.apache.rocketmq.proxy.ProxyStartup",
-            *("-pm", "local", "-n", f"127.0.0.1:{nameserver}"),
-            *("-bc", folder / "broker.conf", "-pc", folder / "conf" / "rmq-proxy.json"),
-        )
-        async with (
-            listening(*command, "-Xmx256m", *names, port=nameserver, folder=folder),
-            listening(*command, *JAVA_FLAGS, *proxy, port=grpc, folder=folder) as process,
-        ):
-            yield Server(process.pid, (*LOAD, f"127.0.0.1:{grpc}", str(body_bytes)))
+        async with running_rocketmq(folder) as (process_id, address):
+            yield Server(process_id, (*LOAD, address, str(body_bytes)))
 
 
 def _write_configuration(folder: Path, *, nameserver: int, broker: int, grpc: int) -> None:
@@ -129,27 +141,33 @@ def _write_configuration(folder: Path, *, nameserver: int, broker: int, grpc: in
             "order": False,
             "attributes": {"message.type": "NORMAL"},
         }
-        for name in (TOPIC, STEADY_TOPIC)
+        for name in TOPICS
     }
     table = {"dataVersion": {"counter": 1, "timestamp": 1}, "topicConfigTable": topics}
     (data / "config" / "topics.json").write_text(json.dumps(table))
 
 
+@contextlib.asynccontextmanager
+async def running_own(folder: Path) -> AsyncIterator[tuple[int, str]]:
+    """The id of a broker's process, with the file sizes of production, and its address."""
+    async with running_cluster() as cluster:
+        process_id = cluster.process_of("broker-a", 0)
+        assert process_id is not None, "it has said that it is ready"
+        create = (sys.executable, "-m", "aerobee.cli", "topic", "create", *TOPICS)
+        named = ("--queues", str(QUEUES), "--nameserver", cluster.nameserver)
+        await said_by((*create, *named), folder=folder)
+        yield process_id, cluster.brokers[0]
+
+
 class OwnV2:
-    """Aerobee by the same calls: a nameserver, and a broker with the file sizes of production,
-    which is asked."""
+    """Aerobee by the same calls: a nameserver, and a broker, which is asked."""
 
     stages = STAGES
-    title = "Aerobee"
+    title = OURS
 
     @contextlib.asynccontextmanager
     async def running(
         self, folder: Path, body_bytes: int, *, sync_flush: bool
     ) -> AsyncIterator[Server]:
-        async with running_cluster() as cluster:
-            process_id = cluster.process_of("broker-a", 0)
-            assert process_id is not None, "it has said that it is ready"
-            create = (sys.executable, "-m", "aerobee.cli", "topic", "create", TOPIC, STEADY_TOPIC)
-            named = ("--queues", str(QUEUES), "--nameserver", cluster.nameserver)
-            await said_by((*create, *named), folder=folder)
-            yield Server(process_id, (*LOAD, cluster.brokers[0], str(body_bytes)))
+        async with running_own(folder) as (process_id, address):
+            yield Server(process_id, (*LOAD, address, str(body_bytes)))

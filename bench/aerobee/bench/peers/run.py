@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from aerobee.bench.peers.fetching import Say, fill_folder
@@ -15,7 +17,9 @@ from aerobee.bench.peers.own_broker import OwnBroker
 from aerobee.bench.peers.processes import running_load
 from aerobee.bench.peers.redis import Redis
 from aerobee.bench.peers.rocketmq import OwnV2, Rocketmq
-from aerobee.bench.peers.system import Fetched, Peer, System
+from aerobee.bench.peers.rocketmq_idle import IdleAtRocketmq, OwnIdle
+from aerobee.bench.peers.rocketmq_java import OwnByJava, RocketmqByJava
+from aerobee.bench.peers.system import Fetched, Peer, Stage, System
 from aerobee.bench.peers.table import Comparison
 from aerobee.cli.failures import EnvironmentFailure
 
@@ -26,8 +30,19 @@ PEERS: Mapping[str, type[Peer]] = {
     "redis": Redis,
     "grpc-go": GrpcGo,
     "rocketmq": Rocketmq,
+    "rocketmq-java": RocketmqByJava,
+    "rocketmq-idle": IdleAtRocketmq,
 }
-OURS_BESIDE: Mapping[str, type[System]] = {"grpc-go": OwnEcho, "rocketmq": OwnV2}
+V2 = ("rocketmq", "rocketmq-java", "rocketmq-idle")
+"""Apache's proxy by our load, by Apache's Java client, and with clients that only wait."""
+V2_ALONE = ("rocketmq", "rocketmq-idle")
+"""Those of V2 for which ours needs nothing that is fetched."""
+OURS_BESIDE: Mapping[str, type[System]] = {
+    "grpc-go": OwnEcho,
+    "rocketmq": OwnV2,
+    "rocketmq-java": OwnByJava,
+    "rocketmq-idle": OwnIdle,
+}
 """What of ours takes the same parts as a peer, where that is not `OwnBroker`."""
 TOUCHED_BYTES = 2 << 30
 CHUNK_BYTES = 1 << 24
@@ -100,16 +115,48 @@ async def _measure(
     for stage in system.stages:
         with tempfile.TemporaryDirectory(dir=parent) as name:
             folder = Path(name)
-            async with (
-                system.running(folder, body_bytes, sync_flush=stage.sync_flush) as server,
-                running_load(server, folder) as load,
-            ):
+            server_core, load_core = _cores(stage)
+            async with AsyncExitStack() as running:
+                with started_on(server_core):
+                    server = await running.enter_async_context(
+                        system.running(folder, body_bytes, sync_flush=stage.sync_flush)
+                    )
+                with started_on(load_core):
+                    load = await running.enter_async_context(running_load(server, folder))
                 for part in stage.warm_up:
                     # Shorter parts need hardly less of it.
                     await load.measure(part.scaled(min(1.0, 2 * scale)))
                 for named in stage.parts:
                     answer = await load.measure(named.part.scaled(scale))
                     comparison.add(system.title, named, answer)
+
+
+def _cores(stage: Stage) -> tuple[int | None, int | None]:
+    """The server's and the load's; None: any.
+
+    Raises:
+        EnvironmentFailure: there is only one.
+    """
+    if not stage.is_on_one_core:
+        return None, None
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise EnvironmentFailure("a core for the server and one for its load: here is only one")
+    return cores[0], cores[-1]
+
+
+@contextlib.contextmanager
+def started_on(core: int | None) -> Iterator[None]:
+    """What is started meanwhile runs on this core, with all its threads; None: where it may."""
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def touch_memory(folder: Path, touched_bytes: int) -> None:

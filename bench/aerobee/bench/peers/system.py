@@ -21,11 +21,13 @@ from aerobee.bench.peers.processes import Server
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One life of a server, with `warm_up` before the parts that count."""
+    """One life of a server, with `warm_up` before the parts that count. `is_on_one_core`: the
+    server and what belongs to it have one core, and the load another."""
 
     sync_flush: bool
     warm_up: tuple[Part, ...]
     parts: tuple[NamedPart, ...]
+    is_on_one_core: bool = False
 
 
 BROKER_STAGES = (Stage(False, WARM_UP, PAGE_CACHE), Stage(True, WARM_UP, SYNC_FLUSH))

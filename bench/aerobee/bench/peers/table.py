@@ -27,16 +27,32 @@ class Figure:
 
 def figures_of(named: NamedPart) -> Iterator[Figure]:
     """The rows of one part."""
-    way = named.part.way
-    if way is not Way.STEADY:
-        yield Figure(f"{named.name}, messages/s", named.name, lambda answer: answer.messages_per_s)
-    if way is Way.STEADY or (way is Way.SINGLE and named.part.in_flight == 1):
-        yield Figure(f"{named.name}, p50, µs", named.name, lambda answer: answer.p50_us, False)
-        yield Figure(f"{named.name}, p99, µs", named.name, lambda answer: answer.p99_us, False)
-    if way is Way.SINGLE and named.part.in_flight > 1:
-        yield Figure(
-            f"{named.name}, server's CPU, µs", named.name, lambda answer: answer.server_us, False
-        )
+    name, way = named.name, named.part.way
+    if way is Way.GATHER:
+        yield Figure(f"{name}, memory, KiB", name, lambda one: one.server_bytes_each / 1024, False)
+        yield Figure(f"{name}, server's CPU, µs", name, lambda one: one.server_us, False)
+        return
+    if way is Way.IDLE:
+        yield Figure(f"{name}, server's CPU, % of a core", name, _server_percent, False)
+        return
+    is_timed = way in (Way.STEADY, Way.PACED)
+    if not is_timed:
+        yield Figure(f"{name}, messages/s", name, lambda one: one.messages_per_s)
+    if is_timed or (way is Way.SINGLE and named.part.in_flight == 1):
+        yield Figure(f"{name}, p50, µs", name, lambda one: one.p50_us, False)
+        yield Figure(f"{name}, p99, µs", name, lambda one: one.p99_us, False)
+    yield Figure(f"{name}, server's CPU, µs", name, lambda one: one.server_us, False)
+    if named.is_on_one_core:
+        yield Figure(f"{name}, capacity for each core, messages/s", name, _capacity)
+
+
+def _server_percent(answer: Answer) -> float:
+    return answer.server_us * answer.sent / answer.elapsed_s / 1e4
+
+
+def _capacity(answer: Answer) -> float:
+    """What a core of the server's could do that does nothing else."""
+    return 1e6 / answer.server_us if answer.server_us else 0.0
 
 
 @dataclass(slots=True)
@@ -48,6 +64,8 @@ class Comparison:
     answers: dict[tuple[str, str], list[Answer]] = field(default_factory=dict)
 
     def add(self, title: str, named: NamedPart, answer: Answer) -> None:
+        if not named.name:
+            return
         if named not in self.parts:
             self.parts.append(named)
         self.answers.setdefault((named.name, title), []).append(answer)

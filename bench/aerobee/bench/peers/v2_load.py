@@ -30,6 +30,7 @@ from apache.rocketmq.v2 import service_pb2
 
 TOPIC = "bench"
 STEADY_TOPIC = "steady"
+IDLE_TOPIC = "idle"
 POLLERS = 8
 BATCH = 32
 TIMEOUT_S = 30.0
@@ -57,6 +58,7 @@ class V2Load:
         self._ids = itertools.count(1)
         self._sent = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: asyncio.subprocess.Process | None = None
 
     async def run(self, part: Part) -> Answer:
         """Measure one part."""
@@ -65,8 +67,22 @@ class V2Load:
                 return await self._send_all(part)
             case Way.STEADY:
                 return await self._steady(part)
+            case Way.FILL:
+                return await self._fill(part)
             case Way.READ:
                 return await self._read(part)
+            case Way.PACED:
+                answer = await self._paced(part)
+                self._check_waiting()
+                return answer
+            case Way.GATHER:
+                return await self._gather(part)
+            case Way.IDLE:
+                await asyncio.sleep(part.seconds)
+                self._check_waiting()
+                return Answer(0, part.seconds, 1, 0.0, 0.0)
+            case Way.PUSHED:
+                raise ValueError("no client library calls a listener here")
 
     # ------------------------------------------------------------------------------ calls
 
@@ -160,7 +176,7 @@ class V2Load:
         if answer.status.code != v2.OK:
             raise RuntimeError(f"an acknowledgement is refused: {answer.status}")
 
-    async def _queues(self, topic: str) -> list[v2.MessageQueue]:
+    async def queues(self, topic: str) -> list[v2.MessageQueue]:
         request = service_pb2.QueryRouteRequest(topic=v2.Resource(name=topic))
         request.endpoints.scheme = v2.IPv4
         host, port = self._channel.address.rsplit(":", 1)
@@ -198,7 +214,7 @@ class V2Load:
         entry.expression.type, entry.expression.expression = v2.TAG, "*"
         settings = v2.Settings(client_type=v2.SIMPLE_CONSUMER, subscription=subscription)
         await self._settle(group, settings)
-        queues = itertools.cycle(await self._queues(topic))
+        queues = itertools.cycle(await self.queues(topic))
 
         async def poller() -> None:
             while not is_over():
@@ -209,8 +225,9 @@ class V2Load:
 
         return poller
 
-    async def _read(self, part: Part) -> Answer:
-        """Received and acknowledged."""
+    async def _fill(self, part: Part) -> Answer:
+        """As much as a part of these seconds can read."""
+        meter = Meter.of(part)
         bodies = [self._body] * BATCH
 
         async def fill() -> None:
@@ -220,6 +237,10 @@ class V2Load:
 
         wanted = self._sent + int(BACKLOG_PER_S * part.seconds * 4 / 3)
         await _side_by_side(POLLERS, fill)
+        return meter.answer()
+
+    async def _read(self, part: Part) -> Answer:
+        """Received and acknowledged."""
         meter: Meter | None = None
 
         def got(messages: list[v2.Message]) -> None:
@@ -235,6 +256,44 @@ class V2Load:
             await _side_by_side(POLLERS, poller)
         assert meter is not None
         return meter.answer()
+
+    async def _paced(self, part: Part) -> Answer:
+        meter = Meter.of(part)
+        began = time.perf_counter()
+
+        async def send(planned: float) -> None:
+            await self._send(TOPIC, self._body)
+            meter.acknowledged(planned, time.perf_counter(), 1)
+
+        async with asyncio.TaskGroup() as sends:
+            number = 0
+            while (planned := began + number / part.rate) < meter.end:
+                if (pause := planned - time.perf_counter()) > 0:
+                    await asyncio.sleep(pause)
+                sends.create_task(send(planned), name="send")
+                number += 1
+        return meter.answer()
+
+    async def _gather(self, part: Part) -> Answer:
+        """They wait in a process of their own, which ends with this one."""
+        began = time.perf_counter()
+        program = ("-m", "aerobee.bench.peers.idle_clients", self._channel.address)
+        self._waiting = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *program,
+            str(part.clients),
+            IDLE_TOPIC,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self._waiting.stdout is not None, "it was asked for"
+        if not (line := await self._waiting.stdout.readline()):
+            raise RuntimeError(f"{part.clients} clients could not come to wait")
+        return Answer(0, time.perf_counter() - began, int(line), 0.0, 0.0)
+
+    def _check_waiting(self) -> None:
+        if self._waiting is not None and self._waiting.returncode is not None:
+            raise RuntimeError("the waiting clients have gone")
 
     async def _steady(self, part: Part) -> Answer:
         padding = bytes(len(self._body) - _SENT_AT.size)
@@ -283,10 +342,27 @@ async def _side_by_side(count: int, user: Callable[[], Awaitable[None]]) -> None
     await asyncio.gather(*(user() for _ in range(count)))
 
 
+def new_channel(address: str) -> Channel:
+    return Channel(address, now=time.monotonic, random=random.Random(), observer=Observer())
+
+
+async def until_routed(address: str) -> None:
+    """A server that listens may have told its nameserver of no topic yet.
+
+    Raises:
+        TimeoutError: it does not in time.
+    """
+    channel = new_channel(address)
+    load = V2Load(channel, body_bytes=0)
+    async with asyncio.timeout(TIMEOUT_S):
+        while not await load.queues(TOPIC):
+            await asyncio.sleep(0.1)
+    await channel.close()
+
+
 async def serve(address: str, body_bytes: int) -> None:
     """Until standard input ends."""
-    channel = Channel(address, now=time.monotonic, random=random.Random(), observer=Observer())
-    load = V2Load(channel, body_bytes)
+    load = V2Load(new_channel(address), body_bytes)
     await load.start()
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):

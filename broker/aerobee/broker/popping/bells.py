@@ -32,20 +32,17 @@ class Growth(Protocol):
 class Waiter:
     """One poll, between its looks."""
 
-    __slots__ = ("_bells", "_rung", "_rung_by")
+    __slots__ = ("_bells", "_rung_by", "_waits", "is_rung")
 
     def __init__(self, bells: Sequence[_Bell]) -> None:
         self._bells = bells
-        self._rung = asyncio.Event()
         self._rung_by: dict[_Bell, None] = {}
-
-    @property
-    def is_rung(self) -> bool:
-        return self._rung.is_set()
+        self._waits: asyncio.Future[None] | None = None
+        self.is_rung = False
 
     def looks(self) -> None:
         """Whatever comes from now on is another ring."""
-        self._rung.clear()
+        self.is_rung = False
         self._rung_by.clear()
         for bell in self._bells:
             bell.idle[self] = None
@@ -54,16 +51,27 @@ class Waiter:
         """Until there may be something; False if there is not in time."""
         for bell in self._bells:
             bell.arm()
+        if self.is_rung:
+            return True
+        # Many wait: an Event with `asyncio.timeout` would take three times the memory of these.
+        loop = asyncio.get_running_loop()
+        self._waits = loop.create_future()
+        timer = loop.call_later(timeout_s, self._wake)
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._rung.wait()
-        except TimeoutError:
-            return self.is_rung
-        return True
+            await self._waits
+        finally:
+            timer.cancel()
+            self._waits = None
+        return self.is_rung
 
     def ring(self, bell: _Bell) -> None:
         self._rung_by[bell] = None
-        self._rung.set()
+        self.is_rung = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waits is not None and not self._waits.done():
+            self._waits.set_result(None)
 
     def goes(self) -> None:
         for bell in self._bells:
