@@ -12,6 +12,9 @@ from tests.cluster_simulation.campaign import CAMPAIGN
 from tests.cluster_simulation.mutants import MUTANTS
 from tests.cluster_simulation.scenario import run_seed
 
+pytestmark = pytest.mark.timeout(600)
+"""They take processor time alone, of which a busy machine has little."""
+
 SEEDS = 300
 """A few seconds' worth, and enough for errors that no other quick test sees."""
 MUTANT_SEEDS_MAX = 2_000

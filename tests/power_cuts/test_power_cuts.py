@@ -12,6 +12,9 @@ from tests.power_cuts.driver import Variant
 from tests.power_cuts.exhaustive import SCRIPTS, run_exhaustively
 from tests.power_cuts.scenario import run_seed
 
+pytestmark = pytest.mark.timeout(600)
+"""They take processor time alone, of which a busy machine has little."""
+
 SEEDS = 300
 """A few seconds' worth, and enough for errors that no other quick test sees."""
 

@@ -12,6 +12,9 @@ import pytest
 from tests.pop_simulation.campaign import CAMPAIGN, run_seed
 from tests.support.journal_scene import Broken
 
+pytestmark = pytest.mark.timeout(600)
+"""They take processor time alone, of which a busy machine has little."""
+
 SEEDS = 200
 
 

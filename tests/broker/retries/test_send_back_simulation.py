@@ -11,6 +11,9 @@ import pytest
 from tests.send_back_simulation.campaign import CAMPAIGN, run_seed
 from tests.support.send_back_scene import Broken
 
+pytestmark = pytest.mark.timeout(600)
+"""They take processor time alone, of which a busy machine has little."""
+
 SEEDS = 300
 
 

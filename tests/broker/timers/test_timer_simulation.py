@@ -11,6 +11,9 @@ import pytest
 from tests.support.journal_scene import Broken
 from tests.timer_simulation.campaign import CAMPAIGN, run_seed
 
+pytestmark = pytest.mark.timeout(600)
+"""They take processor time alone, of which a busy machine has little."""
+
 SEEDS = 200
 
 
