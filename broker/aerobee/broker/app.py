@@ -14,7 +14,6 @@ code is not zero. Nothing is retried, because nothing is known of the disk any m
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import random
 import socket
@@ -46,6 +45,7 @@ from aerobee.runtime.metrics.health import gather_health
 from aerobee.runtime.open_files import connections_max, raise_limit
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.private_files import close_to_others
+from aerobee.runtime.spared_collector import SparedCollector
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.store_format.record_layout import HostAddress
 
@@ -63,23 +63,21 @@ def run_broker(config: BrokerConfig, *, on_hangup: Callable[[], None] | None = N
     raise_limit()
 
     async def service(lifecycle: Lifecycle) -> None:
-        await serve_broker(
-            config,
-            lifecycle,
-            clock=SystemClock(),
-            chance=system_random(),
-            on_opened=_spare_collector,
-        )
+        clock = SystemClock()
+        collector = SparedCollector(clock)
+        collector.begin()
+        try:
+            await serve_broker(
+                config,
+                lifecycle,
+                clock=clock,
+                chance=system_random(),
+                on_opened=collector.opened,
+            )
+        finally:
+            collector.end()
 
     return run_service("broker", service, on_hangup=on_hangup)
-
-
-def _spare_collector() -> None:
-    """What was opened lives as long as the process: with 80,000 queues, looking through it again
-    and again would stop the loop for tens of milliseconds each time."""
-    gc.unfreeze()  # of a store that was closed to be opened again
-    gc.collect()
-    gc.freeze()
 
 
 async def serve_broker(

@@ -41,8 +41,8 @@ GROUP = v2.Resource(name="billing")
 POLLS = 1_000
 WAITING_CLIENTS = 200
 WAITING_BYTES_MAX = 24 << 10
-"""Of a client that waits, as Python counts: 20 KiB when this was written. The process grows by 6
-KiB more, for sockets and timers."""
+"""Of a client that waits, as Python counts: 20 KiB when this was written. Protobuf, sockets and
+timers are not in it."""
 
 
 @pytest.fixture

@@ -82,10 +82,14 @@ class Telemetry:
         async for command in commands:
             # Others answer questions of servers, which this one does not ask.
             if command.WhichOneof("command") == "settings":
-                traits, settings = await self._told(command.settings, caller)
-                await stream.write(settings)
-                if traits.settings_again_ms is not None:
-                    stream.write_again(settings, traits.settings_again_ms / 1_000)
+                await self._answer(command.settings, caller, stream)
+            del command  # the next may come in hours; thousands of streams would keep theirs
+
+    async def _answer(self, settings: v2.Settings, caller: Caller, stream: _Stream) -> None:
+        traits, answer = await self._told(settings, caller)
+        await stream.write(answer)
+        if traits.settings_again_ms is not None:
+            stream.write_again(answer, traits.settings_again_ms / 1_000)
 
     async def _told(
         self, settings: v2.Settings, caller: Caller

@@ -1,0 +1,73 @@
+"""Keeps the garbage collector from stopping the loop over and over.
+
+A full collection looks through all that is in memory, while nothing else runs: for ten thousand
+clients that wait this takes more than a second. Python begins one whenever a quarter of what there
+is has come since the last, which a steady flow of calls brings about several times a minute.
+
+Owns: this process's thresholds. Always: full collections take at most one part in a hundred of the
+time, so what refers to itself in a circle stays a little longer. Younger objects are looked at as
+ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any, Final
+
+from aerobee.runtime.clock import Clock
+
+_SHARE: Final = 100
+_LOOK_S: Final = 1.0
+_SHORT_S: Final = 0.01
+"""A collection that is not worth a pause."""
+_NEVER: Final = 1 << 30
+
+
+class SparedCollector:
+    """Of one process; the collections may be any thread's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._young, self._middle, self._old = gc.get_threshold()
+        self._began_s = 0.0
+        self._next_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """On the running loop."""
+        assert self._timer is None, "it has not begun"
+        gc.callbacks.append(self._on_collection)
+        self._look()
+
+    def end(self) -> None:
+        """Python decides again."""
+        gc.callbacks.remove(self._on_collection)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        gc.set_threshold(self._young, self._middle, self._old)
+
+    def opened(self) -> None:
+        """What was opened lives as long as the process, and is never looked through: 80,000 queues
+        would take tens of milliseconds each time."""
+        gc.unfreeze()  # of a store that was closed to be opened again
+        gc.collect()
+        gc.freeze()
+
+    def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
+        if info["generation"] < 2:
+            return
+        now_s = self._clock.monotonic_s()
+        if phase == "start":
+            self._began_s = now_s
+        elif (took_s := now_s - self._began_s) > _SHORT_S:
+            self._next_s = now_s + took_s * _SHARE
+            gc.set_threshold(self._young, self._middle, _NEVER)
+
+    def _look(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+        if self._clock.monotonic_s() >= self._next_s:
+            gc.set_threshold(self._young, self._middle, self._old)

@@ -1,0 +1,42 @@
+"""Full collections take a hundredth of the time at most, and Python decides again afterwards."""
+
+from __future__ import annotations
+
+import gc
+
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.spared_collector import SparedCollector
+
+
+class SetClock(SystemClock):
+    """Set by hand."""
+
+    now_s = 1_000.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+async def test_after_a_long_collection_the_next_waits_a_hundred_times_as_long() -> None:
+    time = SetClock()
+    before = gc.get_threshold()
+    collector = SparedCollector(time)
+    collector.begin()
+    try:
+        for took_s, is_put_off in ((0.001, False), (0.5, True)):
+            collector._on_collection("start", {"generation": 2})
+            time.now_s += took_s
+            collector._on_collection("stop", {"generation": 2})
+            assert (gc.get_threshold() != before) == is_put_off
+        collector._on_collection("stop", {"generation": 1})
+        for passed_s, is_put_off in ((49.0, True), (1.0, False)):
+            time.now_s += passed_s
+            collector._look()
+            assert (gc.get_threshold() != before) == is_put_off
+        collector._on_collection("start", {"generation": 2})
+        time.now_s += 1
+        collector._on_collection("stop", {"generation": 2})
+    finally:
+        collector.end()
+    assert gc.get_threshold() == before
+    assert collector._on_collection not in gc.callbacks
