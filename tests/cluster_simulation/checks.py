@@ -90,6 +90,8 @@ class Checks:
         """Epoch -> the instance that acted under it."""
         self._ends: list[tuple[float, int]] = []
         self._loss_is_due = False
+        self._lacks_origins = False
+        """No more is known of what waits, fails or is received by POP."""
         self.lossy_epoch = 0
         """The newest epoch before which something may have been lost."""
 
@@ -343,7 +345,7 @@ class Checks:
     def _lose(self, folder: Folder) -> None:
         """After a lossy election: what the new master has is what there is."""
         log = folder.log
-        index = bisect_left(self.starts, log.begin)
+        first = index = bisect_left(self.starts, log.begin)
         mine = log.index(log.begin)
         while (
             index < len(self.starts)
@@ -353,9 +355,14 @@ class Checks:
         ):
             index += 1
             mine += 1
-        if index < len(self.starts):
+        if index == first:
+            # It has nothing of it: its log may begin within what was a record, and where it begins
+            # late nobody has seen what the messages there go back to.
+            self.end = log.begin
+            self._lacks_origins |= log.begin > 0
+        elif index < len(self.starts):
             self.end = self.starts[index]
-            del self.starts[index:], self.records[index:]
+        del self.starts[index:], self.records[index:]
         for message_id, start in list(self.acknowledged_at.items()):
             if start >= self.end:
                 del self.acknowledged_at[message_id]
@@ -366,6 +373,12 @@ class Checks:
         self._judge_anew()
         for one in self._world.folders.values():
             one.verified_end = min(one.verified_end, self.end)
+
+    def missing(self, master: Broker) -> str:
+        """What waits, fails or is received by POP and is not done yet; empty when all is."""
+        if self._lacks_origins:
+            return ""
+        return self.waiting.missing() or self.pops.missing(master)
 
     def _judge_anew(self) -> None:
         """Of what is left, everything comes once; what members were told may be lost with it."""
@@ -379,6 +392,8 @@ class Checks:
     def _judge_alone(self, record: Record) -> None:
         """What waits, fails or is received by POP."""
         place = record.queue_id
+        if self._lacks_origins:
+            return
         if isinstance(place, tuple):
             self.pops.confirmed(place, record)
             if place[0] != POP_JOURNAL_TOPIC:

@@ -251,7 +251,7 @@ class Scenario:
             self._commits_before = commits
         if world.members and commits <= self._commits_before:
             return "no commit was acknowledged"
-        return world.checks.waiting.missing() or world.checks.pops.missing(master)
+        return world.checks.missing(master)
 
     # ------------------------------------------------------------------------------ faults
 
