@@ -189,10 +189,15 @@ class IdleClient(asyncio.Protocol):
                 self._waiting.one_more()
             case frames.HEADERS | frames.DATA if flags & frames.END_STREAM:
                 self._ended(stream_id)
-            case frames.RST_STREAM | frames.GOAWAY:
-                self._waiting.failed(f"{self._client_id}: frame {kind} of {stream_id}: {payload!r}")
+            case frames.RST_STREAM:
+                self._ended(stream_id)  # a server that is late resets a poll at its deadline
+            case frames.GOAWAY:
+                self._waiting.failed(f"{self._client_id} was sent away: {payload!r}")
 
     def _ended(self, stream_id: int) -> None:
+        """The call is over; a server may say so twice."""
+        if stream_id not in (_TELEMETRY_ID, self._poll_id):
+            return
         if stream_id == _TELEMETRY_ID:
             self._waiting.failed(f"{self._client_id}: its Telemetry has ended")
         elif time.monotonic() - self._poll_began_s < POLL_S_MIN:

@@ -36,6 +36,7 @@ brokerClusterName=DefaultCluster
 brokerName=broker-a
 brokerId=0
 listenPort={port}
+haListenPort={replicas}
 storePathRootDir={data}
 storePathCommitLog={data}/commitlog
 namesrvAddr=127.0.0.1:{nameserver}
@@ -122,7 +123,7 @@ def _write_configuration(folder: Path, *, nameserver: int, broker: int, grpc: in
         needed.mkdir(parents=True)
     (folder / "namesrv.conf").write_text(f"listenPort={nameserver}\n")
     (folder / "broker.conf").write_text(
-        BROKER_CONFIG.format(port=broker, nameserver=nameserver, data=data)
+        BROKER_CONFIG.format(port=broker, replicas=free_port(), nameserver=nameserver, data=data)
     )
     proxy = {
         "rocketMQClusterName": "DefaultCluster",
