@@ -36,7 +36,8 @@ ETCD_TIMEOUT_S = 0.7
 TICK_S = 1.0
 ATTEMPTS_MAX = 4
 HEARD_PAUSE_S = 1.5
-"""Longer than it takes all to send a heartbeat; the real one waits for 1 or 5 s."""
+"""Longer than it takes all to send a heartbeat. As the real one's 5 s, the pause is no shorter than
+a registration outlives the last heartbeat: who is not heard is gone then."""
 
 
 @dataclass(slots=True)
@@ -193,7 +194,8 @@ class Nameserver(Process):
         now_s = self._clock_s()
         if self._short_since_s is None:
             self._short_since_s = now_s
-        return None if now_s - self._short_since_s < HEARD_PAUSE_S else election
+        pause_s = max(HEARD_PAUSE_S, world.settings.lease_ms / 1_000 + TICK_S)
+        return None if now_s - self._short_since_s < pause_s else election
 
     def _hold(self, group: ReplicaSet, election: Election) -> None:
         world = self._world
