@@ -200,7 +200,7 @@ class PopChecks:
             raise Violation(f"I8: message {offset} of {key} was finished, and there is {entry}")
         before = queue.failures.get(offset, 0) if last is None else last.attempt
         if entry.kind is InvisibleKind.RETURNED and last is not None:
-            # The delivery was none. Whoever was told of it may be told the same number again.
+            # The delivery was none. A client that was told of it may be told the same number again.
             before -= last.is_counted
             self._told.pop(at, None)
         elif entry.kind is InvisibleKind.TAKEN:

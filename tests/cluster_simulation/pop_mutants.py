@@ -15,7 +15,7 @@ from tests.cluster_simulation.variant import Variant
 
 
 class _TellsAtOnce(PopTerm):
-    """Whoever waits for these entries waits for nothing."""
+    """Nobody waits until these entries are confirmed."""
 
     told: type[PopEntry]
 

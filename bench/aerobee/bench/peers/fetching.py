@@ -49,6 +49,26 @@ async def fill_folder(folder: Path, fill: Fill) -> None:
         whole.rename(folder)
 
 
+async def fetch_jars(sources: Path, into: Path) -> Path:
+    """The folder in `into` with the jars that `sources` names in pom.xml and jars.sha256.
+
+    Raises:
+        EnvironmentFailure: there is no Maven, or a jar is not the one that was named.
+    """
+    maven = needed_program("mvn", "install Maven (Debian: apt-get install maven)")
+    jars = into / "jars"
+    # Maven writes beside the file that it reads.
+    shutil.copy(sources / "pom.xml", into)
+    copy = (
+        "dependency:copy-dependencies",
+        "-DincludeScope=runtime",
+        f"-DoutputDirectory={jars}",
+    )
+    await said_by((maven, "--batch-mode", "--quiet", *copy), folder=into)
+    check_sums(jars, sources / "jars.sha256")
+    return jars
+
+
 def check_sums(folder: Path, sums: Path) -> None:
     """Whether `folder` has exactly the files that `sums` lists, as `sha256sum` writes it.
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import shutil
 import sys
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import cache_folder, check_sums, needed_program
+from aerobee.bench.peers.fetching import cache_folder, fetch_jars, needed_program
 from aerobee.bench.peers.go_programs import key_of
 from aerobee.bench.peers.librdkafka import Librdkafka
 from aerobee.bench.peers.processes import Server, free_port, listening, said_by
@@ -66,18 +65,8 @@ class KafkaPrograms:
         )
 
     async def fetch(self, into: Path) -> None:
-        maven = needed_program("mvn", "install Maven (Debian: apt-get install maven)")
         compiler = needed_program("javac", JDK)
-        jars = into / "jars"
-        # Maven writes beside the file that it reads.
-        shutil.copy(SOURCES / "pom.xml", into)
-        copy = (
-            "dependency:copy-dependencies",
-            "-DincludeScope=runtime",
-            f"-DoutputDirectory={jars}",
-        )
-        await said_by((maven, "--batch-mode", "--quiet", *copy), folder=into)
-        check_sums(jars, SOURCES / "jars.sha256")
+        jars = await fetch_jars(SOURCES, into)
         classes = ("-cp", f"{jars}/*", "-d", into / "classes")
         await said_by((compiler, *classes, SOURCES / "KafkaLoad.java"), folder=into)
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from aerobee.bench.cluster import running_cluster
-from aerobee.bench.peers.fetching import cache_folder, check_sums, needed_program
+from aerobee.bench.peers.fetching import cache_folder, fetch_jars, needed_program
 from aerobee.bench.peers.go_programs import key_of
 from aerobee.bench.peers.kafka import JDK
 from aerobee.bench.peers.parts import V2, V2_WARM_UP
@@ -65,17 +64,7 @@ class RocketmqPrograms:
         )
 
     async def fetch(self, into: Path) -> None:
-        maven = needed_program("mvn", "install Maven (Debian: apt-get install maven)")
-        jars = into / "jars"
-        # Maven writes beside the file that it reads.
-        shutil.copy(SOURCES / "pom.xml", into)
-        copy = (
-            "dependency:copy-dependencies",
-            "-DincludeScope=runtime",
-            f"-DoutputDirectory={jars}",
-        )
-        await said_by((maven, "--batch-mode", "--quiet", *copy), folder=into)
-        check_sums(jars, SOURCES / "jars.sha256")
+        await fetch_jars(SOURCES, into)
 
 
 @contextlib.asynccontextmanager

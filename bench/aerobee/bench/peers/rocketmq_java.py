@@ -6,11 +6,10 @@ The client's jar comes from Maven Central by Maven itself; jars.sha256 has its c
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import cache_folder, check_sums, needed_program
+from aerobee.bench.peers.fetching import cache_folder, fetch_jars, needed_program
 from aerobee.bench.peers.go_programs import key_of
 from aerobee.bench.peers.kafka import JDK
 from aerobee.bench.peers.parts import V2_JAVA, V2_JAVA_PINNED, V2_JAVA_WARM_UP
@@ -44,18 +43,8 @@ class JavaLoad:
         )
 
     async def fetch(self, into: Path) -> None:
-        maven = needed_program("mvn", "install Maven (Debian: apt-get install maven)")
         compiler = needed_program("javac", JDK)
-        jars = into / "jars"
-        # Maven writes beside the file that it reads.
-        shutil.copy(SOURCES / "pom.xml", into)
-        copy = (
-            "dependency:copy-dependencies",
-            "-DincludeScope=runtime",
-            f"-DoutputDirectory={jars}",
-        )
-        await said_by((maven, "--batch-mode", "--quiet", *copy), folder=into)
-        check_sums(jars, SOURCES / "jars.sha256")
+        jars = await fetch_jars(SOURCES, into)
         classes = ("-cp", f"{jars}/*", "-d", into / "classes")
         await said_by((compiler, *classes, SOURCES / "RocketmqLoad.java"), folder=into)
 

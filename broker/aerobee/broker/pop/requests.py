@@ -28,7 +28,7 @@ class PopLimits:
     repeated_ms: int = 60_000
     """How long a poll may be repeated."""
     unsure_ms: int = 10_000
-    """What a master hands out in so long a time before its end may not have reached its client."""
+    """What a master handed out in this time before its end may not have reached its client."""
     unsure_held_ms: int = 60_000
     """So long after that a client that said no time has it, for the next master."""
 

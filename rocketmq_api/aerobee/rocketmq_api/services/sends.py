@@ -85,11 +85,12 @@ class Sends:
     ) -> Coroutine[Any, Any, _Answer] | None:
         """Messages that all stay here are stored and answered without a task; what is returned
         answers others. Raises as `send`."""
+        own, here = self._own, self._own_name()
+        if not here:
+            return self.send(request, caller)
         messages = request.messages
         check_request(messages)
-        own, topic = self._own, stored_topic(messages[0].topic, caller.namespace)
-        here = self._own_name()
-        route = self._routes.known(topic) if here else None
+        route = self._routes.known(stored_topic(messages[0].topic, caller.namespace))
         if route is None:
             return self.send(request, caller)
         parts = self._placed(messages, route, here)
