@@ -415,3 +415,54 @@ def test_a_newcomer_is_in_sync_only_once_it_has_all_that_is_confirmed() -> None:
     proposal = term.propose(30, 0.4)
     assert proposal is not None
     assert proposal.in_sync == {OWN, newcomer}
+
+
+def behind_under_load(*, lag_s: float) -> tuple[MasterTerm, int, float]:
+    """A master alone in sync whose log never rests, and a replica that says after `lag_s` that it
+    has what there was; with the log's end and the time now."""
+    term, other = lonely_term(), OTHERS[0]
+    term.joined(other, 0, 100, 0.0)
+    log_end, now_s = 100, 0.0
+    for _ in range(20):
+        had_end, log_end, now_s = log_end, log_end + 100, now_s + lag_s
+        term.confirm(log_end)
+        term.acknowledged(other, had_end, log_end, now_s)
+    return term, log_end, now_s
+
+
+def test_a_replica_that_is_always_a_little_behind_a_busy_master_joins_the_set() -> None:
+    term, log_end, now_s = behind_under_load(lag_s=0.01)
+    assert term.propose(log_end, now_s) is None, "it lacks what came last, which is confirmed"
+    assert term.confirm(log_end + 100) == log_end, "what comes now waits for it"
+    term.acknowledged(OTHERS[0], log_end, log_end + 100, now_s + 0.01)
+    proposal = term.propose(log_end + 100, now_s + 0.01)
+    assert proposal is not None
+    assert proposal.in_sync == {OWN, OTHERS[0]}
+    assert not term.awaited
+
+
+def test_a_replica_that_may_join_is_waited_for_a_moment_and_not_again_at_once() -> None:
+    term, log_end, now_s = behind_under_load(lag_s=0.01)
+    term.propose(log_end, now_s)
+    given_up_s = term.next_look_s(now_s)
+    assert given_up_s == now_s + TermPolicy().in_sync_lag_s / 2
+    assert term.propose(log_end, given_up_s) is None
+    assert term.confirm(log_end + 100) == log_end + 100
+    term.acknowledged(OTHERS[0], log_end, log_end + 100, given_up_s)
+    term.propose(log_end + 100, given_up_s + 0.1)
+    assert not term.awaited
+
+
+@pytest.mark.parametrize("lag_s", [TermPolicy().in_sync_lag_s, 60.0])
+def test_a_replica_that_is_far_behind_is_not_waited_for(lag_s: float) -> None:
+    term, log_end, now_s = behind_under_load(lag_s=lag_s)
+    assert term.propose(log_end, now_s) is None
+    assert term.confirm(log_end + 100) == log_end + 100
+
+
+def test_a_replica_that_is_waited_for_and_goes_is_waited_for_no_longer() -> None:
+    term, log_end, now_s = behind_under_load(lag_s=0.01)
+    term.propose(log_end, now_s)
+    term.left(OTHERS[0])
+    assert term.confirm(log_end + 100) == log_end + 100
+    assert term.next_look_s(now_s) == float("inf")

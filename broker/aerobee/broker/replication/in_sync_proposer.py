@@ -101,7 +101,11 @@ class InSyncProposer(Duty):
         again = term.proposal_again()
         if again is not None:
             return again
-        return term.propose(self._store.appended_end, self._clock.monotonic_s())
+        awaited = term.awaited
+        proposal = term.propose(self._store.appended_end, self._clock.monotonic_s())
+        if awaited - term.awaited - term.counted:
+            self._roles.replica_given_up()
+        return proposal
 
     async def _ask(self, term: MasterTerm, proposal: Proposal) -> None:
         wanted = sorted(name.broker_id for name in proposal.in_sync)

@@ -6,6 +6,9 @@ that follows: everything below it is in the log of every replica that could be e
 What always holds: the confirmed end never falls; it counts every replica of the set that etcd may
 hold at this moment, so of the last known set and of a change under way; a replica's bytes count
 only from its present stream, under the name (incarnation) that the set has.
+
+A replica may join the set once it has everything that is confirmed. Under load that end runs ahead
+of each acknowledgement, so for a replica that is close behind it waits a moment (decision 0033).
 """
 
 from __future__ import annotations
@@ -92,6 +95,9 @@ class MasterTerm:
         self._progress: dict[int, Progress] = {}
         self._heard_s: dict[ReplicaName, float] = dict.fromkeys(self._in_sync, now_s)
         self._next_proposal_s = now_s
+        self._awaited: InSyncSet = frozenset()
+        self._await_until_s = float("inf")
+        self._next_await_s = now_s
         self._absent: frozenset[int] = frozenset()
         self._were_here: set[int] = set()
         assert own in self._in_sync, "a master is in sync with itself"
@@ -115,6 +121,11 @@ class MasterTerm:
     @property
     def is_proposing(self) -> bool:
         return self._proposed is not None
+
+    @property
+    def awaited(self) -> InSyncSet:
+        """Replicas outside the set for which the confirmed end waits, so that they may join it."""
+        return self._awaited
 
     def progress(self) -> list[Progress]:
         """Connected replicas, by broker id."""
@@ -155,6 +166,7 @@ class MasterTerm:
         progress = self._progress.get(name.broker_id)
         if progress is not None and progress.name == name:
             self._heard_s[name] = progress.caught_up_s
+            self._await(self._awaited - {name}, self._await_until_s)
             del self._progress[name.broker_id]
 
     def departed(self, absent: Iterable[int], *, were_registered: Iterable[int] = ()) -> None:
@@ -171,7 +183,7 @@ class MasterTerm:
     def confirm(self, own_end: int) -> int:
         """The confirmed end, now that our own log is safe up to `own_end`."""
         end = own_end
-        for name in self.counted:
+        for name in self.counted | self._awaited:
             if name != self.own:
                 progress = self._progress.get(name.broker_id)
                 known = progress is not None and progress.name == name
@@ -196,19 +208,45 @@ class MasterTerm:
         if self._proposed is not None or now_s < self._next_proposal_s:
             return None
         wanted = self._wanted(now_s)
-        if wanted == self._in_sync:
-            return None
-        self._proposed = wanted
-        return Proposal(wanted, self.revision)
+        if wanted != self._in_sync:
+            self._await(frozenset(), now_s)
+            self._proposed = wanted
+            return Proposal(wanted, self.revision)
+        limit_s = self.policy.in_sync_lag_s / 2
+        if now_s >= self._await_until_s:
+            self._next_await_s = now_s + max(limit_s, self.policy.proposal_pause_s)
+        self._await(self._close_behind(limit_s, now_s), now_s + limit_s)
+        return None
+
+    def _close_behind(self, limit_s: float, now_s: float) -> InSyncSet:
+        """Who is outside the set and has everything soon; nobody while it is too soon to wait."""
+        if now_s < self._next_await_s:
+            return frozenset()
+        return frozenset(
+            progress.name
+            for progress in self._progress.values()
+            if progress.has_history
+            and now_s - progress.caught_up_s <= limit_s
+            and progress.name not in self._in_sync
+        )
+
+    def _await(self, names: InSyncSet, until_s: float) -> None:
+        """As long as somebody is awaited the end stays as it was."""
+        if not names:
+            self._await_until_s = float("inf")
+        elif not self._awaited:
+            self._await_until_s = until_s
+        self._awaited = names
 
     def next_look_s(self, now_s: float) -> float:
         """When `propose` may answer otherwise than now though nothing is heard until then: because
-        a refused change may be tried again, or a replica of the set has not caught up for too long.
-        Past while one has not; infinity: never."""
+        a refused change may be tried again, a replica of the set has not caught up for too long, or
+        another was awaited for too long. Past while one has not; infinity: never."""
         if now_s < self._next_proposal_s:
             return self._next_proposal_s
         others = [self.caught_up_s(name) for name in self._in_sync if name != self.own]
-        return min(others, default=float("inf")) + self.policy.in_sync_lag_s
+        recent_until_s = min(others, default=float("inf")) + self.policy.in_sync_lag_s
+        return min(recent_until_s, self._await_until_s)
 
     def in_sync_changed(self, in_sync: Iterable[ReplicaName], revision: int) -> None:
         """etcd's set as of `revision`, be it the answer to a proposal or news; older news change

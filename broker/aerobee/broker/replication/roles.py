@@ -256,7 +256,12 @@ class Roles:
         """Its stream has ended."""
         if self.term is not None:
             self.term.left(name)
+            _tell(self._advanced)
             _tell(self._changed)
+
+    def replica_given_up(self) -> None:
+        """The confirmed end waits no longer for a replica that might have joined the set."""
+        _tell(self._advanced)
 
     def heard_epoch(self, epoch: int) -> None:
         """Another replica knows `epoch`. If it is newer than ours, act no more before the

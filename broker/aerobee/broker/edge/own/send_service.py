@@ -33,7 +33,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 STREAM_BYTES_MAX = 32 * 1024 * 1024
 """Unacknowledged bytes of one stream; beyond it the stream is not read until some are safe."""
-RECEIPTS_MAX = 65_536
+RECEIPTS_MAX = 32_768
 """Receipts of one stream that wait or were not read; beyond it the stream is not read either."""
 ACKS_PER_FRAME_MAX = 16_384
 ACKNOWLEDGE_TIMEOUT_DEFAULT_MS = 5_000
