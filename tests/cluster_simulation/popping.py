@@ -197,14 +197,16 @@ class _Parts:
         )
         self.journal_state = broker.derived.journal
         self.journal, self.coordinator = offset_journal, coordinator
-        self.queues = SimpleNamespace(bounds=self.store.confirmed_bounds)
+        self.queues = SimpleNamespace(
+            bounds=self.store.confirmed_bounds, max_offset=self.store.max_offset
+        )
         self.offsets: ConsumerOffsets = ConsumerOffsets(
             broker.derived.table,
             offset_journal,
             coordinator,
             self.guard,
             self.clock,
-            queue_max=lambda topic, queue_id: self.store.confirmed_bounds(topic, queue_id)[1],
+            queue_max=self.store.max_offset,
         )
         self.clients: ClientTable = ClientTable(self.clock, rules=RULES)
         self.rocketmq = SimpleNamespace(clients=self.clients)
@@ -278,6 +280,9 @@ class _Store:
     def confirmed_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         name = topic, queue_id
         return self._found.bounds(name).min_offset, self._found.confirmed_end(name)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        return self.confirmed_bounds(topic, queue_id)[1]
 
     def read_entries(self, topic: str, queue_id: int, offset: int, count: int) -> bytes:
         found = self._found.records((topic, queue_id), offset, count)

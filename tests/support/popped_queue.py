@@ -75,6 +75,7 @@ class PoppedQueue:
             )
             if again := self.state.repeated(poll, self.now_ms):
                 return again
+            has_nothing = self.state.has_nothing(len(self.messages), self.now_ms)
             wanted = self.state.wants(poll, self.now_ms)
             self.moves += wanted.moves
             end = max(wanted.begin, min(len(self.messages), wanted.begin + max(0, wanted.room)))
@@ -89,6 +90,7 @@ class PoppedQueue:
             read = Read(passed, wanted.again, wanted.begin, end, origins, self.failures)
             taken = self.state.take(poll, read, self.now_ms)
             self.entries += taken.entries
+            assert not (has_nothing and (taken.deliveries or taken.entries or wanted.moves))
             found += taken.deliveries
             if not offsets:
                 if wanted.refusal is not None and not found:

@@ -138,6 +138,7 @@ def parser_of(campaign: SeedCampaign[Any]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m {campaign.package}")
     parser.add_argument("--seeds", type=int, default=2_000, help="how many")
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first one")
+    parser.add_argument("--every", type=int, default=1, help="the distance from one to the next")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--trace", action="store_true", help="with --seed: show all that happens")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
@@ -174,7 +175,8 @@ def _run_one(campaign: SeedCampaign[Any], seed: int, mutant: str, *, with_trace:
 
 
 def _run_many(campaign: SeedCampaign[Any], arguments: argparse.Namespace) -> int:
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    first, every = arguments.first, arguments.every
+    seeds = range(first, first + every * arguments.seeds, every)
     total = Result(campaign.figures())
     began = told = time.monotonic()
     for result in campaign.run_in_processes(seeds, arguments.mutant, jobs=arguments.jobs):

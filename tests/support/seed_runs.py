@@ -41,5 +41,5 @@ def _settle(_run: object) -> None:
 
 
 def _pieces(seeds: range) -> Iterator[range]:
-    for first in range(seeds.start, seeds.stop, _SEEDS_PER_TASK):
-        yield range(first, min(first + _SEEDS_PER_TASK, seeds.stop))
+    for first in range(0, len(seeds), _SEEDS_PER_TASK):
+        yield seeds[first : first + _SEEDS_PER_TASK]

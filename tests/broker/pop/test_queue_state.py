@@ -20,6 +20,15 @@ def test_a_message_is_invisible_until_its_time_and_comes_again_then() -> None:
     assert [(each.offset, each.attempt) for each in queue.receive()] == [(0, 2), (1, 2)]
 
 
+def test_a_queue_whose_messages_are_all_with_somebody_has_nothing_until_one_comes_again() -> None:
+    queue = PoppedQueue("a", "b")
+    assert not queue.state.has_nothing(2, queue.now_ms)
+    queue.receive(invisible_ms=30_000)
+    assert queue.state.has_nothing(2, queue.now_ms)
+    assert not queue.state.has_nothing(3, queue.now_ms), "a message has come"
+    assert not queue.state.has_nothing(2, queue.now_ms + 30_000)
+
+
 def test_what_was_acknowledged_does_not_come_again() -> None:
     queue = PoppedQueue("a", "b", "c")
     first, second, _ = queue.receive()

@@ -141,6 +141,11 @@ class QueueState:
         """None: it was not handed out, or is finished."""
         return self.standing.flights.get(offset)
 
+    def is_newest(self, offset: int, serial: int) -> bool:
+        """Whether this is the message's newest delivery, and the message is not finished."""
+        flight = self.standing.flights.get(offset)
+        return flight is not None and flight.serial == serial
+
     def held_by(self, client_id: str) -> list[int]:
         """The messages that a client has for as long as it is heard of, in rising order."""
         flights = self.standing.flights
@@ -161,6 +166,12 @@ class QueueState:
         return bool(self._ready)
 
     # ------------------------------------------------------------------------------ receiving
+
+    def has_nothing(self, queue_end: int, now_ms: int) -> bool:
+        """Whether no poll gets anything, for all messages before `queue_end` are with somebody or
+        finished: most looks of clients that wait, and nothing has to be read for them."""
+        self._expire(now_ms)
+        return self._next_offset == queue_end and not self._ready
 
     def repeated(self, poll: Poll, now_ms: int) -> list[Delivery]:
         """What the client's last poll had taken, if this is the same once more and nobody has

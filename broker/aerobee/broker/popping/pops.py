@@ -63,16 +63,19 @@ class Pops:
         bells: Bells,
         clock: Clock,
         *,
+        end_of: Callable[[str, int], int],
         make_moves: Callable[[Pops], Moves],
         on_finished: Callable[[GroupQueue], None],
     ) -> None:
         """`writer` raises MqError while nothing can be handed out here. `begin` has POP consume a
-        queue. `on_finished` hears of each queue of which messages are finished."""
+        queue. `end_of`: the offset of a queue's next message. `on_finished` hears of each queue of
+        which messages are finished."""
         self._writer = writer
         self._begin = begin
         self._reads = reads
         self._bells = bells
         self._clock = clock
+        self._end_of = end_of
         self._moves = make_moves(self)
         self._on_finished = on_finished
 
@@ -152,6 +155,8 @@ class Pops:
             now_ms = self._clock.now_ms()
             if repeated := queue.repeated(poll, now_ms):
                 return await self._repeated(key, repeated)
+            if queue.has_nothing(self._end_of(key.topic, key.queue_id), now_ms):
+                return None
             wanted = queue.wants(poll, now_ms)
             for move in wanted.moves:
                 self._moves.begin(key, move)
@@ -203,12 +208,15 @@ class Pops:
         popped: list[Popped] = []
         refusal: BaseException | None = None
         for part in parts:
-            if part.done is None or (error := part.done.exception()) is None:
-                popped += [
-                    Popped(part.key, each, part.records[each.offset]) for each in part.deliveries
-                ]
-            else:
+            if part.done is not None and (error := part.done.exception()) is not None:
                 refusal = error
+            elif (queue := self._writer().queue(part.key)) is not None:
+                # A poll may have been repeated before its first call ended, and gave all back.
+                popped += [
+                    Popped(part.key, each, part.records[each.offset])
+                    for each in part.deliveries
+                    if queue.is_newest(each.offset, each.serial)
+                ]
         if not popped and refusal is not None:
             raise refusal
         return popped

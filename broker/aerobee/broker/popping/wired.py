@@ -95,6 +95,7 @@ class Popping:
             PopReads(parts.egress),
             self.bells,
             parts.clock,
+            end_of=parts.queues.max_offset,
             make_moves=self._make_moves,
             on_finished=self.commits.note,
         )
