@@ -161,7 +161,8 @@ async def test_a_broker_that_is_killed_leaves_a_folder_that_loses_nothing(
         found = takeover.problems(closed=False)
         # Killed between a write of index files and its checkpoint: Apache, too, forgets keys then.
         # Killed while a file was replaced: the next start removes the new one.
-        accidents = ("would be lost", ".tmp was left behind")
+        # Killed while an index file was written: the next start writes its newest keys again.
+        accidents = ("would be lost", ".tmp was left behind", " leads to ")
         assert [line for line in found if not any(word in line for word in accidents)] == []
         assert takeover.lost(sent) == []
     await takeover.broker.start()

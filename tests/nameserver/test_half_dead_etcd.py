@@ -70,7 +70,7 @@ async def test_a_member_that_confirms_no_watch_is_left_for_the_next_one(
     proxy: EtcdProxy, shared_etcd: Any
 ) -> None:
     proxy.watches_mute = 1
-    config = EtcdConfig(endpoints=(proxy.endpoint, shared_etcd.endpoint), call_timeout_ms=300)
+    config = EtcdConfig(endpoints=(proxy.endpoint, shared_etcd.endpoint), call_timeout_ms=1_000)
     async with Etcd(config, chance=random.Random(1)) as etcd:
         async with asyncio.timeout(5), etcd.watch("/", from_revision=0) as batches:
             with pytest.raises(RegistryUnavailable, match="did not confirm the watch"):

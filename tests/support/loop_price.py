@@ -16,10 +16,16 @@ class Price:
     """Filled in when the watch is over."""
 
     longest_step_s: float = 0.0
-    """Most CPU time that the loop's thread took between two chances for others to run. Other
-    processes on the machine do not count."""
+    """Most CPU time that the loop's thread took between two chances for others to run, on a
+    processor of usual speed. Other processes on the machine do not count, nor does what they slow
+    this one down."""
     memory_bytes: int = 0
     """How much further than at the beginning the process has grown, at its largest."""
+
+
+_STEPS = 300_000
+_STEPS_S = 0.01
+"""What so many steps of an empty loop take on a processor that nobody shares."""
 
 
 @asynccontextmanager
@@ -39,14 +45,24 @@ async def watched() -> AsyncIterator[Price]:
             price.longest_step_s = max(price.longest_step_s, now_s - last_s)
             last_s = now_s
 
+    slowness = _slowness()
     watching = asyncio.create_task(watch(), name="loop-price")
     try:
         yield price
     finally:
         over.set()
         await watching
+        price.longest_step_s /= max(slowness, _slowness())
         gc.unfreeze()
         price.memory_bytes = _resident("VmHWM") - before
+
+
+def _slowness() -> float:
+    """How many times longer than usual this processor takes now, at least 1."""
+    began_s = time.thread_time()
+    for _ in range(_STEPS):
+        pass
+    return max(1.0, (time.thread_time() - began_s) / _STEPS_S)
 
 
 def _resident(name: str) -> int:
