@@ -19,15 +19,22 @@ LAYERS: dict[str, frozenset[str]] = {
     "v1": frozenset(),
     "runtime": frozenset({"grpc_core"}),
     "store_format": frozenset(),
+    "sql_filter": frozenset({"runtime"}),
     "nameserver": frozenset({"cluster_view", "v1", "runtime", "rocketmq_api"}),
-    "broker": frozenset({"cluster_view", "v1", "runtime", "store_format", "rocketmq_api"}),
+    "broker": frozenset(
+        {"cluster_view", "v1", "runtime", "store_format", "rocketmq_api", "sql_filter"}
+    ),
     "store_repair": frozenset({"runtime", "store_format", "broker"}),
     "cluster_view": frozenset({"v1", "runtime", "grpc_core"}),
-    "rocketmq_api": frozenset({"cluster_view", "grpc_core", "runtime", "store_format"}),
+    "rocketmq_api": frozenset(
+        {"cluster_view", "grpc_core", "runtime", "store_format", "sql_filter"}
+    ),
     "grpc_core": frozenset(),
     "client_core": frozenset({"cluster_view", "v1", "runtime", "store_format"}),
     "producer_client": frozenset({"client_core", "cluster_view", "v1", "runtime", "store_format"}),
-    "consumer_client": frozenset({"client_core", "cluster_view", "v1", "runtime", "store_format"}),
+    "consumer_client": frozenset(
+        {"client_core", "cluster_view", "v1", "runtime", "store_format", "sql_filter"}
+    ),
     "offset_audit": frozenset({"client_core", "cluster_view", "v1", "runtime", "store_format"}),
     "cli": frozenset(
         {
@@ -35,6 +42,7 @@ LAYERS: dict[str, frozenset[str]] = {
             "v1",
             "runtime",
             "store_format",
+            "sql_filter",
             "nameserver",
             "broker",
             "store_repair",
@@ -51,6 +59,7 @@ LAYERS: dict[str, frozenset[str]] = {
             "grpc_core",
             "runtime",
             "store_format",
+            "sql_filter",
             "broker",
             "store_repair",
             "cluster_view",
@@ -132,6 +141,7 @@ FENCES: dict[str, tuple[str, ...]] = {
 # No event loop and no threads where state must be decided by pure, synchronous code.
 LOOP_FREE = (
     "store_format/",
+    "sql_filter/",
     "broker/store/",
     "broker/timers/",
     "broker/pop/",

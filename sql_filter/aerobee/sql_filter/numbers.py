@@ -1,0 +1,92 @@
+"""Property texts as numbers, read and compared as Java does: that is what RocketMQ's clients mean.
+
+`Long.valueOf` takes digits with an optional sign. `Double.valueOf` takes blanks around, `1.5d`,
+`0x1p4`, NaN and Infinity. Of two doubles NaN is the greatest and equal to itself, and -0.0 is below
+0.0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+LONG_MIN: Final = -(1 << 63)
+LONG_MAX: Final = (1 << 63) - 1
+
+_SURE_DIGITS: Final = 18
+_DIGITS_MAX: Final = 19
+_ASTRAL: Final = "\U00010000"
+
+# What is repeated never gives back: else a value could take the square of its length.
+_DOUBLE: Final = re.compile(
+    r"""
+    [\x00-\x20]*+
+    (?P<sign> [+-]? )
+    (?: (?P<word> NaN | Infinity )
+      | (?P<decimal> (?: [0-9]++ (?: \.[0-9]*+ )? | \.[0-9]++ ) (?: [eE][+-]?[0-9]++ )? ) [fFdD]?
+      | (?P<hex> 0[xX] (?: [0-9a-fA-F]++ \.? | [0-9a-fA-F]*+ \.[0-9a-fA-F]++ ) [pP][+-]?[0-9]++ )
+        [fFdD]?
+    )
+    [\x00-\x20]*+
+    """,
+    re.VERBOSE,
+)
+
+
+class NoNumber(ValueError):
+    """A text that is no number of the wanted kind."""
+
+
+def to_integer(text: str) -> int:
+    """Raises NoNumber."""
+    if len(text) <= _SURE_DIGITS and text.isdecimal() and text.isascii():
+        return int(text)
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits.isdecimal() or max(digits) >= _ASTRAL:
+        raise NoNumber
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > _DIGITS_MAX:
+        raise NoNumber
+    value = -int(digits) if text[0] == "-" else int(digits)
+    if not LONG_MIN <= value <= LONG_MAX:
+        raise NoNumber
+    return value
+
+
+def to_double(text: str) -> float:
+    """Raises NoNumber."""
+    found = _DOUBLE.fullmatch(text)
+    if found is None:
+        raise NoNumber
+    word = found["word"]
+    if word is not None:
+        value = math.nan if word == "NaN" else math.inf
+    elif (decimal := found["decimal"]) is not None:
+        value = float(decimal)
+    else:
+        try:
+            value = float.fromhex(found["hex"])
+        except OverflowError:
+            value = math.inf
+    return -value if found["sign"] == "-" else value
+
+
+def compare_numbers(left: int | float, right: int | float) -> int:
+    """Below 0, 0, or above 0. If one is a double, both are compared as such."""
+    if isinstance(left, int) and isinstance(right, int):
+        return (left > right) - (left < right)
+    left, right = float(left), float(right)
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    left_rank, right_rank = _rank(left), _rank(right)
+    return (left_rank > right_rank) - (left_rank < right_rank)
+
+
+def _rank(value: float) -> int:
+    """Among doubles that are neither below nor above each other."""
+    if math.isnan(value):
+        return 2
+    return 0 if value == 0.0 and math.copysign(1.0, value) < 0 else 1

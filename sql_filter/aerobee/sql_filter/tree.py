@@ -1,0 +1,124 @@
+"""An expression as a tree: what it says, without how it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Order(StrEnum):
+    """Operators for numbers."""
+
+    ABOVE = ">"
+    FROM = ">="
+    BELOW = "<"
+    UP_TO = "<="
+
+
+class Part(StrEnum):
+    """Where a text is looked for in another."""
+
+    INSIDE = "CONTAINS"
+    FRONT = "STARTSWITH"
+    BACK = "ENDSWITH"
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A property's text; NULL without it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal. Integers have 64 bits."""
+
+    value: str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    """Minus: NULL of anything but a number."""
+
+    operand: Value
+
+
+@dataclass(frozen=True, slots=True)
+class IsSet:
+    """A property where a condition belongs: NULL without it, else false, for text is no boolean."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """AND."""
+
+    operands: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    """OR."""
+
+    operands: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    operand: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    order: Order
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    name: str
+    texts: tuple[str, ...]
+    is_negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """A text in another one. Unlike all others it is false of NULL, and so is its negation."""
+
+    part: Part
+    operand: Value
+    text: str
+    is_negated: bool = False
+
+
+Condition = Constant | IsSet | Not | All | Any | Equal | IsNull | Ordered | In | Has
+Value = Property | Negated | Condition
+
+
+def names_of(node: Value) -> Iterator[str]:
+    """The properties that are looked at, in order, perhaps repeatedly."""
+    if isinstance(node, Property | IsSet | In):
+        yield node.name
+    elif isinstance(node, All | Any):
+        for operand in node.operands:
+            yield from names_of(operand)
+    elif isinstance(node, Equal | Ordered):
+        yield from names_of(node.left)
+        yield from names_of(node.right)
+    elif isinstance(node, Negated | Not | IsNull | Has):
+        yield from names_of(node.operand)
