@@ -3,13 +3,17 @@ manifest says, wherever reading begins."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from aerobee.broker.store.config import StoreConfig, consume_queue_entries
+from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName
 from aerobee.store_format.delayed_records import HALF_TOPIC
+from aerobee.store_format.json_config import parse_object
 from aerobee.store_format.record import Record
 from aerobee.store_format.transaction_records import (
     OP_TOPIC,
@@ -18,8 +22,14 @@ from aerobee.store_format.transaction_records import (
     is_commit_of,
     op_of,
 )
+from apache.rocketmq.v2 import definition_pb2 as v2
+from tests.broker.conftest import running_broker
 from tests.golden_stores.conftest import GoldenStore
+from tests.support.apache_start import apache_problems
+from tests.support.plain_folder import folder_problems
 from tests.support.plain_store import PlainStore
+from tests.support.transactions import end
+from tests.support.v2_calls import V2
 
 TOPIC = "PaymentNotices"
 KINDS = ("commit", "rollback", "pending")
@@ -115,3 +125,55 @@ def test_apaches_commits_are_known_as_such(golden: GoldenStore) -> None:
         and is_commit_of(record, half.physical_offset)
     }
     assert found == ids(golden)["commit"]
+
+
+# ------------------------------------------------------------------------------ a broker
+
+
+async def test_a_broker_ends_what_apaches_left_open_and_leaves_it_the_rest(tmp_path: Path) -> None:
+    golden = GoldenStore("clean-small", tmp_path)
+    expected = ids(golden)
+    first, second, third = sorted(expected["pending"])
+    config = StoreConfig(
+        segment_bytes=golden.segment_bytes,
+        consume_queue_entries_per_file=consume_queue_entries(
+            int(golden.config["mappedFileSizeConsumeQueue"])
+        ),
+        index_slots_max=int(golden.config["maxHashSlotNum"]),
+        index_entries_max=int(golden.config["maxIndexNum"]),
+        disk_free_bytes_min=0,
+        retention=RetentionConfig(enabled=False),
+    )
+    async with running_broker(golden.root, store=config) as broker:
+        client = V2(broker.channel)
+        assert (await end(client, first, v2.COMMIT, TOPIC)).message == "OK"
+        assert (await end(client, second, v2.ROLLBACK, TOPIC)).message == "OK"
+        # Apache's brokers do not tell how a transaction ended, only that it has.
+        for each in expected["commit"] | expected["rollback"]:
+            status = await end(client, each, v2.COMMIT, TOPIC)
+            assert status.message == "the transaction had ended before"
+        await broker.stop()
+    assert not folder_problems(golden.root, golden.sizes, closed=True)
+    assert not apache_problems(golden.root, golden.sizes)
+
+    # What Apache's broker would read: from the offsets of its group on, without the ops' halves.
+    table = parse_object((golden.root / "config" / "consumerOffset.json").read_bytes())
+    halves, ops = (
+        table["offsetTable"][f"{topic}@{TRANSACTIONS_GROUP}"]["0"]
+        for topic in (HALF_TOPIC, OP_TOPIC)
+    )
+    done = {
+        offset
+        for record in records_of(golden, OP_TOPIC)
+        if record.queue_offset >= ops
+        for offset in op_of(record)[0]
+    }
+    waiting = {
+        half.unique_key
+        for half in records_of(golden, HALF_TOPIC)
+        if half.queue_offset >= halves and half.queue_offset not in done
+    }
+    assert waiting == {third}
+    messages = Counter(record.unique_key for record in records_of(golden, TOPIC))
+    assert [messages[each] for each in (first, second, third)] == [1, 0, 0]
+    assert [messages[each] for each in expected["commit"]] == [1] * len(expected["commit"])
