@@ -17,7 +17,7 @@ import pytest
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.retention.cleaning import Cleaning
-from aerobee.broker.retention.holds import GroupsHold, Hold, Need, PendingHold, Upkeep
+from aerobee.broker.retention.holds import GroupsHold, Hold, Need, Upkeep
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.retention_ledger import Candidate
@@ -68,7 +68,6 @@ async def cleaned(disk: FaultDisk, *more_holds: Hold) -> AsyncIterator[Cleaned]:
     offsets, groups = ConsumerOffsetTable(), Members()
     readers = DisturbedReaders(topics, offsets, groups, store)
     holds = [
-        PendingHold(store.retention, offsets),
         GroupsHold(store.retention, readers),
         *more_holds,
     ]

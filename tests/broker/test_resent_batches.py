@@ -19,6 +19,8 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.store.statistics import Appended
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
+from aerobee.broker.transactions.known import KnownHalves
+from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import Busy
 from aerobee.store_format.batch import BatchLimits
@@ -189,6 +191,7 @@ class Taking:
             counters,
             self.clock,
             delays=DelayRules(),
+            halves=KnownHalves(PendingHalves(), pending_max=100),
             limits=BatchLimits(batch_bytes_max=3_000),
             store_host_ipv6=False,
             tags=TagsCodes(),

@@ -62,7 +62,7 @@ def test_stored_properties_read_back_as_given(
         ({"properties": {"__RMQ.TRANSIENT.x": "x"}}, "never sent; leave it out"),
         ({"properties": {"DELAY": "3"}}, "reserved"),
         ({"properties": {"TIMER_NEW": "3"}}, "set only by brokers; leave it out"),
-        ({"properties": {"TRAN_MSG": "true"}}, "transaction, which is not supported yet"),
+        ({"properties": {"TRAN_MSG": "true"}}, "begins a transaction; leave it out"),
         ({"properties": {" ": "x"}}, "blank"),
         ({"properties": {"a\x02": "x"}}, "0x02"),
         ({"properties": {"a": "x\x02y"}}, "0x02"),

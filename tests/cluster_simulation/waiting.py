@@ -21,12 +21,13 @@ from aerobee.broker.delayed.feeder import Feeder
 from aerobee.broker.delayed.finder import Finder
 from aerobee.broker.delayed.hold import DelaysHold
 from aerobee.broker.delayed.mover import Mover
-from aerobee.broker.delayed.waiting_log import WaitingEntries, WaitingRecords, queue_name
+from aerobee.broker.delayed.waiting_log import WaitingEntries, queue_name
 from aerobee.broker.groups.ownership import Claim, Owner
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.records import JournalRecords
 from aerobee.broker.offsets.writer import OffsetWriter
+from aerobee.broker.reading.confirmed_records import ConfirmedRecords
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.send_backs import SendBacks
 from aerobee.broker.sending.watermarks import EndWaiters
@@ -454,15 +455,15 @@ class Waiting:
     def timers_end(self) -> int:
         return self.bounds(TIMER_QUEUE).max_offset
 
-    async def timer_records(self, offset: int, *, count: int) -> WaitingRecords:
+    async def timer_records(self, offset: int, *, count: int) -> ConfirmedRecords:
         await self.read_takes_time()
         bounds = self.bounds(TIMER_QUEUE)
         if offset < bounds.min_offset:
-            return WaitingRecords([], bounds.min_offset, False)
+            return ConfirmedRecords([], bounds.min_offset, False)
         found = self.queues.confirmed(queue_name(TIMER_QUEUE), offset, count)
         records = [record.data.record for _, record in found]
         next_offset = offset + len(records)
-        return WaitingRecords(
+        return ConfirmedRecords(
             records, next_offset, len(records) < count and next_offset < bounds.max_offset
         )
 

@@ -16,6 +16,7 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.rocketmq_api.nodes import Nodes, addresses
 from tests.support.local_up import Up, running
+from tests.support.transactions import end, half_message
 from tests.support.v2_calls import codes, sent_message
 
 pytestmark = pytest.mark.slow
@@ -31,6 +32,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             ("fifo", "FIFO"),
             ("later", "DELAY"),
             ("once", "FIFO"),
+            ("orders", "TRANSACTION"),
         ):
             up.run("topic", "create", topic, "--queues", "8", "--attribute", f"message.type={kind}")
         up.run("topic", "create", "read", "--queues", "4")
@@ -185,3 +187,25 @@ async def test_any_node_reads_any_queue_and_knows_its_groups_offsets(up: Up, nod
             assert (await reader.call("GetOffset", request)).offset == 1
     (state,) = (each for each in up.json("group", "list") if each["group"] == "billing")
     assert state["lag"] == 4
+
+
+async def test_a_transaction_ends_at_any_node(up: Up, nodes: Nodes) -> None:
+    route = await nodes.nameserver.route("orders")
+    everywhere = [nodes.nameserver, *map(nodes.connect, addresses(route).values())]
+    names = []
+    for number, begun_at in enumerate(everywhere):
+        for other, ended_at in enumerate(everywhere):
+            name = f"T-{number}-{other}"
+            sent = await begun_at.send(half_message(name, name.encode()))
+            assert codes(sent.entries) == [v2.OK]
+            resolution = v2.ROLLBACK if number == other == 1 else v2.COMMIT
+            assert (await end(ended_at, name, resolution)).message == "OK"
+            # A repetition at another node finds the same.
+            again = everywhere[(other + 1) % len(everywhere)]
+            assert (await end(again, name, resolution)).message == "OK"
+            names += [] if resolution == v2.ROLLBACK else [name]
+    for node in everywhere:
+        status = await end(node, "unknown", v2.COMMIT)
+        assert status.code == v2.INVALID_TRANSACTION_ID
+    found = consumed(up, "orders", "g-orders", len(names))
+    assert sorted(each["body"] for each in found) == sorted(names)

@@ -174,8 +174,8 @@ LIMITED = [
         "type",
         lambda kind: with_system(message_type=kind),
         v2.NOT_IMPLEMENTED,
-        (v2.NORMAL, v2.FIFO, v2.DELAY, v2.PRIORITY, 77),
-        (v2.TRANSACTION, v2.LITE),
+        (v2.NORMAL, v2.FIFO, v2.DELAY, v2.PRIORITY, v2.TRANSACTION, 77),
+        (v2.LITE,),
     ),
     Limit("lite topic", lambda name: with_system(lite_topic=name), v2.NOT_IMPLEMENTED, (), ("a",)),
 ]

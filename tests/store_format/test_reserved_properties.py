@@ -118,7 +118,7 @@ def test_message_ids_are_texts_of_their_senders(message_id: str, may_be: bool) -
         ("TIMER_DELIVER_MS", "1.5", "property TIMER_DELIVER_MS must be a whole number"),
         ("TIMER_OUT_MS", "3", "property TIMER_OUT_MS is set only by brokers"),
         ("TIMER_TO_COME", "3", "property TIMER_TO_COME is set only by brokers"),
-        ("TRAN_MSG", "true", "property TRAN_MSG makes the message part of a transaction"),
+        ("TRAN_MSG", "true", "property TRAN_MSG is set by brokers when a message begins"),
         ("UNIQ_KEY", "order 7", "must be a message id of 1 to 255 visible ASCII characters"),
         ("WAIT", "maybe", "property WAIT must be true or false"),
         ("POP_CK", "1", "property POP_CK is set only by brokers"),

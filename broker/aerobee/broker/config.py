@@ -107,6 +107,21 @@ class GroupsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsConfig:
+    """How many transactions may be open."""
+
+    pending_max: int = 100_000
+    """At most this many transactions are open at once; messages of more are refused.
+
+    Unit: transactions
+    Costs: memory, about 1 KiB each, and the time that a new master reads them.
+    """
+
+    def __post_init__(self) -> None:
+        require(self.pending_max > 0, "transactions.pending_max must be > 0", self.pending_max)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """One broker process over one folder."""
 
@@ -196,6 +211,7 @@ class BrokerConfig:
     store: StoreConfig = field(default_factory=StoreConfig)
     sessions: SessionConfig = field(default_factory=SessionConfig)
     groups: GroupsConfig = field(default_factory=GroupsConfig)
+    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     grpc: GrpcConfig = field(default_factory=GrpcConfig)

@@ -78,7 +78,7 @@ from aerobee.broker.replication.sender import ReplicationSender
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.broker.retention.cleaning import Cleaning
-from aerobee.broker.retention.holds import GroupsHold, JournalHold, PendingHold
+from aerobee.broker.retention.holds import GroupsHold, JournalHold
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.retries.wired import Retries
 from aerobee.broker.run import ROLES_TASK, Edge, Failure, Run, Timekeeper
@@ -98,6 +98,8 @@ from aerobee.broker.store.tables.config_tables import (
     TOPICS_PATH,
 )
 from aerobee.broker.store.tables.own_topics import add_own_topics
+from aerobee.broker.transactions.known import opened_halves
+from aerobee.broker.transactions.wired import Transactions
 from aerobee.cluster_view.channels import Channels
 from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import Clock
@@ -233,6 +235,7 @@ class Wiring:
         )
         levels = DelayLevels(config.store.delay_levels_ms)
         tags = TagsCodes(delays_ms=levels.delays_ms)
+        self.halves = opened_halves(self.folder.offsets, store, config.transactions.pending_max)
         self.ingest = Ingest(
             self.guard,
             self.appender,
@@ -240,6 +243,7 @@ class Wiring:
             self.counters,
             clock,
             delays=DelayRules(levels),
+            halves=self.halves,
             limits=BatchLimits(body_bytes_min=1, batch_bytes_max=config.store.batch_bytes_max),
             store_host_ipv6=self.store_host.is_ipv6,
             tags=tags,
@@ -395,6 +399,7 @@ class Wiring:
         self.popping = Popping(
             self, held_until_ms=lambda *taken: self.rocketmq.clients.held_until_ms(*taken)
         )
+        self.transactions = Transactions(self)
         retention = self.store.retention
         readers = UnreadReaders(folder.topics, folder.offsets, self.current_run.members, self.store)
         self.cleaning = Cleaning(
@@ -404,7 +409,7 @@ class Wiring:
                 self.delays.hold,
                 JournalHold(self.delays.journal, self.delays.progress_file.save_if_room),
                 self.popping.hold,
-                PendingHold(retention, folder.offsets),
+                self.transactions.hold,
                 GroupsHold(retention, readers),
                 self.retries.hold,
             ),
@@ -428,6 +433,7 @@ class Wiring:
                 self.sender,
                 OnChange(self.egress.wake_all),  # pulls that began under the other role end
                 self.member_streams,
+                self.transactions,  # it says in the offset journal how far it came
                 self.journal,
                 self.popping.journal,
                 self.delays.duty,
@@ -564,6 +570,7 @@ class Wiring:
                 "topic-ends": self.topic_ends.run,
                 "delays": self.delays.run,
                 "pop": self.popping.run,
+                "transactions": self.transactions.run,
                 "send-backs": self.retries.send_backs.run,
                 "rocketmq-routes": self.rocketmq.run,
             },

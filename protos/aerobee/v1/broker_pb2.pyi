@@ -42,7 +42,7 @@ class SendFrame(_message.Message):
     def __init__(self, batches: _Optional[_Iterable[_Union[RecordBatch, _Mapping]]] = ...) -> None: ...
 
 class RecordBatch(_message.Message):
-    __slots__ = ("sequence", "topic", "queue_id", "records", "record_sizes", "timeout_ms", "skip_wait", "producer_id", "producer_sequence")
+    __slots__ = ("sequence", "topic", "queue_id", "records", "record_sizes", "timeout_ms", "skip_wait", "producer_id", "producer_sequence", "is_half")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class RecordBatch(_message.Message):
     SKIP_WAIT_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    IS_HALF_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     topic: str
     queue_id: int
@@ -61,7 +62,8 @@ class RecordBatch(_message.Message):
     skip_wait: bool
     producer_id: int
     producer_sequence: int
-    def __init__(self, sequence: _Optional[int] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., records: _Optional[bytes] = ..., record_sizes: _Optional[_Iterable[int]] = ..., timeout_ms: _Optional[int] = ..., skip_wait: _Optional[bool] = ..., producer_id: _Optional[int] = ..., producer_sequence: _Optional[int] = ...) -> None: ...
+    is_half: bool
+    def __init__(self, sequence: _Optional[int] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., records: _Optional[bytes] = ..., record_sizes: _Optional[_Iterable[int]] = ..., timeout_ms: _Optional[int] = ..., skip_wait: _Optional[bool] = ..., producer_id: _Optional[int] = ..., producer_sequence: _Optional[int] = ..., is_half: _Optional[bool] = ...) -> None: ...
 
 class SendAckFrame(_message.Message):
     __slots__ = ("acks",)

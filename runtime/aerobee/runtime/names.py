@@ -29,6 +29,7 @@ SYSTEM_TOPICS = frozenset(
         "CHECKPOINT_TOPIC",
         "AEROBEE_OFFSET_JOURNAL",
         "AEROBEE_TIMER_JOURNAL",
+        "AEROBEE_TRANSACTION_JOURNAL",
     }
 )
 

@@ -56,6 +56,6 @@ def _refuse_flags(batch: CheckedBatch) -> NoReturn:
     raise BatchIllegal(
         BatchFault.TRANSACTION,
         index,
-        f"its system flag {sys_flag:#x} makes it part of a transaction, which this broker does not "
-        "take; send it without that flag",
+        f"its system flag {sys_flag:#x} is that of a stored record of a transaction; send it "
+        "without that flag, in a batch of half messages if it begins a transaction",
     )

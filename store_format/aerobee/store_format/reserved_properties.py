@@ -40,7 +40,7 @@ _DELAY_MS: Final = Allowed(
     "[0-9]{1,18}", "must be a whole number, not negative; correct it or leave it out"
 )
 _TRANSACTION: Final = Allowed(
-    "", "makes the message part of a transaction, which is not supported yet; leave it out"
+    "", "is set by brokers when a message begins a transaction; leave it out"
 )
 _LIGHT_QUEUES: Final = Allowed(
     "", "asks for light queues or inner batches, which are not supported; leave it out"

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 
-from aerobee.broker.delayed.waiting_log import STEP_RECORDS, WaitingLog, WaitingRecords
+from aerobee.broker.delayed.waiting_log import STEP_RECORDS, WaitingLog
+from aerobee.broker.reading.confirmed_records import ConfirmedRecords
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import DISK_FULL, EntryMismatch
 from aerobee.broker.store.queues.queue_set import QueueName
@@ -193,14 +194,14 @@ class Feeder:
             self._fed = asyncio.Event()
         return found.next_offset > begin
 
-    async def _timer_records(self, begin: int) -> WaitingRecords:
+    async def _timer_records(self, begin: int) -> ConfirmedRecords:
         for count in (STEP_RECORDS, 1):
             try:
                 return await self._waiting.timer_records(begin, count=count)
             except EntryMismatch as error:
                 damage = str(error)
         _tell_refused(begin, damage)
-        return WaitingRecords([], begin + 1, False)
+        return ConfirmedRecords([], begin + 1, False)
 
     async def _feed_level(self, level: int) -> bool:
         window = self.levels[level]

@@ -10,22 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.queues.reading import GetStatus, QueueBounds
-from aerobee.broker.store.read_work import ReadWork
+from aerobee.broker.store.queues.reading import QueueBounds
 from aerobee.broker.timers.entries import TIMER_QUEUE
 from aerobee.broker.timers.pending import Int64Array
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.consume_queue_entry import unpack_entries
 from aerobee.store_format.delayed_records import TIMER_TOPIC
-from aerobee.store_format.record import iterate_records
-from aerobee.store_format.record_view import Record
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 
 Place = TypeVar("Place")
@@ -36,15 +33,6 @@ STEP_BYTES = 128 * 1024
 """What is read of the timer queue in one turn of the loop."""
 STEP_RECORDS = 256
 PIECES_BYTES_MAX = 4 * 1024 * 1024
-
-
-class WaitingRecords(NamedTuple):
-    """Confirmed records of the timer queue; `next_offset` is where to read on: after them, or after
-    a gap if there are none. `is_unconfirmed`: more are there, and are not confirmed yet."""
-
-    records: list[Record]
-    next_offset: int
-    is_unconfirmed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +75,7 @@ class WaitingLog:
         self._store = store
         self._roles = roles
         self._pool = pool
+        self._reader = ConfirmedReader(READER, store, roles, pool)
 
     @property
     def confirmed_end(self) -> int:
@@ -102,34 +91,12 @@ class WaitingLog:
         queue = self._store.queues.get(*queue_name(TIMER_QUEUE))
         return 0 if queue is None else queue.next_offset
 
-    async def timer_records(self, offset: int, *, count: int = STEP_RECORDS) -> WaitingRecords:
-        """Some records of the timer queue, at most `count`, in its order.
-
-        Raises:
-            EntryMismatch: one of them is damaged.
-            MqError: they cannot be read now.
-        """
-        topic, queue_id = queue_name(TIMER_QUEUE)
-        wanted = QueueRead(topic, queue_id, offset, STEP_BYTES, count)
-        found = self._store.reads.read(wanted)
-        if isinstance(found, ReadWork):
-            await self._pool.run_in_turn(READER, STEP_BYTES, found.run)
-            found = self._store.reads.finish(wanted, found)
-        located = found.located
-        if located.status is not GetStatus.FOUND:
-            is_gap = located.status in (
-                GetStatus.OFFSET_TOO_SMALL,
-                GetStatus.OFFSET_FOUND_NULL,
-                GetStatus.MESSAGE_WAS_REMOVING,
-            )
-            return WaitingRecords([], max(offset, located.next_offset if is_gap else 0), False)
-        confirmed_end = self.confirmed_end
-        records: list[Record] = []
-        for record in iterate_records(found.records):
-            if record.physical_offset + record.size > confirmed_end:
-                return WaitingRecords(records, offset + len(records), True)
-            records.append(record)
-        return WaitingRecords(records, located.next_offset, False)
+    async def timer_records(self, offset: int, *, count: int = STEP_RECORDS) -> ConfirmedRecords:
+        """Some records of the timer queue, at most `count`, in its order. Raises as
+        `ConfirmedReader.read`."""
+        return await self._reader.read(
+            *queue_name(TIMER_QUEUE), offset, max_bytes=STEP_BYTES, max_records=count
+        )
 
     async def entries(self, queue: int, offset: int, count: int) -> WaitingEntries:
         """Entries of a queue from an offset on. Raises as `timer_records`."""

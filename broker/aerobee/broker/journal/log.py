@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aerobee.broker.journal.records import JournalRecords
+from aerobee.broker.reading.confirmed_records import ConfirmedReader
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.broker.store.queues.reading import GetStatus
-from aerobee.broker.store.read_work import ReadOutcome, ReadWork
 from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.errors import StoreFailed
 from aerobee.store_format.consume_queue_entry import unpack_entries
-from aerobee.store_format.record import iterate_records
 
 READ_BYTES = 128 * 1024
 """What is read and applied in one turn of the loop."""
@@ -47,7 +44,7 @@ class JournalLog:
         self._store = store
         self._durability = durability
         self._roles = roles
-        self._reads = reads
+        self._reader = ConfirmedReader(topic, store, roles, reads)
         self._writes = writes
         self._on_store_failed = on_store_failed
 
@@ -118,26 +115,8 @@ class JournalLog:
         Raises:
             MqError: they cannot be read now, or are damaged.
         """
-        wanted = QueueRead(self._topic, JOURNAL_QUEUE, queue_offset, READ_BYTES, READ_RECORDS)
-        found = self._store.reads.read(wanted)
-        if isinstance(found, ReadWork):
-            await self._reads.run_in_turn(self._topic, READ_BYTES, found.run)
-            found = self._store.reads.finish(wanted, found)
-        return self._confirmed(queue_offset, found)
-
-    def _confirmed(self, queue_offset: int, found: ReadOutcome) -> JournalRecords:
-        located = found.located
-        if located.status is not GetStatus.FOUND:
-            is_gap = located.status in (
-                GetStatus.OFFSET_TOO_SMALL,
-                GetStatus.OFFSET_FOUND_NULL,
-                GetStatus.MESSAGE_WAS_REMOVING,
-            )
-            return JournalRecords([], max(queue_offset, located.next_offset if is_gap else 0))
-        confirmed_end = self.confirmed_end
-        bodies: list[tuple[int, bytes]] = []
-        for record in iterate_records(found.records):
-            if record.physical_offset + record.size > confirmed_end:
-                return JournalRecords(bodies, queue_offset + len(bodies))
-            bodies.append((record.queue_offset, bytes(record.body)))
-        return JournalRecords(bodies, located.next_offset)
+        found = await self._reader.read(
+            self._topic, JOURNAL_QUEUE, queue_offset, max_bytes=READ_BYTES, max_records=READ_RECORDS
+        )
+        bodies = [(record.queue_offset, bytes(record.body)) for record in found.records]
+        return JournalRecords(bodies, found.next_offset)

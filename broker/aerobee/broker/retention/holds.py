@@ -2,7 +2,7 @@
 
     journal  all that its last image does not say once more
     delays   messages that wait for their time, until they are stored once more
-    pending  half messages of Apache's broker that wait in a system topic
+    transactions  half messages that wait for their end
     groups   what a group has not read yet
 
 Owns: the question, and how each owner answers it. An owner that can move up what it needs does so
@@ -19,10 +19,8 @@ from aerobee.broker.flush.work_thread import Work
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.retention.pending_messages import CHECKS_GROUP
 from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
 from aerobee.broker.store.retention.unread_search import QueueReaders, UnreadQueue, UnreadSearch
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 
 Upkeep = Callable[[Work], Awaitable[None]]
 """Runs a work on the thread that writes the store's derived files."""
@@ -74,37 +72,6 @@ class JournalHold(Hold):
         return Need(max(0, self._journal.image_position), why) if why else None
 
 
-class PendingHold(Hold):
-    """Half messages of Apache's broker."""
-
-    def __init__(self, retention: RetentionLedger, offsets: ConsumerOffsetTable) -> None:
-        self._retention = retention
-        self._offsets = offsets
-        self._pending: list[QueueReaders] | None = None
-        self._losing: list[QueueReaders] = []
-
-    async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
-        if self._pending is None:
-            # Once: none is added or removed later.
-            pending = self._retention.take_pending(self._checked_transactions)
-            await upkeep(pending)
-            self._pending = pending.found
-        if not self._pending:
-            return None
-        search = self._retention.take_search(candidate, self._pending)
-        await upkeep(search)
-        self._losing = search.unread
-        holding = self._retention.finish_search(search)
-        return None if holding is None else need_of_pending(holding)
-
-    def losing(self) -> Sequence[QueueReaders]:
-        return self._losing
-
-    def _checked_transactions(self, topic: str, queue_id: int) -> int:
-        """How far Apache's broker came in a topic of half messages or their answers."""
-        return self._offsets.query(CHECKS_GROUP, topic, queue_id) or 0
-
-
 class GroupsHold(Hold):
     """Messages that a group has not read, within the ceiling of their topic."""
 
@@ -147,19 +114,6 @@ class GroupsHold(Hold):
     def losing(self) -> Sequence[QueueReaders]:
         """With the offsets that they have committed by now."""
         return self._readers.refresh(self._unread)
-
-
-def need_of_pending(holding: UnreadQueue) -> Need:
-    """Of messages that Apache's broker has not committed or rolled back."""
-    readers = holding.readers
-    kind = readers.slowest
-    return _need_of_unread(
-        holding,
-        f"{kind} of Apache's broker wait in topic {readers.topic} (queue {readers.queue_id} from "
-        f"offset {readers.offsets[kind]} on), which keeps the log from offset {holding.position} "
-        "on: return to Apache's broker, which answers them, or remove them with `aerobee "
-        "cluster clean --unread`",
-    )
 
 
 def need_of_group(holding: UnreadQueue) -> Need:

@@ -10,7 +10,7 @@ Owns: the rule of who counts as a reader of a queue.
     one that never did, without members        does not count
     broadcasting members                       do not count: they keep their offsets themselves
     topics that are gone                       nobody's messages
-    the system's topics                        not here: see store.retention.pending_messages
+    the system's topics                        not here: each has an owner of its own
 
 Queues are those that the store has, also beyond the number that the topic has now.
 

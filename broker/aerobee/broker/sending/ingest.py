@@ -1,7 +1,7 @@
 """The send path: from a client's batches to acknowledged records. Read this file first.
 
     frame of batches -> may we? (guard) -> join neighbours, check the bytes (store_format: batch,
-      client_records) -> does it arrive later? (delays) -> stored before? (store.producers)
+      client_records) -> does it arrive later? (delays, halves) -> stored before? (store.producers)
       -> append (append)
       -> acknowledge now (page cache), or when `wait_end` is safe
 
@@ -28,6 +28,7 @@ from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay, waiting_batch
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.halves import HalfMemory, half_batch
 from aerobee.broker.store.producers.producers import Producers
 from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import Clock
@@ -108,6 +109,11 @@ class IncomingBatch(Protocol):
     @property
     def producer_sequence(self) -> int: ...
 
+    @property
+    def is_half(self) -> bool:
+        """Its messages wait until their transactions end."""
+        ...
+
 
 @dataclass(slots=True)
 class Receipt:
@@ -158,6 +164,7 @@ class Ingest:
         *,
         limits: BatchLimits,
         delays: DelayRules,
+        halves: HalfMemory,
         store_host_ipv6: bool,
         tags: TagsCodes,
         waits: bool,
@@ -176,6 +183,7 @@ class Ingest:
             properties_bytes_max=limits.properties_bytes_max - MOVING_BYTES_MAX,
         )
         self._delays = delays
+        self._halves = halves
         self._store_host_ipv6 = store_host_ipv6
         self._tags = tags
         self._waits = waits
@@ -211,8 +219,8 @@ class Ingest:
             records = batch.records
             sizes = batch.record_sizes
             size = len(records)
-            if not sizes or sum(sizes) != size:
-                # Joined with others its sizes could seem to add up.
+            if not sizes or sum(sizes) != size or batch.is_half:
+                # Joined with others its sizes could seem to add up; or it goes elsewhere.
                 receipts[position] = self._accept_one(batch)
                 continue
             queue = (batch.topic, batch.queue_id)
@@ -294,6 +302,8 @@ class Ingest:
 
     def _accept_one(self, batch: IncomingBatch) -> Receipt:
         topic, queue_id = batch.topic, batch.queue_id
+        if batch.is_half:
+            return self._accept_half(batch)
         deliver_ms = 0
         try:
             self._guard.check_send(topic, queue_id)
@@ -325,6 +335,36 @@ class Ingest:
         )
         receipt.deliver_ms = deliver_ms
         return receipt
+
+    def _accept_half(self, batch: IncomingBatch) -> Receipt:
+        """Half messages. One whose id is known is stored already: nobody could tell which of the
+        two a transaction is about."""
+        topic, halves = batch.topic, self._halves
+        try:
+            self._guard.check_send(topic, batch.queue_id)
+            halves.check_room()
+            checked = self._checked(topic, batch.records, batch.record_sizes)
+            half = half_batch(checked, batch.queue_id)
+            if len(half.message_ids) != 1:
+                raise MessageIllegal(
+                    f"{len(half.message_ids)} messages of transactions are in one batch; send each "
+                    "in a batch of its own"
+                )
+            message_id = half.message_ids[0]
+            appended = halves.standing(topic, message_id)
+            if appended is None:
+                waiting = self._checked_waiting(half.batch)
+                appended = self._appender.append(waiting, queue_id=half.batch.queue_id, batches=1)
+                halves.stored(topic, message_id, appended)
+            else:
+                self._counters.duplicates_dropped += 1
+        except BatchIllegal as error:
+            return self._refusal(batch, _error_of(error))
+        except MqError as error:
+            return self._refusal(batch, error)
+        return self._receipt(
+            batch, appended, appended.base_queue_offset, appended.base_physical_offset
+        )
 
     def _checked(self, topic: str, records: bytes, sizes: Sequence[int]) -> CheckedBatch:
         """Raises BatchIllegal for bytes that are no records, or none that a client may send."""

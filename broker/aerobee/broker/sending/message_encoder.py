@@ -53,6 +53,7 @@ class PlainBatch(NamedTuple):
     sequence: int = 0
     producer_id: int = 0
     producer_sequence: int = 0
+    is_half: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,8 +106,9 @@ class OwnWrites:
         *,
         reserve: bool = False,
     ) -> Appended:
-        """All of these records, under these producers' numbers, or none; the caller calls `publish`
-        in the same turn. They may be larger than what clients may send. `reserve`: as in `append`.
+        """All of these records, under these producers' numbers if any, or none; the caller calls
+        `publish` in the same turn. They may be larger than what clients may send. `reserve`: as in
+        `append`.
 
         Raises:
             BatchIllegal: nothing was stored; one of them is damaged, or cannot be stored.
@@ -121,7 +122,8 @@ class OwnWrites:
             store_host_ipv6=self._store_host.is_ipv6,
             tags=self._tags,
         )
-        number_batch(batch, numbers)
+        if numbers:
+            number_batch(batch, numbers)
         return self._appender.append(batch, queue_id=queue_id, reserve=reserve)
 
     def publish(self) -> None:

@@ -166,10 +166,13 @@ def _check_id(message_id: str) -> None:
 
 def _check_kind(system: v2.SystemProperties) -> None:
     """What is part of the API and not served."""
-    if system.message_type == v2.TRANSACTION:
+    if system.message_type == v2.TRANSACTION and (
+        system.message_group or system.HasField("delivery_timestamp")
+    ):
         raise Refused(
-            v2.NOT_IMPLEMENTED,
-            "transactions are not supported yet; send the message when the transaction is done",
+            v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            "a message of a transaction has no message group and no time of delivery; leave them "
+            "out, or send it when the transaction is done",
         )
     if system.message_type == v2.LITE or system.lite_topic:
         raise Refused(

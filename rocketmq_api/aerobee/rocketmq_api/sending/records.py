@@ -78,7 +78,8 @@ def carefully_taken(message: v2.Message, at: Circumstances) -> Taken:
     """As `take_message`, with a look at every field."""
     check_message(message, at.limits, at.now_ms)
     properties = stored_properties(message, at)
-    message_type = type_of(properties)
+    is_half = message.system_properties.message_type == v2.TRANSACTION
+    message_type = v2.TRANSACTION if is_half else type_of(properties)
     check_accepted(message_type, at.accepted, at.topic)
     system = message.system_properties
     has_time = system.HasField("delivery_timestamp")

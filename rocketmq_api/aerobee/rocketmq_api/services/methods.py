@@ -17,6 +17,11 @@ SEND_MESSAGE: Final = Method(
 RECALL_MESSAGE: Final = Method(
     _PREFIX + "RecallMessage", service_pb2.RecallMessageRequest, service_pb2.RecallMessageResponse
 )
+END_TRANSACTION: Final = Method(
+    _PREFIX + "EndTransaction",
+    service_pb2.EndTransactionRequest,
+    service_pb2.EndTransactionResponse,
+)
 HEARTBEAT: Final = Method(
     _PREFIX + "Heartbeat", service_pb2.HeartbeatRequest, service_pb2.HeartbeatResponse
 )

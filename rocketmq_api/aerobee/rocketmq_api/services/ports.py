@@ -18,6 +18,7 @@ from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.runtime.errors import MqError
 from aerobee.store_format.record import Record
 from aerobee.store_format.record_layout import HostAddress
+from aerobee.store_format.transaction_records import Outcome
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -37,6 +38,8 @@ class QueueRecords(NamedTuple):
 
     queue_id: int
     records: list[bytes]
+    is_half: bool = False
+    """It is one, and waits until its transaction ends."""
 
 
 class Sent(NamedTuple):
@@ -97,6 +100,22 @@ class OwnQueues(Protocol):
 
     async def recall(self, recall_handle: str) -> None:
         """Raises MessageNotFound, NotMaster, Busy and others; see `Schedule.recall`."""
+        ...
+
+
+class OwnTransactions(Protocol):
+    """The transactions that a broker has."""
+
+    @property
+    def broker_name(self) -> str: ...
+
+    def is_master(self) -> bool: ...
+
+    async def end(
+        self, topic: str, transaction_id: str, outcome: Outcome, timeout_ms: int
+    ) -> Outcome:
+        """How it ended: so, or as it was decided before. Raises MessageNotFound, DeadlineExceeded,
+        NotMaster and others; see `Ends.end`."""
         ...
 
 

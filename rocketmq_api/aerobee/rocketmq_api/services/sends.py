@@ -280,11 +280,13 @@ class _Storing:
         number, size = self._open.get(queue_id, (-1, 0))
         size += len(taken.record)
         has_time = taken.deliver_ms is not None
-        if number < 0 or has_time or size > _BATCH_BYTES_MAX:
+        is_half = taken.message_type == v2.TRANSACTION
+        is_alone = has_time or is_half
+        if number < 0 or is_alone or size > _BATCH_BYTES_MAX:
             number, size = len(self.parts), len(taken.record)
-            self.parts.append(QueueRecords(queue_id, []))
+            self.parts.append(QueueRecords(queue_id, [], is_half))
             self._indexes.append([])
-        if not has_time:
+        if not is_alone:
             self._open[queue_id] = number, size
         self.parts[number].records.append(taken.record)
         self._indexes[number].append(len(self._message_ids))

@@ -24,6 +24,7 @@ from aerobee.rocketmq_api.services.ports import (
     OwnPops,
     OwnQueues,
     OwnReads,
+    OwnTransactions,
     RouteSource,
     StreamingPeers,
 )
@@ -33,6 +34,7 @@ from aerobee.rocketmq_api.services.recalls import Recalls
 from aerobee.rocketmq_api.services.receives import Receives
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.rocketmq_api.services.telemetry import Commands, Telemetry
+from aerobee.rocketmq_api.services.transactions import EndTransactions
 from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import TopicNotFound
@@ -55,11 +57,12 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         own: OwnQueues | None = None,
         reads: OwnReads | None = None,
         pops: OwnPops | None = None,
+        transactions: OwnTransactions | None = None,
         sending: SendLimits | None = None,
         polling: PollLimits | None = None,
     ) -> None:
-        """`own`, `reads` and `pops` are a broker's; a node without them passes on what needs a
-        store. `clients` are those that it hears of."""
+        """`own`, `reads`, `pops` and `transactions` are a broker's; a node without them passes on
+        what needs a store. `clients` are those that it hears of."""
         self._routes = routes
         self._groups = groups
         self._presence = Presence(clients, routes, peers)
@@ -68,6 +71,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         polling = polling or PollLimits()
         passing = Passing(routes, peers)
         self._recalls = Recalls(routes, own, passing)
+        self._end_transactions = EndTransactions(routes, transactions, passing)
         self._pulls = Pulls(routes, reads, passing, self._presence, polling)
         self._receives = Receives(routes, pops, passing, self._presence, groups, clock, polling)
         self._deliveries = Deliveries(routes, pops, passing, polling)
@@ -165,8 +169,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
     async def EndTransaction(
         self, request: service_pb2.EndTransactionRequest, context: Any
     ) -> service_pb2.EndTransactionResponse:
-        self._presence.caller(context)
-        _refuse("transactions are not supported yet")
+        return await self._end_transactions.end(request, self._presence.caller(context))
 
     async def SyncLiteSubscription(
         self, request: service_pb2.SyncLiteSubscriptionRequest, context: Any

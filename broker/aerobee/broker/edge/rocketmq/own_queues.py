@@ -75,8 +75,15 @@ class OwnQueues:
         if not self._waiting:
             loop.call_soon(self._accept_all)
         batches = [
-            PlainBatch(topic, queue_id, b"".join(records), list(map(len, records)), timeout_ms)
-            for queue_id, records in parts
+            PlainBatch(
+                topic,
+                queue_id,
+                b"".join(records),
+                list(map(len, records)),
+                timeout_ms,
+                is_half=is_half,
+            )
+            for queue_id, records, is_half in parts
         ]
         sent: asyncio.Future[list[Sent]] = loop.create_future()
         deadline_s = self._clock.monotonic_s() + timeout_ms / 1_000

@@ -8,6 +8,7 @@ from aerobee.broker.edge.rocketmq.known import OwnGroups, OwnTopics
 from aerobee.broker.edge.rocketmq.own_pops import OwnPops
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.edge.rocketmq.own_reads import OwnReads
+from aerobee.broker.edge.rocketmq.own_transactions import OwnTransactions
 from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.cluster_view.routes import Routes
 from aerobee.rocketmq_api.clients.table import ClientTable
@@ -77,6 +78,9 @@ class RocketmqApi:
                 is_master=is_master,
                 is_ordered=parts.popping.is_ordered,
                 on_delivered=parts.traffic.delivered,
+            ),
+            transactions=OwnTransactions(
+                config.broker_name, parts.transactions.ends, is_master=is_master
             ),
             groups=OwnGroups(parts.folder.groups),
         )

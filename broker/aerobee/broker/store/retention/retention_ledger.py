@@ -25,7 +25,6 @@ from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
 from aerobee.broker.store.queues.queue_set import QueueSet
-from aerobee.broker.store.retention.pending_messages import Committed, PendingSearch
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_policy import (
     Cause,
@@ -182,10 +181,6 @@ class RetentionLedger:
         return self._dispatcher.end if unwritten is None else unwritten
 
     # ------------------------------------------------------------------------------ search
-
-    def take_pending(self, committed: Committed) -> PendingSearch:
-        """What waits in system topics of a folder that was taken over."""
-        return PendingSearch(self._disk, self._queues, self._log, committed)
 
     def take_search(
         self, candidate: Candidate, readers: Iterable[QueueReaders] = ()

@@ -1,0 +1,24 @@
+"""Transactions of this broker, as official clients end them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aerobee.broker.transactions.ends import Ends
+from aerobee.broker.transactions.pending import TransactionName
+from aerobee.store_format.transaction_records import Outcome
+
+
+class OwnTransactions:
+    """Translates for `Ends`."""
+
+    def __init__(self, broker_name: str, ends: Ends, *, is_master: Callable[[], bool]) -> None:
+        self.broker_name = broker_name
+        self.is_master = is_master
+        self._ends = ends
+
+    async def end(
+        self, topic: str, transaction_id: str, outcome: Outcome, timeout_ms: int
+    ) -> Outcome:
+        """See the port."""
+        return await self._ends.end(TransactionName(topic, transaction_id), outcome, timeout_ms)

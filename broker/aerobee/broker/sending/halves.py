@@ -1,0 +1,74 @@
+"""PURE: messages that wait until their transaction ends.
+
+Limits, rights and queues are those of the topic that the client named, and were checked for it: the
+records made here go to a system topic, to which no client can send. The sender's own properties
+stay as they are, with what the message needs to find its topic again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay
+from aerobee.broker.store.statistics import Appended
+from aerobee.store_format.batch import BatchFault, BatchIllegal
+from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.delayed_records import HALF_TOPIC
+from aerobee.store_format.properties import PropertyName, find_property
+from aerobee.store_format.record_layout import RecordIllegal
+from aerobee.store_format.record_rewrite import rewrite_batch
+from aerobee.store_format.transaction_records import HalfIllegal, half_properties
+
+HALF_QUEUE = 0
+_UNIQ_KEY = PropertyName.UNIQ_KEY.encode()
+
+
+class HalfMemory(Protocol):
+    """What is known of half messages; `transactions.wired.Transactions` has one."""
+
+    def check_room(self) -> None:
+        """Raises Busy: too many transactions are open."""
+        ...
+
+    def standing(self, topic: str, message_id: str) -> Appended | None:
+        """Where the half message with an id is stored, as far back as is remembered."""
+        ...
+
+    def stored(self, topic: str, message_id: str, appended: Appended) -> None:
+        """It was appended just now."""
+        ...
+
+
+class HalfBatch(NamedTuple):
+    """`batch` goes to the half topic. `message_ids` are those of its messages."""
+
+    batch: WaitingBatch
+    message_ids: list[str]
+
+
+def half_batch(batch: CheckedBatch, queue_id: int) -> HalfBatch:
+    """The half messages of a batch for `queue_id`.
+
+    Raises BatchIllegal: a record has no message id, asks for a delay, or has no room for what it
+    needs to wait.
+    """
+    if may_ask_for_delay(batch.properties):
+        raise BatchIllegal(
+            BatchFault.TRANSACTION,
+            -1,
+            "a message of a transaction cannot ask for a later delivery; leave one of them out",
+        )
+    properties: list[bytes] = []
+    message_ids: list[str] = []
+    for index, data in enumerate(batch.properties):
+        try:
+            properties.append(half_properties(data, topic=batch.topic, queue_id=queue_id))
+        except HalfIllegal as error:
+            raise BatchIllegal(BatchFault.TRANSACTION, index, str(error)) from None
+        except RecordIllegal as error:
+            raise BatchIllegal(
+                BatchFault.PROPERTIES_TOO_LARGE, index, f"with what it needs to wait, {error}"
+            ) from None
+        message_ids.append((find_property(data, 0, len(data), _UNIQ_KEY) or b"").decode())
+    records, sizes = rewrite_batch(batch, topic=HALF_TOPIC.encode(), properties=properties)
+    return HalfBatch(WaitingBatch(HALF_TOPIC, HALF_QUEUE, records, sizes, []), message_ids)

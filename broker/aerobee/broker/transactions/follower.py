@@ -1,0 +1,146 @@
+"""What is confirmed in the two topics of transactions reaches the state, on every replica.
+
+Owns: where reading goes on. A turn of the loop takes a bounded part of a queue. It goes on when
+more is confirmed, and after a failure; nothing here looks by the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
+from aerobee.broker.sending.halves import HALF_QUEUE
+from aerobee.broker.store.errors import EntryMismatch
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queues.queue_set import QueueName
+from aerobee.broker.transactions.pending import PendingHalves
+from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.store_format.delayed_records import HALF_TOPIC
+from aerobee.store_format.record_layout import RecordCorrupt
+from aerobee.store_format.transaction_records import OP_TOPIC, HalfIllegal, half_of, op_of
+
+log = logging.getLogger(__name__)
+
+READER: Final = "transactions"
+STEP_BYTES: Final = 128 * 1024
+STEP_RECORDS: Final = 256
+RETRY_S: Final = 1.0
+HALVES: Final[QueueName] = (HALF_TOPIC, HALF_QUEUE)
+OPS: Final[QueueName] = (OP_TOPIC, HALF_QUEUE)
+
+
+class TransactionFollower:
+    """On the loop, while `run` runs."""
+
+    def __init__(
+        self,
+        pending: PendingHalves,
+        reader: ConfirmedReader,
+        store: MessageStore,
+        *,
+        on_followed: Callable[[], None],
+    ) -> None:
+        """`on_followed` is called when the state has changed."""
+        self._pending = pending
+        self._reader = reader
+        self._store = store
+        self._on_followed = on_followed
+        self._due = asyncio.Event()
+        self._due.set()
+
+    @property
+    def has_all(self) -> bool:
+        """Whether the state knows all that consumers could see in the two topics."""
+        bounds = self._store.queues.bounds
+        return (
+            self._pending.next_half >= bounds(*HALVES).max_offset
+            and self._pending.next_op >= bounds(*OPS).max_offset
+        )
+
+    def on_grown(self, names: Iterable[QueueName]) -> None:
+        """Queues of the store have got messages."""
+        if not {HALVES, OPS}.isdisjoint(names):
+            self._due.set()
+
+    def on_confirmed(self) -> None:
+        """More of the log is confirmed."""
+        if not self.has_all:
+            self._due.set()
+
+    def look_at_begin(self) -> None:
+        """The log may have lost what waited, by an operator's command."""
+        low = self._store.queues.bounds(*HALVES).min_offset
+        for half in self._pending.lose_before(low):
+            _tell("a half message was removed unanswered", half.offset, half.transaction_id)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StoreFailed."""
+        trouble = ""
+        while True:
+            self._due.clear()
+            try:
+                while await self._step():
+                    self._on_followed()
+                    await asyncio.sleep(0)  # others get their turn
+                trouble = ""
+            except StoreFailed:
+                raise
+            except MqError as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    log_event(
+                        log,
+                        "transactions cannot be followed",
+                        level=logging.WARNING,
+                        trouble=trouble,
+                    )
+                await asyncio.sleep(RETRY_S)
+                continue
+            await self._due.wait()
+
+    async def _step(self) -> bool:
+        """A part of what is new; False if there is nothing. Raises MqError."""
+        read_halves = await self._read_halves()
+        return await self._read_ops() or read_halves
+
+    async def _read_halves(self) -> bool:
+        pending, begin = self._pending, self._pending.next_half
+        self.look_at_begin()
+        found = await self._read(HALVES, begin)
+        for record in found.records:
+            try:
+                pending.read_half(half_of(record))
+            except (HalfIllegal, RecordCorrupt) as error:
+                _tell("a record among the half messages is none", record.queue_offset, str(error))
+                pending.skip_half(record.queue_offset)
+        if found.next_offset > pending.next_half:
+            pending.skip_half(found.next_offset - 1)
+        return pending.next_half > begin
+
+    async def _read_ops(self) -> bool:
+        pending, begin = self._pending, self._pending.next_op
+        found = await self._read(OPS, begin)
+        for record in found.records:
+            pending.read_op(record.queue_offset, *op_of(record))
+        if found.next_offset > pending.next_op:
+            pending.next_op = found.next_offset
+        return pending.next_op > begin
+
+    async def _read(self, queue: QueueName, offset: int) -> ConfirmedRecords:
+        for count in (STEP_RECORDS, 1):
+            try:
+                return await self._reader.read(
+                    *queue, offset, max_bytes=STEP_BYTES, max_records=count
+                )
+            except EntryMismatch as error:
+                damage = str(error)
+        _tell("a record of transactions is damaged", offset, damage)
+        return ConfirmedRecords([], offset + 1, False)
+
+
+def _tell(event: str, offset: int, reason: str) -> None:
+    log_event(log, event, level=logging.ERROR, offset=offset, reason=reason)

@@ -1,0 +1,62 @@
+"""What waits for the end of its transaction keeps the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from aerobee.broker.retention.holds import Hold, Need, Upkeep
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.retention.retention_ledger import Candidate
+from aerobee.broker.store.retention.unread_search import QueueReaders
+from aerobee.broker.transactions.follower import HALVES, TransactionFollower
+from aerobee.broker.transactions.pending import PendingHalves
+
+FLUSH_TIMEOUT_S: Final = 3.0
+
+
+class TransactionsHold(Hold):
+    """On the loop, of every replica. Half messages move on while they are checked, so none holds
+    the log for longer than its checks take."""
+
+    def __init__(
+        self,
+        pending: PendingHalves,
+        follower: TransactionFollower,
+        store: MessageStore,
+        durability: Durability,
+    ) -> None:
+        self._pending = pending
+        self._follower = follower
+        self._store = store
+        self._durability = durability
+        self._losing: list[QueueReaders] = []
+
+    async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
+        if not self._follower.has_all:
+            return Need(candidate.base, "transactions are there, and are still being read")
+        self._losing = []
+        self._follower.look_at_begin()
+        oldest = self._pending.oldest
+        if oldest is not None and oldest.position < candidate.end:
+            self._losing = [QueueReaders(*HALVES, {"open transactions": oldest.offset})]
+            return Need(
+                oldest.position,
+                f"transaction {oldest.transaction_id} of topic {oldest.topic} is open, which keeps "
+                f"the log from offset {oldest.position} on: end it, or remove it with `aerobee "
+                "cluster clean --unread`",
+                is_unread=True,
+            )
+        # A half message must not come back after a power cut that took its end.
+        self._durability.request_flush()
+        try:
+            async with asyncio.timeout(FLUSH_TIMEOUT_S):
+                await self._durability.flushed.wait(self._store.appended_end, float("inf"))
+        except TimeoutError:
+            return Need(candidate.base, "transactions have ended there, and the disk is late")
+        return None
+
+    def losing(self) -> Sequence[QueueReaders]:
+        return self._losing

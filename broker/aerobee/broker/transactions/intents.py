@@ -1,0 +1,61 @@
+"""The one thing that must be known beside Apache's topics: which commit is under way.
+
+A commit stores two records, the message and the op message that its half message is done. A log
+that ends between them has a message that was delivered and a half message that still waits. So an
+intent comes first: it says where in its queue the message will be. Nothing is stored between the
+three, and no commit begins before the last one has its op message. So a new master reads the newest
+intent alone and looks at that one place: if the message is there, the op message is all that is
+missing; if it is not, nothing has happened and nobody was told so.
+
+An intent that is followed by another, or whose half message is done, says nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple, Self
+
+TRANSACTION_JOURNAL_TOPIC: Final = "AEROBEE_TRANSACTION_JOURNAL"
+
+
+class CommitIntent(NamedTuple):
+    """`half_offset` and `half_position` are the half message's; the message will be at `offset` of
+    its queue. `also_done` are other records of the same transaction."""
+
+    half_offset: int
+    half_position: int
+    topic: str
+    queue_id: int
+    offset: int
+    also_done: tuple[int, ...] = ()
+
+    @property
+    def offsets(self) -> list[int]:
+        """All records of the half topic that are done by it."""
+        return [*self.also_done, self.half_offset]
+
+    def encode(self) -> bytes:
+        """As a record's body."""
+        value = {
+            "kind": "commit",
+            "half": [self.half_offset, self.half_position],
+            "alsoDone": list(self.also_done),
+            "queue": [self.topic, self.queue_id, self.offset],
+        }
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, body: bytes) -> Self | None:
+        """None: it is of another kind. Raises ValueError: it is damaged."""
+        try:
+            value = json.loads(body)
+            if value["kind"] != "commit":
+                return None
+            half_offset, half_position = map(int, value["half"])
+            topic, queue_id, offset = value["queue"]
+            also_done = tuple(map(int, value["alsoDone"]))
+            return cls(
+                half_offset, half_position, str(topic), int(queue_id), int(offset), also_done
+            )
+        except (LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"the intent of a commit is damaged: {error}") from None

@@ -1,0 +1,80 @@
+"""The half messages that a broker has by now: those that the state knows, and on a master those
+that were appended and are not confirmed yet.
+
+Owns: the latter. By it the send path stores no message of a transaction twice.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.sending.halves import HALF_QUEUE
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.statistics import Appended
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.broker.transactions.pending import PendingHalves, TransactionName
+from aerobee.runtime.errors import Busy
+from aerobee.store_format.delayed_records import HALF_TOPIC
+from aerobee.store_format.transaction_records import OP_TOPIC, TRANSACTIONS_GROUP
+
+
+def opened_halves(
+    offsets: ConsumerOffsetTable, store: MessageStore, pending_max: int
+) -> KnownHalves:
+    """Those of an opened folder, before it has followed the log."""
+
+    def begin(topic: str) -> int:
+        # A log that lost its end goes on before what was said to be done.
+        said = offsets.query(TRANSACTIONS_GROUP, topic, HALF_QUEUE) or 0
+        return min(said, store.queues.bounds(topic, HALF_QUEUE).max_offset)
+
+    pending = PendingHalves(next_half=begin(HALF_TOPIC), next_op=begin(OP_TOPIC))
+    return KnownHalves(pending, pending_max=pending_max)
+
+
+class KnownHalves:
+    """On the loop. The send path's `HalfMemory`."""
+
+    def __init__(self, pending: PendingHalves, *, pending_max: int) -> None:
+        self.pending = pending
+        self._pending_max = pending_max
+        self._recent: dict[TransactionName, Appended] = {}
+        """In the order of the log."""
+
+    def check_room(self) -> None:
+        """Raises Busy: too many transactions are open."""
+        if len(self.pending) + len(self._recent) >= self._pending_max:
+            raise Busy(
+                f"{self._pending_max} transactions are open at this broker: end some of them, or "
+                "raise transactions.pending_max"
+            )
+
+    def standing(self, topic: str, message_id: str) -> Appended | None:
+        """Where a half message with this id is stored, as far back as is remembered."""
+        name = TransactionName(topic, message_id)
+        if (recent := self._recent.get(name)) is not None:
+            return recent
+        waiting, ended = self.pending.of(name), self.pending.ended(name)
+        half = waiting[-1] if waiting else None if ended is None else ended.half
+        if half is None:
+            return None
+        return Appended(half.offset, half.position, half.position + half.size, half.stored_ms)
+
+    def stored(self, topic: str, message_id: str, appended: Appended) -> None:
+        """It was appended just now."""
+        self._recent[TransactionName(topic, message_id)] = appended
+
+    def is_recent(self, name: TransactionName) -> bool:
+        """Whether it is stored and the state does not know it yet."""
+        return name in self._recent
+
+    def followed(self) -> None:
+        """The state knows more."""
+        recent, next_half = self._recent, self.pending.next_half
+        while recent:
+            name, appended = next(iter(recent.items()))
+            if appended.base_queue_offset >= next_half:
+                return
+            del recent[name]
+
+    def end_term(self) -> None:
+        """What is not confirmed may never be."""
+        self._recent.clear()

@@ -1,0 +1,163 @@
+"""PURE: which half messages wait for the end of their transaction.
+
+Fed with the confirmed records of the half topic and of the op topic, each in its order, the two in
+any: an op message that is read before the half message it names counts when that comes. So every
+replica that has read both to the same place knows the same.
+
+Owns: what waits, by its offset and by its transaction; what has ended of late, and how; and how far
+the two topics need not be read again. Records of one transaction are one message: a half message
+that was sent twice, or stored once more to be checked, ends with the other.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from aerobee.store_format.transaction_records import HalfMessage, Outcome
+
+ENDED_MAX: Final = 20_000
+"""Transactions that are remembered after their end. Of older ones the index tells."""
+
+
+class TransactionName(NamedTuple):
+    """A topic's transaction; ids are made by clients."""
+
+    topic: str
+    transaction_id: str
+
+
+class Ended(NamedTuple):
+    """`half` is the record that was done last."""
+
+    outcome: Outcome
+    half: HalfMessage
+
+
+def name_of(half: HalfMessage) -> TransactionName:
+    """The transaction of a half message."""
+    return TransactionName(half.topic, half.transaction_id)
+
+
+class PendingHalves:
+    """What one replica knows."""
+
+    def __init__(self, *, next_half: int = 0, next_op: int = 0, ended_max: int = ENDED_MAX) -> None:
+        """Begins with these offsets of the two topics: everything before is done."""
+        self.next_half = next_half
+        self.next_op = next_op
+        self._ended_max = ended_max
+        self._waiting: dict[int, HalfMessage] = {}
+        """By offset, rising."""
+        self._by_name: dict[TransactionName, list[int]] = {}
+        self._ended: OrderedDict[TransactionName, Ended] = OrderedDict()
+        self._early: dict[int, Outcome] = {}
+        """Done before they were read."""
+        self._ops: deque[tuple[int, int]] = deque()
+        """Op messages that may still be needed: offset, and the last half message that it names."""
+
+    def __repr__(self) -> str:
+        return f"PendingHalves({len(self)} wait, read to {self.next_half} and {self.next_op})"
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[HalfMessage]:
+        """In the order of their offsets."""
+        return iter(self._waiting.values())
+
+    # ------------------------------------------------------------------------------ asking
+
+    @property
+    def oldest(self) -> HalfMessage | None:
+        """The first of those that wait."""
+        return next(iter(self._waiting.values()), None)
+
+    def of(self, name: TransactionName) -> list[HalfMessage]:
+        """The records of a transaction that wait, the newest last; empty: it does not wait."""
+        return [self._waiting[offset] for offset in self._by_name.get(name, ())]
+
+    def ended(self, name: TransactionName) -> Ended | None:
+        """How a transaction ended, if that is remembered."""
+        return self._ended.get(name)
+
+    def is_waiting(self, offset: int) -> bool:
+        """Whether this record of the half topic waits."""
+        return offset in self._waiting
+
+    @property
+    def half_progress(self) -> int:
+        """Every record of the half topic before this one is done."""
+        oldest = self.oldest
+        return self.next_half if oldest is None else oldest.offset
+
+    @property
+    def op_progress(self) -> int:
+        """No op message before this one names a half message at `half_progress` or after."""
+        progress = self.half_progress
+        while self._ops and self._ops[0][1] < progress:
+            self._ops.popleft()
+        return self._ops[0][0] if self._ops else self.next_op
+
+    # ------------------------------------------------------------------------------ reading
+
+    def read_half(self, half: HalfMessage) -> None:
+        """The next record of the half topic."""
+        assert half.offset >= self.next_half, "records count in the order of their queue"
+        self.next_half = half.offset + 1
+        name = name_of(half)
+        if half.is_copy:
+            for older in self._by_name.get(name, [])[:]:
+                self._forget(older)
+        early = self._early.pop(half.offset, None)
+        if early is not None:
+            self._note_ended(half, early)
+            return
+        self._waiting[half.offset] = half
+        self._by_name.setdefault(name, []).append(half.offset)
+
+    def skip_half(self, offset: int) -> None:
+        """The record at an offset of the half topic is no half message, or cannot be read."""
+        self.next_half = max(self.next_half, offset + 1)
+        self._early.pop(offset, None)
+
+    def read_op(self, op_offset: int, offsets: Sequence[int], outcome: Outcome) -> None:
+        """The next record of the op topic."""
+        assert op_offset >= self.next_op, "records count in the order of their queue"
+        self.next_op = op_offset + 1
+        if not offsets:
+            return
+        self._ops.append((op_offset, max(offsets)))
+        for offset in offsets:
+            half = self._waiting.get(offset)
+            if half is not None:
+                self._forget(offset)
+                self._note_ended(half, outcome)
+            elif offset >= self.next_half:
+                self._early[offset] = outcome
+
+    def lose_before(self, offset: int) -> Iterable[HalfMessage]:
+        """The half topic begins with this offset now: what waited before is gone. Returns it."""
+        lost = [half for half in self._waiting.values() if half.offset < offset]
+        for half in lost:
+            self._forget(half.offset)
+        self.next_half = max(self.next_half, offset)
+        return lost
+
+    def _forget(self, offset: int) -> None:
+        half = self._waiting.pop(offset)
+        name = name_of(half)
+        offsets = self._by_name[name]
+        offsets.remove(offset)
+        if not offsets:
+            del self._by_name[name]
+
+    def _note_ended(self, half: HalfMessage, outcome: Outcome) -> None:
+        if outcome is Outcome.CHECKED:
+            return
+        name = name_of(half)
+        self._ended.pop(name, None)
+        self._ended[name] = Ended(outcome, half)
+        if len(self._ended) > self._ended_max:
+            self._ended.popitem(last=False)

@@ -1,0 +1,206 @@
+"""The parts of transactions, put together over one opened folder.
+
+Owns: when a master may end transactions, and how far it says that the two topics are done. The
+state is followed on every replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.duties import Duty
+from aerobee.broker.groups.ownership import NOBODYS
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.reading.confirmed_records import ConfirmedReader
+from aerobee.broker.replication.master_term import MasterTerm
+from aerobee.broker.transactions.ends import Ends
+from aerobee.broker.transactions.follower import HALVES, OPS, READER, TransactionFollower
+from aerobee.broker.transactions.hold import TransactionsHold
+from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, CommitIntent
+from aerobee.runtime.errors import MessageNotFound, MqError, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.store_format.record_layout import RecordCorrupt
+from aerobee.store_format.record_view import Record
+from aerobee.store_format.transaction_records import (
+    TRANSACTIONS_GROUP,
+    HalfMessage,
+    is_commit_of,
+)
+
+if TYPE_CHECKING:
+    from aerobee.broker.wiring import Wiring
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.25
+LEAVE_TIMEOUT_S: Final = 3.0
+PROGRESS_S: Final = 5.0
+"""How often a master says what is done, if it has changed."""
+
+
+class Transactions(Duty):
+    """On the loop, while `run` runs; one of the master's duties."""
+
+    def __init__(self, parts: Wiring) -> None:
+        self._parts = parts
+        self._led: MasterTerm | None = None
+        self._begun_end = 0
+        self._due = asyncio.Event()
+        store, durability = parts.store, parts.durability
+        self.pending = parts.halves.pending
+        self._said = (self.pending.next_half, self.pending.next_op)
+        self.follower = TransactionFollower(
+            self.pending,
+            ConfirmedReader(READER, store, parts.roles, parts.reads),
+            store,
+            on_followed=self._on_followed,
+        )
+        self.ends = Ends(
+            parts.halves,
+            parts.writes,
+            store,
+            parts.guard,
+            parts.folder.topics,
+            durability,
+            parts.lookup,
+            parts.clock,
+            read_half=self._read_half,
+            on_owing=self._due.set,
+        )
+        self.hold = TransactionsHold(self.pending, self.follower, store, durability)
+        store.on_grown(self.follower.on_grown)
+        durability.listen(self._on_confirmed)
+
+    # ------------------------------------------------------------------------------ the role
+
+    def begin(self, term: MasterTerm) -> None:
+        if self._led is None:
+            self._begun_end = self._parts.store.appended_end
+        self._led = term
+        self._due.set()
+
+    async def leave(self) -> None:
+        try:
+            if self.ends.is_ready:
+                self.ends.pay()
+                async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                    await self._say_progress()
+        except StoreFailed:
+            raise
+        except (MqError, TimeoutError) as error:
+            log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
+        self.ends.end_term()
+        self._led = None
+
+    def end(self) -> None:
+        self._led = None
+        self.ends.end_term()
+        self._due.set()
+
+    # ------------------------------------------------------------------------------ running
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StoreFailed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.follower.run(), name="transactions-follower")
+            tasks.create_task(self._lead(), name="transactions-master")
+
+    async def _lead(self) -> None:
+        trouble = ""
+        while True:
+            self._due.clear()
+            wait_s: float | None = None
+            try:
+                if self._led is not None:
+                    wait_s = await self._do_what_is_due()
+                trouble = ""
+            except StoreFailed:
+                raise
+            except MqError as error:
+                if str(error) != trouble and self._led is not None:
+                    trouble = str(error)
+                    log_event(log, "transactions wait", level=logging.WARNING, reason=trouble)
+                wait_s = RETRY_S
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+
+    async def _do_what_is_due(self) -> float | None:
+        """Returns for how many seconds nothing is due. Raises MqError."""
+        if not self.ends.is_ready:
+            if not self._knows_everything():
+                return None
+            led = self._led
+            await self._finish_newest()
+            if led is not self._led:
+                return None
+            self.ends.begin()
+        self.ends.pay()
+        await self._say_progress()
+        return PROGRESS_S
+
+    def _knows_everything(self) -> bool:
+        confirmed_end = self._parts.roles.confirmed_end
+        return confirmed_end >= self._begun_end and self.follower.has_all
+
+    async def _finish_newest(self) -> None:
+        """A commit of the last master may have its message and not its op message. Raises
+        MqError."""
+        end = self._parts.store.queues.bounds(TRANSACTION_JOURNAL_TOPIC, 0).max_offset
+        data = await self._record(TRANSACTION_JOURNAL_TOPIC, 0, end - 1) if end else None
+        if data is None:
+            return
+        try:
+            intent = CommitIntent.decode(bytes(Record(data).body))
+            if intent is None or not self.pending.is_waiting(intent.half_offset):
+                return
+            message = await self._record(intent.topic, intent.queue_id, intent.offset)
+            is_stored = message is not None and is_commit_of(Record(message), intent.half_position)
+        except (RecordCorrupt, ValueError) as error:
+            raise MqError(f"the newest intent of a commit cannot be read: {error}") from None
+        self.ends.finish(intent, is_stored)
+
+    def _on_followed(self) -> None:
+        self.ends.followed()
+        if self._led is not None and not self.ends.is_ready:
+            self._due.set()
+
+    def _on_confirmed(self) -> None:
+        self.follower.on_confirmed()
+        if self._led is not None and not self.ends.is_ready:
+            self._due.set()
+
+    # ------------------------------------------------------------------------------ progress
+
+    async def _say_progress(self) -> None:
+        """In Apache's form. Raises MqError."""
+        said = (self.pending.half_progress, self.pending.op_progress)
+        if said == self._said or not self._parts.journal.is_ready:
+            return
+        end = self._parts.store.appended_end
+        # Not before the disk has what it says: a power cut must not lose an end alone.
+        self._parts.durability.request_flush()
+        await self._parts.durability.flushed.wait(end, float("inf"))
+        # The half messages first: op messages that were read too often do no harm.
+        for (topic, queue_id), offset in zip((HALVES, OPS), said, strict=True):
+            key = GroupQueue(TRANSACTIONS_GROUP, topic, queue_id)
+            if (written := self._parts.offsets.commit(key, offset, NOBODYS)) is not None:
+                await asyncio.shield(written)
+        self._said = said
+
+    # ------------------------------------------------------------------------------ reading
+
+    async def _read_half(self, half: HalfMessage) -> bytes:
+        data = await self._record(*HALVES, half.offset)
+        if data is None:
+            raise MessageNotFound(
+                f"the half message of transaction {half.transaction_id} was removed from the log"
+            )
+        return data
+
+    async def _record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
+        return await self._parts.queues.record(topic, queue_id, offset)
