@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,7 +158,7 @@ async def test_a_broker_ends_what_apaches_left_open_and_leaves_it_the_rest(tmp_p
     assert not apache_problems(golden.root, golden.sizes)
 
     # What Apache's broker would read: from the offsets of its group on, without the ops' halves.
-    table = parse_object((golden.root / "config" / "consumerOffset.json").read_bytes())
+    table: Any = parse_object((golden.root / "config" / "consumerOffset.json").read_bytes())
     halves, ops = (
         table["offsetTable"][f"{topic}@{TRANSACTIONS_GROUP}"]["0"]
         for topic in (HALF_TOPIC, OP_TOPIC)
