@@ -186,8 +186,8 @@ async def test_members_that_we_do_not_know_survive_our_writing(
     await takeover.stop()
     now: Any = parse_object((config / "topics.json").read_bytes())
     assert now["topicConfigTable"].pop(NEW_TOPIC)["perm"] == 6
-    for journal in ("AEROBEE_OFFSET_JOURNAL", "AEROBEE_TIMER_JOURNAL", "AEROBEE_POP_JOURNAL"):
-        assert now["topicConfigTable"].pop(journal)["perm"] == 4
+    for subject in ("OFFSET", "TIMER", "POP", "TRANSACTION"):
+        assert now["topicConfigTable"].pop(f"AEROBEE_{subject}_JOURNAL")["perm"] == 4
     former = topics["topicConfigTable"]
     added = [name for name in (SCHEDULE_TOPIC, TIMER_TOPIC) if name not in former]
     assert [now["topicConfigTable"].pop(name)["perm"] for name in added] == [4] * len(added)

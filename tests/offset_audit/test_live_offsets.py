@@ -188,6 +188,9 @@ def test_filters_are_sparks_and_leave_the_frame_whole(spark: SparkSession, live:
         "AEROBEE_OFFSET_JOURNAL",
         "AEROBEE_POP_JOURNAL",
         "AEROBEE_TIMER_JOURNAL",
+        "AEROBEE_TRANSACTION_JOURNAL",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "SCHEDULE_TOPIC_XXXX",
         "rmq_sys_wheel_timer",
     }
