@@ -60,7 +60,8 @@ class Member:
     async def read(self) -> None:
         assert self.process.stdout is not None
         async for line in self.process.stdout:
-            self.said.append(line.decode().strip())
+            if line.endswith(b"\n"):  # a member that is killed may have begun to say something
+                self.said.append(line.decode().strip())
 
 
 @asynccontextmanager

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from typing import Final
+
+_SECONDS_MIN: Final = 0.4
 
 
 class Way(StrEnum):
@@ -46,9 +49,12 @@ class Part:
     clients: int = 0
 
     def scaled(self, scale: float) -> Part:
-        """The same in more or less time, and with no more clients."""
+        """The same in more or less time, and with no more clients.
+
+        Not in less than `_SECONDS_MIN`: a load that a busy machine lets wait measures nothing."""
         clients = max(1, int(self.clients * min(1.0, scale))) if self.clients else 0
-        return replace(self, seconds=self.seconds * scale, clients=clients)
+        seconds = max(self.seconds * scale, min(self.seconds, _SECONDS_MIN))
+        return replace(self, seconds=seconds, clients=clients)
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
