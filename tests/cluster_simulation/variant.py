@@ -55,6 +55,15 @@ class Variant:
     refuses_copies = True
     """A log is not registered that lacks what its incarnation is known to have had."""
 
+    writes_ends = True
+    """That a transaction has ended gets into the log."""
+    waits_for_ends = True
+    """An end is answered once it is safe."""
+    finishes_commits = True
+    """A new master finishes the commit that the last one began."""
+    knows_what_it_finished = True
+    """Nobody ends that transaction again before its end is followed."""
+
     def term(self, **arguments: Any) -> MasterTerm:
         return MasterTerm(**arguments)
 

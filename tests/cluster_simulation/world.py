@@ -59,9 +59,10 @@ class World:
         *,
         waiting_chance: random.Random | None = None,
         has_pops: bool = False,
+        has_transactions: bool = False,
     ) -> None:
         """`waiting_chance`: messages wait and fail here as it decides, or are consumed by POP if
-        `has_pops`; None: there are none."""
+        `has_pops`, or are of transactions if `has_transactions`; None: there are none."""
         self.chance = chance
         self.settings = settings
         self.variant = variant
@@ -69,6 +70,7 @@ class World:
         self._waiting_chance = waiting_chance
         self.has_waiting = waiting_chance is not None
         self.has_pops = has_pops
+        self.has_transactions = has_transactions
         self.set_back_ms = 0
         """What the clock of a machine said before it was set back, at most."""
         self.kernel = Kernel()

@@ -24,7 +24,7 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, CommitIntent
 from aerobee.broker.transactions.known import KnownHalves
-from aerobee.broker.transactions.pending import TransactionName
+from aerobee.broker.transactions.pending import TransactionName, name_of
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     Busy,
@@ -180,6 +180,8 @@ class Ends:
             found = ()
         if any(Record(each).property_value("REAL_TOPIC") == name.topic for each in found):
             return Outcome.UNKNOWN
+        # Who is replaced already does not know what his successor has stored.
+        self._guard.check_acting()
         raise MessageNotFound(
             f"topic {name.topic} has no transaction {name.transaction_id} here: it was not begun, "
             "or is so old that it is forgotten"
@@ -293,8 +295,11 @@ class Ends:
 
     def finish(self, intent: CommitIntent, is_stored: bool) -> None:
         """What the last master began last. Raises MqError: it is not finished."""
-        if is_stored and self._pending.is_waiting(intent.half_offset):
-            self._append_op(intent.offsets, Outcome.COMMITTED)
+        half = self._pending.at(intent.half_offset)
+        if is_stored and half is not None:
+            end = self._append_op(intent.offsets, Outcome.COMMITTED)
+            # Until that is followed too, who asks for an end is told of this one.
+            self._ending[name_of(half)] = _Ending(Outcome.COMMITTED, end)
             log_event(
                 log,
                 "a commit of the last master is finished",

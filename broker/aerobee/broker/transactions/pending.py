@@ -82,9 +82,9 @@ class PendingHalves:
         """How a transaction ended, if that is remembered."""
         return self._ended.get(name)
 
-    def is_waiting(self, offset: int) -> bool:
-        """Whether this record of the half topic waits."""
-        return offset in self._waiting
+    def at(self, offset: int) -> HalfMessage | None:
+        """This record of the half topic, if it waits."""
+        return self._waiting.get(offset)
 
     @property
     def half_progress(self) -> int:

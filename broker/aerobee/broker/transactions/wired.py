@@ -46,6 +46,8 @@ class Transactions(Duty):
     def __init__(self, parts: Wiring) -> None:
         self._parts = parts
         self._led: MasterTerm | None = None
+        self._left: MasterTerm | None = None
+        """A term that may be resumed."""
         self._begun_end = 0
         self._due = asyncio.Event()
         store, durability = parts.store, parts.durability
@@ -78,7 +80,7 @@ class Transactions(Duty):
     def begin(self, term: MasterTerm) -> None:
         if self._led is None:
             self._begun_end = self._parts.store.appended_end
-        self._led = term
+        self._led, self._left = term, None
         self._due.set()
 
     async def leave(self) -> None:
@@ -92,10 +94,14 @@ class Transactions(Duty):
         except (MqError, TimeoutError) as error:
             log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
         self.ends.end_term()
-        self._led = None
+        self._led, self._left = None, self._led
+
+    def resume(self) -> None:
+        if self._left is not None:
+            self.begin(self._left)
 
     def end(self) -> None:
-        self._led = None
+        self._led = self._left = None
         self.ends.end_term()
         self._due.set()
 
@@ -156,7 +162,7 @@ class Transactions(Duty):
             return
         try:
             intent = CommitIntent.decode(bytes(Record(data).body))
-            if intent is None or not self.pending.is_waiting(intent.half_offset):
+            if intent is None or self.pending.at(intent.half_offset) is None:
                 return
             message = await self._record(intent.topic, intent.queue_id, intent.offset)
             is_stored = message is not None and is_commit_of(Record(message), intent.half_position)

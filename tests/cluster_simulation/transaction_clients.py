@@ -1,0 +1,187 @@
+"""A producer of transactions, and another client of its group that says something else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from aerobee.runtime.errors import MessageNotFound, MqError
+from aerobee.store_format.transaction_records import Outcome
+from tests.cluster_simulation.broker import Broker
+from tests.cluster_simulation.kernel import Place, Process
+
+if TYPE_CHECKING:
+    from tests.cluster_simulation.world import World
+
+BEGIN_PAUSE_S: Final = 0.15
+RETRY_S: Final = 0.6
+
+
+class Plan(Enum):
+    """What its producer means to do with a transaction."""
+
+    COMMIT = auto()
+    ROLL_BACK = auto()
+    BOTH = auto()
+    """Two clients, at the same time."""
+    LEAVE = auto()
+    """Nothing, until all faults are over."""
+
+
+_PLANS: Final = (
+    Plan.COMMIT,
+    Plan.ROLL_BACK,
+    Plan.COMMIT,
+    Plan.BOTH,
+    Plan.COMMIT,
+    Plan.LEAVE,
+    Plan.ROLL_BACK,
+)
+
+
+@dataclass(slots=True)
+class _Saga:
+    number: int
+    plan: Plan
+    is_stored: bool = False
+    """A broker said so."""
+
+
+class TransactionClient(Process):
+    """Begins transactions, and does not let go before each has ended."""
+
+    __slots__ = ("_open", "_world", "is_over")
+
+    def __init__(self, world: World, place: Place) -> None:
+        super().__init__(place)
+        self._world = world
+        self._open: dict[int, _Saga] = {}
+        self.is_over = False
+        """All faults are over: nothing new begins, and everything is ended."""
+        world.kernel.after(BEGIN_PAUSE_S, self, TransactionClient._begin)
+        world.kernel.after(RETRY_S, self, TransactionClient._look_back)
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def _begin(self) -> None:
+        if self.is_over:
+            return
+        world = self._world
+        number = world.next_message_id()
+        saga = self._open[number] = _Saga(number, _plan_of(number))
+        self._go_on(saga)
+        pause_s = world.waiting_chance.choice((0.5, 1.0, 3.0)) * BEGIN_PAUSE_S
+        world.kernel.after(pause_s, self, TransactionClient._begin)
+
+    def _look_back(self) -> None:
+        """In the end what was answered may be lost with the power of all: it is ended once more."""
+        if self.is_over:
+            for number in self._world.checks.transactions.waiting():
+                self._open.setdefault(number, _Saga(number, _plan_of(number), is_stored=True))
+                self._go_on(self._open[number])
+        self._world.kernel.after(4 * RETRY_S, self, TransactionClient._look_back)
+
+    def _go_on(self, saga: _Saga) -> None:
+        """Until it has ended: what is not answered is asked again."""
+        if saga.number not in self._open:
+            return
+        chance = self._world.waiting_chance
+        if not saga.is_stored:
+            self._tell(_take, saga.number)
+        elif saga.plan is Plan.BOTH:
+            for outcome in chance.sample((Outcome.COMMITTED, Outcome.ROLLED_BACK), 2):
+                self._tell(_end, saga.number, outcome)
+        elif saga.plan is Plan.COMMIT or (saga.plan is Plan.LEAVE and self.is_over):
+            self._tell(_end, saga.number, Outcome.COMMITTED)
+        elif saga.plan is Plan.ROLL_BACK:
+            self._tell(_end, saga.number, Outcome.ROLLED_BACK)
+        retry_s = RETRY_S * (0.5 + chance.random())
+        self._world.kernel.after(retry_s, self, TransactionClient._again, saga.number)
+
+    def _again(self, number: int) -> None:
+        if number in self._open:
+            self._go_on(self._open[number])
+
+    def stored(self, number: int) -> None:
+        """The half message is safe."""
+        saga = self._open.get(number)
+        if saga is not None and not saga.is_stored:
+            saga.is_stored = True
+            delay_s = self._world.waiting_chance.choice((0.0, 0.01, 0.1, 1.0))
+            self._world.kernel.after(delay_s, self, TransactionClient._again, number)
+
+    def ended(self, number: int) -> None:
+        """Now and then it has not heard so, and asks once more."""
+        if self._world.waiting_chance.random() < 0.8:
+            self._open.pop(number, None)
+
+    def unknown(self, number: int) -> None:
+        """It was lost, or ended so long ago that nothing is left of it."""
+        self._open.pop(number, None)
+
+    def _tell(self, call: object, *words: object) -> None:
+        world = self._world
+        for place in world.broker_places.values():
+            world.network.post(self.place, place, _hear, call, self.place, words)
+
+
+def _plan_of(number: int) -> Plan:
+    return _PLANS[number % len(_PLANS)]
+
+
+# ------------------------------------------------------------------------------ at the brokers
+
+
+def _hear(broker: Process, call: object, client: Place, words: tuple[object, ...]) -> None:
+    assert isinstance(broker, Broker)
+    assert callable(call)
+    if broker.master is not None:
+        assert broker.waiting is not None
+        broker.waiting.loop.start(call(broker, client, *words))
+
+
+async def _take(broker: Broker, client: Place, number: int) -> None:
+    assert broker.waiting is not None
+    assert broker.waiting.transacting is not None
+    try:
+        is_safe = await broker.waiting.transacting.take(number)
+    except MqError:
+        return
+    if is_safe:
+        broker.world.checks.transactions.told_stored(broker, number)
+        broker.world.network.post(broker.place, client, _stored, number)
+
+
+def _stored(client: Process, number: int) -> None:
+    assert isinstance(client, TransactionClient)
+    client.stored(number)
+
+
+async def _end(broker: Broker, client: Place, number: int, outcome: Outcome) -> None:
+    assert broker.waiting is not None
+    assert broker.waiting.transacting is not None
+    checks = broker.world.checks.transactions
+    checks.asks(number, outcome)
+    try:
+        ended = await broker.waiting.transacting.end_by(number, outcome)
+    except MessageNotFound:
+        checks.told_unknown(broker, number)
+        broker.world.network.post(broker.place, client, _unknown, number)
+        return
+    except MqError:
+        return
+    checks.told_ended(broker, number, ended)
+    broker.world.network.post(broker.place, client, _ended, number)
+
+
+def _ended(client: Process, number: int) -> None:
+    assert isinstance(client, TransactionClient)
+    client.ended(number)
+
+
+def _unknown(client: Process, number: int) -> None:
+    assert isinstance(client, TransactionClient)
+    client.unknown(number)
