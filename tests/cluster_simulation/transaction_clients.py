@@ -163,17 +163,17 @@ def _stored(client: Process, number: int) -> None:
 async def _end(broker: Broker, client: Place, number: int, outcome: Outcome) -> None:
     assert broker.waiting is not None
     assert broker.waiting.transacting is not None
-    checks = broker.world.checks.transactions
-    checks.asks(number, outcome)
+    checks = broker.world.checks
+    checks.transactions.asks(number, outcome)
     try:
         ended = await broker.waiting.transacting.end_by(number, outcome)
     except MessageNotFound:
-        checks.told_unknown(broker, number)
+        checks.transactions.told_unknown(broker, number)
         broker.world.network.post(broker.place, client, _unknown, number)
         return
     except MqError:
         return
-    checks.told_ended(broker, number, ended)
+    checks.transactions.told_ended(broker, number, ended)
     broker.world.network.post(broker.place, client, _ended, number)
 
 
