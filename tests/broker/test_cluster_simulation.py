@@ -32,6 +32,8 @@ TRANSACTED = (
     "end-answered-early",
     "commit-not-finished",
     "finished-commit-forgotten",
+    "check-of-what-ended",
+    "set-aside-lost",
 )
 """Errors in transactions, likewise; theirs are the seeds in the middle between those."""
 FIRST_SEED_OF = {
@@ -40,8 +42,9 @@ FIRST_SEED_OF = {
     "deletes-under-holders": 1_300,
     "snapshot-before-log": 365,
     "pop-hands-out-unwritten": 1_112,
-    "commit-not-finished": 116,
-    "finished-commit-forgotten": 2_476,
+    "commit-not-finished": 44,
+    "finished-commit-forgotten": 892,
+    "check-of-what-ended": 812,
 }
 """Of mutants that no earlier seed catches, so that those are not run for nothing."""
 ONCE_WRONG = (365, 595, 1060, 1984, 2305, 3688, 10175, 48469, 63942, 87545, 99560)

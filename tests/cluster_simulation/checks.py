@@ -17,7 +17,7 @@ from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
 from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC
 from aerobee.nameserver.stored import BrokerRecord, ReplicaSet
 from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.transaction_records import OP_TOPIC
+from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC
 from tests.cluster_simulation.log import Folder, Record
 from tests.cluster_simulation.offset_checks import OffsetChecks
 from tests.cluster_simulation.pop_checks import PopChecks
@@ -38,6 +38,7 @@ _OF_NONE_THAT_WAITS = (
     TRANSACTION_JOURNAL_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
+    ASIDE_TOPIC,
     SAGAS,
 )
 
@@ -68,6 +69,8 @@ class Figures:
     pop_dead_letters: int = 0
     halves: int = 0
     committed: int = 0
+    checks: int = 0
+    set_aside: int = 0
 
     def add(self, other: Figures) -> None:
         for item in fields(self):
@@ -83,7 +86,7 @@ class Figures:
             f"{self.sent_back} sent back, {self.dead_letters} dead letters; "
             f"{self.deliveries} deliveries by POP, {self.errands} acknowledged, "
             f"{self.pop_dead_letters} given up; {self.halves} half messages, "
-            f"{self.committed} committed"
+            f"{self.committed} committed, {self.checks} checks, {self.set_aside} set aside"
         )
 
 

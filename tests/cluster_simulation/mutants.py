@@ -260,6 +260,18 @@ class ForgetsWhatItFinished(Variant):
     knows_what_it_finished = False
 
 
+class ChecksWhatEnded(Variant):
+    """A check does not look whether the transaction has ended meanwhile."""
+
+    checks_open_ones_only = False
+
+
+class LosesWhatIsSetAside(Variant):
+    """What is set aside is stored nowhere."""
+
+    keeps_what_is_set_aside = False
+
+
 MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
     {
         "no-fencing": NoFencing,
@@ -295,5 +307,7 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "end-answered-early": AnswersEndsEarly,
         "commit-not-finished": FinishesNoCommit,
         "finished-commit-forgotten": ForgetsWhatItFinished,
+        "check-of-what-ended": ChecksWhatEnded,
+        "set-aside-lost": LosesWhatIsSetAside,
     }
 )

@@ -116,7 +116,7 @@ class Scenario:
         if world.has_pops:
             self._begin_popping()
         elif world.has_transactions:
-            place = world.new_place("producer of transactions")
+            place = world.producer_of_transactions = world.new_place("producer of transactions")
             place.process = self._delaying = self._transacting = TransactionClient(world, place)
             for _ in range(chance.choice((0, 2))):
                 self._at(14.0 * chance.random(), self._hand_over_in_vain)

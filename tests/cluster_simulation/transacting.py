@@ -21,12 +21,13 @@ from aerobee.broker.store.statistics import Appended
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.transactions.known import KnownHalves, opened_halves
 from aerobee.broker.transactions.pending import TransactionName
+from aerobee.broker.transactions.questions import Question
 from aerobee.broker.transactions.wired import Transactions
 from aerobee.runtime.errors import NotMaster, NotWritable
 from aerobee.store_format.delayed_records import HALF_TOPIC
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.properties import PropertyName, encode_properties
-from aerobee.store_format.transaction_records import OP_TOPIC, Outcome, half_properties
+from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC, Outcome, half_properties
 from tests.cluster_simulation.log import Record
 from tests.cluster_simulation.popping import OffsetJournal, QueueCoordinator, StoreQueues
 
@@ -39,6 +40,11 @@ SAGAS: Final = "sagas"
 QUEUE_COUNT: Final = 2
 _END_TIMEOUT_MS: Final = 1_500
 _PENDING_MAX: Final = 1_000
+CHECKS_MAX: Final = 3
+_CONFIG: Final = SimpleNamespace(
+    transactions=SimpleNamespace(timeout_ms=600, check_interval_ms=1_000, checks_max=CHECKS_MAX),
+    store=SimpleNamespace(retention=SimpleNamespace(enabled=False)),
+)
 
 
 def name_of(number: int) -> TransactionName:
@@ -55,11 +61,13 @@ class SimulatedTransactions(Transactions):
         parts: Any = _Parts(broker, waiting)
         self.known: KnownHalves = parts.halves
         super().__init__(parts)
-        self._seen = parts
+        if not broker.world.variant.checks_open_ones_only:
+            ends: Any = self.ends
+            ends._is_open = lambda half: True
 
     def start(self) -> None:
         """What `run` has, one by one: a process that dies ends each of them where it is."""
-        for part in (self.follower.run(), self._lead()):
+        for part in (self.follower.run(), self._lead(), self.checks.run()):
             self._waiting.loop.start(part)
 
     def appended(self, record: Record) -> None:
@@ -67,12 +75,10 @@ class SimulatedTransactions(Transactions):
         if isinstance(record.queue_id, tuple):
             self.follower.on_grown([record.queue_id])
 
-    async def _finish_newest(self) -> None:
+    async def _finish_newest(self) -> bool:
         variant = self._broker.world.variant
-        if variant.finishes_commits:
-            await super()._finish_newest()
-        if not variant.knows_what_it_finished:
-            self.ends._ending.clear()
+        was_missing = variant.finishes_commits and await super()._finish_newest()
+        return was_missing and variant.knows_what_it_finished
 
     # ------------------------------------------------------------------------------ clients
 
@@ -89,9 +95,10 @@ class SimulatedTransactions(Transactions):
             self.known.stored(*name, placed)
         return await self._waiting.confirmed.wait(placed.end, float("inf"))
 
-    async def end_by(self, number: int, outcome: Outcome) -> Outcome:
+    async def end_by(self, number: int, outcome: Outcome, *, by_operator: bool) -> Outcome:
         """A client's call. Raises MqError."""
-        return await self.ends.end(name_of(number), outcome, _END_TIMEOUT_MS)
+        name = name_of(number)
+        return await self.ends.end(name, outcome, _END_TIMEOUT_MS, by_operator=by_operator)
 
 
 class _Parts:
@@ -106,12 +113,14 @@ class _Parts:
         self.clock = waiting.clock
         self.store = _Store(broker, waiting)
         self.store_host_ipv6 = False
+        self.config: Any = _CONFIG
+        self.rocketmq = SimpleNamespace(producers=self)
         self.durability: Any = _Durability(
             waiting, is_waited_for=broker.world.variant.waits_for_ends
         )
         self.roles = waiting
         self.reads = self.writes = self.queues = self.lookup = some
-        counts = {SAGAS: QUEUE_COUNT, HALF_TOPIC: 1, OP_TOPIC: 1}
+        counts = {SAGAS: QUEUE_COUNT, HALF_TOPIC: 1, OP_TOPIC: 1, ASIDE_TOPIC: 1}
         topics = TopicTable(
             {
                 name: TopicConfig(name=name, read_queue_count=count, write_queue_count=count)
@@ -158,7 +167,8 @@ class _Parts:
     ) -> Placed:
         """A record of the broker's own; now and then the disk is full even for what is little."""
         self._check_room()
-        if topic == OP_TOPIC and not self._broker.world.variant.writes_ends:
+        is_end = topic in (OP_TOPIC, ASIDE_TOPIC)
+        if is_end and not self._broker.world.variant.writes_ends:
             return cast("Placed", SimpleNamespace(end=self.store.appended_end))
         return self._waiting.store(topic, queue_id, body, properties=properties)
 
@@ -169,6 +179,8 @@ class _Parts:
         self._waiting.check()
         self._check_room()
         (data,) = records
+        if topic == ASIDE_TOPIC and not self._broker.world.variant.keeps_what_is_set_aside:
+            return cast("Placed", SimpleNamespace(end=self.store.appended_end))
         return self._waiting.append_copy(topic, queue_id, data)
 
     def _check_room(self) -> None:
@@ -177,6 +189,13 @@ class _Parts:
 
     def publish(self) -> None:
         """It goes its way at the end of the turn."""
+
+    # ------------------------------------------------------------------------------ checks
+
+    def ask(self, question: Question) -> bool:
+        """A producer, if one is there."""
+        world, number = self._broker.world, int(bytes(question.record.body))
+        return world.ask_producer(self._broker, number)
 
     # ------------------------------------------------------------------------------ reads
 

@@ -26,7 +26,9 @@ class Plan(Enum):
     BOTH = auto()
     """Two clients, at the same time."""
     LEAVE = auto()
-    """Nothing, until all faults are over."""
+    """Nothing before it is asked."""
+    FORGET = auto()
+    """Nothing: an operator decides."""
 
 
 _PLANS: Final = (
@@ -37,6 +39,7 @@ _PLANS: Final = (
     Plan.COMMIT,
     Plan.LEAVE,
     Plan.ROLL_BACK,
+    Plan.FORGET,
 )
 
 
@@ -58,7 +61,8 @@ class TransactionClient(Process):
         self._world = world
         self._open: dict[int, _Saga] = {}
         self.is_over = False
-        """All faults are over: nothing new begins, and everything is ended."""
+        """All faults are over: nothing new begins, every question is answered, and an operator
+        ends what was set aside."""
         world.kernel.after(BEGIN_PAUSE_S, self, TransactionClient._begin)
         world.kernel.after(RETRY_S, self, TransactionClient._look_back)
 
@@ -77,12 +81,19 @@ class TransactionClient(Process):
         world.kernel.after(pause_s, self, TransactionClient._begin)
 
     def _look_back(self) -> None:
-        """In the end what was answered may be lost with the power of all: it is ended once more."""
+        """In the end an operator looks at what was set aside."""
         if self.is_over:
-            for number in self._world.checks.transactions.waiting():
-                self._open.setdefault(number, _Saga(number, _plan_of(number), is_stored=True))
-                self._go_on(self._open[number])
+            for number in self._world.checks.transactions.set_aside():
+                self._tell(_end, number, _ends_as(number), True)
         self._world.kernel.after(4 * RETRY_S, self, TransactionClient._look_back)
+
+    def asked(self, number: int) -> None:
+        """A broker asks what became of a transaction; perhaps of one that this client let go of,
+        for an end that was answered may be lost with the power of all."""
+        chance, plan = self._world.waiting_chance, _plan_of(number)
+        is_answered = self.is_over or (plan is not Plan.FORGET and chance.random() < 0.5)
+        if is_answered:
+            self._tell(_end, number, _ends_as(number), False)
 
     def _go_on(self, saga: _Saga) -> None:
         """Until it has ended: what is not answered is asked again."""
@@ -93,11 +104,11 @@ class TransactionClient(Process):
             self._tell(_take, saga.number)
         elif saga.plan is Plan.BOTH:
             for outcome in chance.sample((Outcome.COMMITTED, Outcome.ROLLED_BACK), 2):
-                self._tell(_end, saga.number, outcome)
-        elif saga.plan is Plan.COMMIT or (saga.plan is Plan.LEAVE and self.is_over):
-            self._tell(_end, saga.number, Outcome.COMMITTED)
-        elif saga.plan is Plan.ROLL_BACK:
-            self._tell(_end, saga.number, Outcome.ROLLED_BACK)
+                self._tell(_end, saga.number, outcome, False)
+        elif saga.plan in (Plan.COMMIT, Plan.ROLL_BACK):
+            self._tell(_end, saga.number, _ends_as(saga.number), False)
+        else:
+            del self._open[saga.number]
         retry_s = RETRY_S * (0.5 + chance.random())
         self._world.kernel.after(retry_s, self, TransactionClient._again, saga.number)
 
@@ -132,6 +143,11 @@ def _plan_of(number: int) -> Plan:
     return _PLANS[number % len(_PLANS)]
 
 
+def _ends_as(number: int) -> Outcome:
+    is_commit = _plan_of(number) is not Plan.ROLL_BACK
+    return Outcome.COMMITTED if is_commit else Outcome.ROLLED_BACK
+
+
 # ------------------------------------------------------------------------------ at the brokers
 
 
@@ -160,13 +176,15 @@ def _stored(client: Process, number: int) -> None:
     client.stored(number)
 
 
-async def _end(broker: Broker, client: Place, number: int, outcome: Outcome) -> None:
+async def _end(
+    broker: Broker, client: Place, number: int, outcome: Outcome, by_operator: bool
+) -> None:
     assert broker.waiting is not None
     assert broker.waiting.transacting is not None
     checks = broker.world.checks
     checks.transactions.asks(number, outcome)
     try:
-        ended = await broker.waiting.transacting.end_by(number, outcome)
+        ended = await broker.waiting.transacting.end_by(number, outcome, by_operator=by_operator)
     except MessageNotFound:
         checks.transactions.told_unknown(broker, number)
         broker.world.network.post(broker.place, client, _unknown, number)
@@ -175,6 +193,12 @@ async def _end(broker: Broker, client: Place, number: int, outcome: Outcome) -> 
         return
     checks.transactions.told_ended(broker, number, ended)
     broker.world.network.post(broker.place, client, _ended, number)
+
+
+def ask(client: Process, number: int) -> None:
+    """A broker's question has come."""
+    assert isinstance(client, TransactionClient)
+    client.asked(number)
 
 
 def _ended(client: Process, number: int) -> None:

@@ -63,6 +63,10 @@ class Variant:
     """A new master finishes the commit that the last one began."""
     knows_what_it_finished = True
     """Nobody ends that transaction again before its end is followed."""
+    checks_open_ones_only = True
+    """What was ended while a check read its half message is not checked."""
+    keeps_what_is_set_aside = True
+    """A message that is set aside is stored where an operator finds it."""
 
     def term(self, **arguments: Any) -> MasterTerm:
         return MasterTerm(**arguments)
