@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aerobee.client_core.message import Message
+from aerobee.client_core.transactions import TransactionEnded, TransactionOutcome
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.blocking import BlockingProducer
 from aerobee.producer_client.config import Compression, ProducerConfig
@@ -14,6 +15,7 @@ from aerobee.producer_client.receipt import (
     Receipts,
     SendStatus,
 )
+from aerobee.producer_client.transactions import Transaction, TransactionUnanswered
 
 __all__ = [
     "BlockingProducer",
@@ -28,4 +30,8 @@ __all__ = [
     "Receipt",
     "Receipts",
     "SendStatus",
+    "Transaction",
+    "TransactionEnded",
+    "TransactionOutcome",
+    "TransactionUnanswered",
 ]

@@ -11,6 +11,7 @@ that was sent twice, or stored once more to be checked, ends with the other.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -85,6 +86,12 @@ class PendingHalves:
     def is_waiting(self, offset: int) -> bool:
         """Whether this record of the half topic waits."""
         return offset in self._waiting
+
+    def some_from(self, offset: int, count: int) -> list[HalfMessage]:
+        """The first `count` that wait at an offset or after it. Costs a list of all offsets."""
+        offsets = list(self._waiting)
+        begin = bisect_left(offsets, offset)
+        return [self._waiting[each] for each in offsets[begin : begin + count]]
 
     @property
     def half_progress(self) -> int:

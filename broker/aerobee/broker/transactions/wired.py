@@ -19,6 +19,7 @@ from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.follower import HALVES, OPS, READER, TransactionFollower
 from aerobee.broker.transactions.hold import TransactionsHold
 from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, CommitIntent
+from aerobee.broker.transactions.listing import TransactionList
 from aerobee.runtime.errors import MessageNotFound, MqError, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.record_layout import RecordCorrupt
@@ -68,6 +69,9 @@ class Transactions(Duty):
             parts.clock,
             read_half=self._read_half,
             on_owing=self._due.set,
+        )
+        self.list = TransactionList(
+            self.pending, parts.guard, has_all=lambda: self.follower.has_all
         )
         self.hold = TransactionsHold(self.pending, self.follower, store, durability)
         store.on_grown(self.follower.on_grown)
