@@ -20,6 +20,7 @@ from aerobee.store_format.json_config import parse_object
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, encode_batch
 from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store_format.transaction_records import ASIDE_TOPIC
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.apache_start import apache_problems
 from tests.support.plain_folder import folder_problems
@@ -189,7 +190,7 @@ async def test_members_that_we_do_not_know_survive_our_writing(
     for subject in ("OFFSET", "TIMER", "POP", "TRANSACTION"):
         assert now["topicConfigTable"].pop(f"AEROBEE_{subject}_JOURNAL")["perm"] == 4
     former = topics["topicConfigTable"]
-    added = [name for name in (SCHEDULE_TOPIC, TIMER_TOPIC) if name not in former]
+    added = [n for n in (SCHEDULE_TOPIC, TIMER_TOPIC, ASIDE_TOPIC) if n not in former]
     assert [now["topicConfigTable"].pop(name)["perm"] for name in added] == [4] * len(added)
     assert now["topicConfigTable"] == former
     # The new topic, the journals, and where messages wait.

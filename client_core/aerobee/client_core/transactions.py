@@ -89,7 +89,7 @@ def outcome_of(answer: broker_pb2.EndTransactionResponse) -> TransactionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction whose end nobody has said yet. Times are Unix ms."""
+    """A transaction whose end nobody has said yet, or that was set aside. Times are Unix ms."""
 
     queue: MessageQueue
     """Where its message will be delivered."""
@@ -143,6 +143,7 @@ class Transactions:
         transaction_id: str = "",
         begin_ms: int = 0,
         end_ms: int = 0,
+        set_aside: bool = False,
         max_transactions: int = OPEN_TRANSACTIONS_MAX,
     ) -> OpenTransactions:
         """Open transactions, the oldest first.
@@ -152,6 +153,7 @@ class Transactions:
             transaction_id: only those with this id.
             begin_ms, end_ms: only those begun at the first of these or later, before the second; 0
                 leaves a side open.
+            set_aside: those that were set aside, instead of open ones.
             max_transactions: at least 1.
 
         Raises:
@@ -160,7 +162,11 @@ class Transactions:
             Unreachable, DeadlineExceeded: no nameserver answers.
         """
         request = broker_pb2.ListTransactionsRequest(
-            topic=topic, transaction_id=transaction_id, begin_ms=begin_ms, end_ms=end_ms
+            topic=topic,
+            transaction_id=transaction_id,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            set_aside=set_aside,
         )
         masters = await self._admin.masters()
         names = [endpoint.broker_name for endpoint in masters]
@@ -191,11 +197,11 @@ class Transactions:
         return ReceivedMessage(Record(answer.record), transaction.queue)
 
     async def commit(self, topic: str, transaction_id: str) -> None:
-        """Its message is delivered.
+        """Its message is delivered, of one that was set aside, too.
 
         Raises:
             MessageNotFound: no broker has such a transaction.
-            TransactionEnded: it was rolled back or set aside before.
+            TransactionEnded: it was rolled back before.
             TopicNotFound, NotWritableTopic, MessageIllegal: its message cannot be delivered.
             NoBrokerAvailable, DeadlineExceeded, Unreachable, Busy: it has ended, or not: ask again.
         """
@@ -213,6 +219,7 @@ class Transactions:
         if not masters:
             raise _nobody([])
         request = end_request(topic, transaction_id, wanted, self._timeout_ms)
+        request.by_operator = True
 
         async def ask(endpoint: Endpoint) -> TransactionOutcome | errors.MqError:
             try:

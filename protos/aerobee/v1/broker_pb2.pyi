@@ -230,16 +230,18 @@ class RescheduleResponse(_message.Message):
     def __init__(self, recall_handle: _Optional[str] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
-    __slots__ = ("topic", "transaction_id", "outcome", "timeout_ms")
+    __slots__ = ("topic", "transaction_id", "outcome", "timeout_ms", "by_operator")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    BY_OPERATOR_FIELD_NUMBER: _ClassVar[int]
     topic: str
     transaction_id: str
     outcome: TransactionOutcome
     timeout_ms: int
-    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., outcome: _Optional[_Union[TransactionOutcome, str]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    by_operator: bool
+    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., outcome: _Optional[_Union[TransactionOutcome, str]] = ..., timeout_ms: _Optional[int] = ..., by_operator: _Optional[bool] = ...) -> None: ...
 
 class EndTransactionResponse(_message.Message):
     __slots__ = ("outcome",)
@@ -248,20 +250,22 @@ class EndTransactionResponse(_message.Message):
     def __init__(self, outcome: _Optional[_Union[TransactionOutcome, str]] = ...) -> None: ...
 
 class ListTransactionsRequest(_message.Message):
-    __slots__ = ("topic", "transaction_id", "begin_ms", "end_ms", "transactions_max", "after")
+    __slots__ = ("topic", "transaction_id", "begin_ms", "end_ms", "transactions_max", "after", "set_aside")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     BEGIN_MS_FIELD_NUMBER: _ClassVar[int]
     END_MS_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     transaction_id: str
     begin_ms: int
     end_ms: int
     transactions_max: int
     after: int
-    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., begin_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., transactions_max: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
+    set_aside: bool
+    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., begin_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., transactions_max: _Optional[int] = ..., after: _Optional[int] = ..., set_aside: _Optional[bool] = ...) -> None: ...
 
 class ListTransactionsResponse(_message.Message):
     __slots__ = ("transactions", "after")

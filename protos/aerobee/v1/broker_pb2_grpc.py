@@ -412,7 +412,8 @@ class TransactionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTransactions(self, request, context):
-        """Open ones, in the order in which their half messages were stored. A slave tells what it knows.
+        """Open ones, or those that were set aside, in the order in which their half messages were stored. A
+        slave tells what it knows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,89 +1,120 @@
-"""Open transactions, page by page, of any replica.
-
-Costs a bounded part of a turn for each page: only so many transactions are looked at.
-"""
+"""What is open, and what was set aside, as an operator sees it: page by page, of any replica."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.transactions.pending import PendingHalves, TransactionName
+from aerobee.broker.transactions.pending import PendingHalves, name_of
 from aerobee.runtime.errors import InvalidArgument, ReplicaBehind
 from aerobee.store_format.transaction_records import HalfMessage
 
-LIST_MAX: Final = 1_000
-LOOKED_MAX: Final = 5_000
+PAGE_MAX: Final = 1_000
+LOOKS_MAX: Final = 10_000
+"""Records that one page looks at; it may end before it is full."""
 
 
-class TransactionPage(NamedTuple):
-    """`after`: for the next page; 0: there is none."""
+class Wanted(NamedTuple):
+    """Which transactions are listed; empty texts: any."""
 
-    transactions: list[HalfMessage]
-    after: int
+    topic: str = ""
+    transaction_id: str = ""
+    begin_ms: int = 0
+    end_ms: int = 0
+    """Begun in [begin_ms, end_ms) by their producers' clocks; 0: without an end."""
+
+    def check(self) -> None:
+        """Raises InvalidArgument: the times are the wrong way round."""
+        if self.begin_ms < 0 or self.end_ms < 0:
+            raise InvalidArgument("times are Unix milliseconds, and not negative")
+        if self.end_ms and self.begin_ms >= self.end_ms:
+            raise InvalidArgument(
+                f"the begin {self.begin_ms} is not before the end {self.end_ms}: swap them"
+            )
+
+    def selects(self, half: HalfMessage) -> bool:
+        """Whether this one is."""
+        return (
+            self.topic in ("", half.topic)
+            and self.transaction_id in ("", half.transaction_id)
+            and self.begin_ms <= half.born_ms
+            and (not self.end_ms or half.born_ms < self.end_ms)
+        )
 
 
-class TransactionList:
-    """On the loop."""
+EVERYTHING: Final = Wanted()
+
+
+class Page(NamedTuple):
+    """`next_offset` is None after the last page."""
+
+    halves: Sequence[HalfMessage]
+    next_offset: int | None
+
+
+class Listing:
+    """On the loop, of any replica: as far as it follows."""
 
     def __init__(
-        self, pending: PendingHalves, guard: Guard, *, has_all: Callable[[], bool]
+        self,
+        pending: PendingHalves,
+        aside: PendingHalves,
+        guard: Guard,
+        *,
+        has_all: Callable[[], bool],
     ) -> None:
         """`has_all`: whether everything that is confirmed has been read."""
         self._pending = pending
+        self._aside = aside
         self._guard = guard
         self._has_all = has_all
         self._has_caught_up = False
 
-    def page(
-        self,
-        topic: str = "",
-        transaction_id: str = "",
-        *,
-        begin_ms: int = 0,
-        end_ms: int = 0,
-        after: int = 0,
-        limit: int = 100,
-    ) -> TransactionPage:
-        """Transactions of a topic (empty: of any) with an id (empty: with any), begun in
-        [begin_ms, end_ms) (0: without an end), in the order of their half messages. A page has at
-        most `limit` of them and LIST_MAX, and may have fewer though others follow.
+    def open(
+        self, wanted: Wanted = EVERYTHING, *, from_offset: int = 0, limit: int = PAGE_MAX
+    ) -> Page:
+        """Transactions that their producers may still end. What is checked between two pages moves
+        to the end.
 
         Raises:
-            InvalidArgument: the times are the wrong way round, or `after` is not from a page.
+            InvalidArgument: the times are the wrong way round, or no page goes on there.
             ReplicaBehind: this replica has not read them since its start.
             ShuttingDown, StoreFailed.
         """
-        self._guard.check_available()
-        if after < 0 or begin_ms < 0 or end_ms < 0:
-            raise InvalidArgument("a time and a place in a list of transactions are not negative")
-        if end_ms and begin_ms >= end_ms:
-            raise InvalidArgument(f"the begin {begin_ms} is not before the end {end_ms}: swap them")
-        self._check_known()
-        if topic and transaction_id:
-            looked, is_last = self._pending.of(TransactionName(topic, transaction_id))[-1:], True
-        else:
-            # A place is the offset after the last one that was looked at.
-            looked = self._pending.some_from(after, LOOKED_MAX)
-            is_last = len(looked) < LOOKED_MAX
-        found: list[HalfMessage] = []
-        limit = min(limit, LIST_MAX)
-        for half in looked:
-            if len(found) == limit:
-                return TransactionPage(found, half.offset)
-            if (
-                (not topic or half.topic == topic)
-                and (not transaction_id or half.transaction_id == transaction_id)
-                and begin_ms <= half.born_ms
-                and (not end_ms or half.born_ms < end_ms)
-            ):
-                found.append(half)
-        return TransactionPage(found, 0 if is_last else looked[-1].offset + 1)
+        return self._page(self._pending, wanted, from_offset, limit)
 
-    def _check_known(self) -> None:
-        if not self._has_caught_up:
-            self._has_caught_up = self._has_all()
+    def aside(
+        self, wanted: Wanted = EVERYTHING, *, from_offset: int = 0, limit: int = PAGE_MAX
+    ) -> Page:
+        """Transactions that an operator decides, by `Ends.end` with `by_operator`. As `open`."""
+        return self._page(self._aside, wanted, from_offset, limit)
+
+    def _page(self, state: PendingHalves, wanted: Wanted, from_offset: int, limit: int) -> Page:
+        self._check(wanted, from_offset)
+        limit = max(1, min(limit, PAGE_MAX))
+        offsets = state.all_offsets()
+        first = bisect_left(offsets, from_offset)
+        found: list[HalfMessage] = []
+        for number, offset in enumerate(offsets[first : first + LOOKS_MAX], first + 1):
+            half = state.at(offset)
+            assert half is not None, "nothing changes in between"
+            # One that is stored twice is listed where its newest record is.
+            is_newest = state.of(name_of(half))[-1].offset == offset
+            if is_newest and wanted.selects(half):
+                found.append(half)
+            if len(found) == limit:
+                return Page(found, offset + 1 if number < len(offsets) else None)
+        end = first + LOOKS_MAX
+        return Page(found, offsets[end] if end < len(offsets) else None)
+
+    def _check(self, wanted: Wanted, from_offset: int) -> None:
+        self._guard.check_available()
+        wanted.check()
+        if from_offset < 0:
+            raise InvalidArgument(f"{from_offset} is not where a page ended: pass what it said")
+        self._has_caught_up = self._has_caught_up or self._has_all()
         if not self._has_caught_up:
             raise ReplicaBehind(
                 "this replica is still reading the transactions that are open; ask again in a "

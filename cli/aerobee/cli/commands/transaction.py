@@ -27,7 +27,7 @@ ids_argument = click.argument("transaction_ids", metavar="ID...", nargs=-1, requ
 
 @click.group()
 def transaction() -> None:
-    """Find, commit and roll back open transactions.
+    """Find, commit and roll back transactions that are open or were set aside.
 
     The ID of a transaction is the id of its message.
     """
@@ -53,6 +53,9 @@ def transaction() -> None:
     show_default=True,
     help="List at most this many transactions, the oldest.",
 )
+@click.option(
+    "--set-aside", is_flag=True, help="List those that no producer ended, instead of open ones."
+)
 @click.option("--ids", is_flag=True, help="Print only the ids, one per line.")
 @json_option
 @wide_option
@@ -63,13 +66,15 @@ def list_(
     begin_ms: int | None,
     end_ms: int | None,
     max_transactions: int,
+    set_aside: bool,
     ids: bool,
     as_json: bool,
     wide: bool,
 ) -> None:
     """List the open transactions of TOPIC, or of all topics, oldest first.
 
-    TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: none is open.
+    TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: there is
+    none.
     """
 
     async def question(connection: ClusterConnection) -> OpenTransactions:
@@ -79,6 +84,7 @@ def list_(
             topic,
             begin_ms=begin_ms or 0,
             end_ms=end_ms or 0,
+            set_aside=set_aside,
             max_transactions=max_transactions,
         )
 
@@ -102,7 +108,7 @@ def list_(
         remark(f"not searched, because they do not answer: {', '.join(found.unanswered)}")
     if not found.transactions:
         if not as_json:
-            remark("no such transaction is open")
+            remark(f"no such transaction is {'set aside' if set_aside else 'open'}")
         raise click.exceptions.Exit(NEGATIVE)
 
 
@@ -111,7 +117,9 @@ def list_(
 @click.argument("transaction_id", metavar="ID")
 @target_options
 def show(target: Target, topic: str, transaction_id: str) -> None:
-    """Show the open transaction ID of TOPIC and its message, as JSON. Exit code 1: there is none.
+    """Show the transaction ID of TOPIC and its message, as JSON: it is open or set aside.
+
+    Exit code 1: there is none.
 
     Several brokers may have one with this ID, each with a message of its own.
     """
@@ -123,8 +131,13 @@ def show(target: Target, topic: str, transaction_id: str) -> None:
         from aerobee.client_core import Transactions
 
         transactions = Transactions(connection)
-        found = await transactions.list(topic, transaction_id=transaction_id)
-        return [(each, await transactions.message(each)) for each in found.transactions]
+        found: list[OpenTransaction] = []
+        for set_aside in (False, True):
+            page = await transactions.list(
+                topic, transaction_id=transaction_id, set_aside=set_aside
+            )
+            found += page.transactions
+        return [(each, await transactions.message(each)) for each in found]
 
     found = target.ask(question)
     for each, message in found:

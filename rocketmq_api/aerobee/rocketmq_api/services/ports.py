@@ -19,6 +19,7 @@ from aerobee.runtime.errors import MqError
 from aerobee.store_format.record import Record
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.transaction_records import Outcome
+from apache.rocketmq.v2 import service_pb2
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -271,8 +272,30 @@ class Peers(Protocol):
         ...
 
 
+class CommandPeer(Protocol):
+    """A stream of commands to another node, and from it."""
+
+    async def write(self, request: service_pb2.TelemetryCommand) -> None:
+        """Raises Unreachable, MqError."""
+        ...
+
+    async def read(self) -> service_pb2.TelemetryCommand | None:
+        """None: it has ended. Raises Unreachable, MqError."""
+        ...
+
+    def cancel(self) -> None: ...
+
+
 class StreamingPeers(Peers, Protocol):
-    """Other nodes, also for calls with many answers."""
+    """Other nodes, also for calls with many answers or requests."""
+
+    def open_stream(
+        self,
+        address: str,
+        method: Method[service_pb2.TelemetryCommand, service_pb2.TelemetryCommand],
+        *,
+        metadata: tuple[tuple[str, str], ...] = (),
+    ) -> CommandPeer: ...
 
     def open_server_stream(
         self,

@@ -30,6 +30,7 @@ from aerobee.rocketmq_api.services.ports import (
 )
 from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.services.pulls import Pulled, Pulls
+from aerobee.rocketmq_api.services.questions import Questions, QuestionStreams
 from aerobee.rocketmq_api.services.recalls import Recalls
 from aerobee.rocketmq_api.services.receives import Receives
 from aerobee.rocketmq_api.services.sends import Sends
@@ -54,6 +55,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         clock: Clock,
         groups: Groups,
         clients: ClientTable,
+        node: str = "node",
         own: OwnQueues | None = None,
         reads: OwnReads | None = None,
         pops: OwnPops | None = None,
@@ -62,12 +64,15 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         polling: PollLimits | None = None,
     ) -> None:
         """`own`, `reads`, `pops` and `transactions` are a broker's; a node without them passes on
-        what needs a store. `clients` are those that it hears of."""
+        what needs a store. `clients` are those that it hears of. `node`: a name that no other node
+        has."""
         self._routes = routes
         self._groups = groups
-        self._presence = Presence(clients, routes, peers)
+        self.questions = Questions()
+        self._question_streams = QuestionStreams(node, self.questions, routes, transactions, peers)
+        self._presence = Presence(clients, self.questions.clients, routes, peers)
         sending = sending or SENDING
-        self._sends = Sends(routes, own, peers, clock, sending)
+        self._sends = Sends(routes, own, peers, clock, sending, self.questions)
         polling = polling or PollLimits()
         passing = Passing(routes, peers)
         self._recalls = Recalls(routes, own, passing)
@@ -75,7 +80,13 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         self._pulls = Pulls(routes, reads, passing, self._presence, polling)
         self._receives = Receives(routes, pops, passing, self._presence, groups, clock, polling)
         self._deliveries = Deliveries(routes, pops, passing, polling)
-        self._telemetry = Telemetry(clients, groups, sending=sending, polling=polling)
+        self._telemetry = Telemetry(
+            clients, groups, self.questions, sending=sending, polling=polling
+        )
+
+    async def run(self) -> None:
+        """Until cancelled: what brokers ask the producers of this node reaches them."""
+        await self._question_streams.run()
 
     def end_streams(self) -> None:
         """End what would last as long as its clients."""

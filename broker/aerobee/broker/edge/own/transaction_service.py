@@ -7,7 +7,7 @@ from typing import Any, Final
 import grpc
 
 from aerobee.broker.transactions.ends import Ends
-from aerobee.broker.transactions.listing import TransactionList
+from aerobee.broker.transactions.listing import Listing, Wanted
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store_format.transaction_records import HalfMessage, Outcome
@@ -31,11 +31,11 @@ _SAID: Final = {
 
 
 class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
-    """Translates for `Ends` and `TransactionList`."""
+    """Translates for `Ends` and `Listing`."""
 
-    def __init__(self, ends: Ends, open_ones: TransactionList) -> None:
+    def __init__(self, ends: Ends, listing: Listing) -> None:
         self._ends = ends
-        self._open = open_ones
+        self._listing = listing
 
     async def EndTransaction(
         self, request: broker_pb2.EndTransactionRequest, context: Context
@@ -47,6 +47,7 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
             TransactionName(request.topic, request.transaction_id),
             outcome,
             min(request.timeout_ms or END_TIMEOUT_DEFAULT_MS, END_TIMEOUT_MAX_MS),
+            by_operator=request.by_operator,
         )
         return broker_pb2.EndTransactionResponse(
             outcome=_SAID.get(ended, broker_pb2.TRANSACTION_OUTCOME_UNSPECIFIED)
@@ -55,16 +56,14 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     async def ListTransactions(
         self, request: broker_pb2.ListTransactionsRequest, context: Context
     ) -> broker_pb2.ListTransactionsResponse:
-        page = self._open.page(
-            request.topic,
-            request.transaction_id,
-            begin_ms=request.begin_ms,
-            end_ms=request.end_ms,
-            after=request.after,
+        listed = self._listing.aside if request.set_aside else self._listing.open
+        page = listed(
+            Wanted(request.topic, request.transaction_id, request.begin_ms, request.end_ms),
+            from_offset=request.after,
             limit=request.transactions_max or TRANSACTIONS_DEFAULT,
         )
         return broker_pb2.ListTransactionsResponse(
-            transactions=map(_transaction, page.transactions), after=page.after
+            transactions=map(_transaction, page.halves), after=page.next_offset or 0
         )
 
 
