@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from aerobee.broker.app import serve_broker
-from aerobee.broker.config import BrokerConfig, SessionConfig
+from aerobee.broker.config import BrokerConfig, SessionConfig, TransactionsConfig
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.retention.retention_config import RetentionConfig
@@ -44,6 +44,7 @@ class RealBroker:
     session_timeout_min_ms: int = 500
     flush_mode: FlushMode = FlushMode.ASYNC
     store_options: Mapping[str, int] = field(default_factory=dict)
+    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
     port: int = 0
     _lifecycle: Lifecycle | None = None
     _task: asyncio.Task[None] | None = None
@@ -73,6 +74,7 @@ class RealBroker:
                 **{"segment_bytes": 16 * MIB, **self.store_options},  # type: ignore[arg-type]
             ),
             sessions=SessionConfig(timeout_min_ms=self.session_timeout_min_ms),
+            transactions=self.transactions,
         )
         lifecycle = Lifecycle()
         listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -98,6 +98,9 @@ LIST_TRANSACTIONS = Method(
     broker_pb2.ListTransactionsRequest,
     broker_pb2.ListTransactionsResponse,
 )
+WATCH_CHECKS = Method(
+    _TRANSACTION + "WatchChecks", broker_pb2.WatchChecksRequest, broker_pb2.TransactionCheck
+)
 
 _PULL = "/aerobee.v1.PullService/"
 PULL_STREAM = Method(_PULL + "PullStream", broker_pb2.PullCommand, broker_pb2.PullFrame)

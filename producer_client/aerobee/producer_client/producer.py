@@ -19,10 +19,12 @@ from typing import Self
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
 from aerobee.client_core.message import Message
+from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
 from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch
 from aerobee.producer_client.blocks import BlockSender
+from aerobee.producer_client.checks import CheckListener, CheckTransaction
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.delivery import Delivery
 from aerobee.producer_client.receipt import Receipt, Receipts
@@ -58,6 +60,10 @@ class Producer:
     Args:
         nameservers: host:port of each nameserver, as a list or separated by comma or semicolon.
         cluster: the cluster's name.
+        check_transaction: is asked how a transaction ends that has been open for long. It may be
+            one of another producer of the topic, or of an earlier life of this one.
+        transaction_topics: topics about which it is asked from the start; else from the first
+            transaction of a topic on.
         config: limits and times.
         connection: an open connection to be shared; its owner closes it.
 
@@ -77,6 +83,8 @@ class Producer:
         nameservers: str | Sequence[str] = NAMESERVER_DEFAULT,
         cluster: str = CLUSTER_DEFAULT,
         *,
+        check_transaction: CheckTransaction | None = None,
+        transaction_topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
         connection: ClusterConnection | None = None,
         clock: Clock | None = None,
@@ -99,6 +107,7 @@ class Producer:
         )
         self._tasks = asyncio.TaskGroup()
         self._delivery: Delivery | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._is_closing = False
         self._transactions = TransactionSender(
             self._connection,
@@ -107,6 +116,13 @@ class Producer:
             delivery=self._opened,
             entering=self._entering,
         )
+        self._under_way: set[str] = set()
+        """Transactions whose blocks run."""
+        if transaction_topics and check_transaction is None:
+            raise errors.InvalidArgument(
+                "transaction_topics says what check_transaction is asked about: give both"
+            )
+        self._checks = self._listener(check_transaction, transaction_topics)
         self._background: set[asyncio.Task[None]] = set()
         """One-way messages whose topic is being looked for, and transactions that are rolled
         back."""
@@ -123,6 +139,8 @@ class Producer:
             await self._connection.__aenter__()
         await self._tasks.__aenter__()
         self._delivery = Delivery(self._connection, self._config, self._ids, self._tasks)
+        if self._checks is not None:
+            self._checking = self._tasks.create_task(self._checks.run(), name="send:checks")
         return self
 
     async def __aexit__(
@@ -296,6 +314,7 @@ class Producer:
                 the block's own exception is on its way; a check decides then.
         """
         transaction = await self.begin(message, queue=queue, timeout_ms=timeout_ms)
+        self._under_way.add(transaction.transaction_id)
         try:
             yield transaction
         except Exception:
@@ -307,8 +326,29 @@ class Producer:
             if not transaction.is_end_wanted and not self._is_closing:
                 self._do_later(self._roll_back(transaction, timeout_ms), "send:rollback")
             raise
-        if not transaction.is_end_wanted:
-            await transaction.commit(timeout_ms=timeout_ms)
+        else:
+            if not transaction.is_end_wanted:
+                await transaction.commit(timeout_ms=timeout_ms)
+        finally:
+            self._under_way.discard(transaction.transaction_id)
+
+    def _listener(
+        self, check: CheckTransaction | None, topics: Sequence[str]
+    ) -> CheckListener | None:
+        if check is None:
+            return None
+
+        async def end(
+            topic: str, broker_name: str, transaction_id: str, outcome: TransactionOutcome
+        ) -> None:
+            timeout_ms = self._config.send_timeout_ms
+            await self._transactions.end_at(topic, broker_name, transaction_id, outcome, timeout_ms)
+
+        listener = CheckListener(
+            self._connection, check, topics, end=end, is_under_way=self._under_way.__contains__
+        )
+        self._transactions.on_topic = listener.add
+        return listener
 
     async def _roll_back(self, transaction: Transaction, timeout_ms: int | None) -> None:
         try:
@@ -349,6 +389,8 @@ class Producer:
             pass
         finally:
             self._delivery = None
+            if self._checking is not None:
+                self._checking.cancel()
             for task in self._background:
                 task.cancel()
             delivery.stop()

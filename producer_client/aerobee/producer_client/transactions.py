@@ -143,6 +143,8 @@ class TransactionSender:
         self._delivery = delivery
         self._entering = entering
         self._is_closed = False
+        self.on_topic: Callable[[str], None] | None = None
+        """Called with the topic of each transaction before it begins. May raise MqError."""
 
     def stop(self) -> None:
         """The producer is closed."""
@@ -169,6 +171,8 @@ class TransactionSender:
             target.check_queue(queue)
         elif message.sharding_key is not None:
             queue = by_sharding_key(target.keyed_queues, message.sharding_key)
+        if self.on_topic is not None:
+            self.on_topic(message.topic)
         delivery = self._delivery()
         if not delivery.budget.take_nowait(size):
             await delivery.wait_for_room(size, timeout_ms=timeout_ms)
@@ -196,18 +200,28 @@ class TransactionSender:
                 "the producer is closed: end its transactions before, or leave them to a check"
             )
         with self._entering():
-            return await self._end(transaction, wanted, timeout_ms)
+            return await self.end_at(
+                transaction.topic,
+                transaction.receipt.queue.broker_name,
+                transaction.transaction_id,
+                wanted,
+                self._config.send_timeout_ms if timeout_ms is None else timeout_ms,
+            )
 
-    async def _end(
-        self, transaction: Transaction, wanted: TransactionOutcome, timeout_ms: int | None
+    async def end_at(
+        self,
+        topic: str,
+        broker_name: str,
+        transaction_id: str,
+        wanted: TransactionOutcome,
+        timeout_ms: int,
     ) -> TransactionOutcome:
-        timeout_ms = self._config.send_timeout_ms if timeout_ms is None else timeout_ms
+        """As `end`, of a transaction that anybody began."""
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
-        topic, broker_name = transaction.topic, transaction.receipt.queue.broker_name
         failures = 0
         while True:
             left_ms = max(1, int((end_s - self._clock.monotonic_s()) * 1_000))
-            request = end_request(topic, transaction.transaction_id, wanted, left_ms)
+            request = end_request(topic, transaction_id, wanted, left_ms)
             try:
                 answer = await self._calls.at_master(
                     topic, broker_name, END_TRANSACTION, request, timeout_ms=left_ms
@@ -218,18 +232,12 @@ class TransactionSender:
                 if isinstance(error, errors.Busy):
                     pause_s = max(pause_s, error.retry_after_ms / 1_000)
                 if self._is_closed or self._clock.monotonic_s() + pause_s >= end_s:
-                    raise _unanswered(transaction, wanted, timeout_ms, error) from None
+                    raise TransactionUnanswered(
+                        f"nobody answered within {timeout_ms / 1_000:g} s that transaction "
+                        f"{transaction_id} of topic {topic!r} is {_WORDS[wanted]}: it may be so; "
+                        "if not, it is open, and its broker asks the topic's producers how it "
+                        f"ends. Ask again to be sure ({error})"
+                    ) from None
                 await asyncio.sleep(pause_s)
             else:
                 return outcome_of(answer)
-
-
-def _unanswered(
-    transaction: Transaction, wanted: TransactionOutcome, timeout_ms: int, error: errors.MqError
-) -> TransactionUnanswered:
-    return TransactionUnanswered(
-        f"nobody answered within {timeout_ms / 1_000:g} s that transaction "
-        f"{transaction.transaction_id} of topic {transaction.topic!r} is {_WORDS[wanted]}: it may "
-        "be so; if not, it is open, and its broker asks the topic's producers how it ends. Ask "
-        f"again to be sure ({error})"
-    )

@@ -249,6 +249,24 @@ class EndTransactionResponse(_message.Message):
     outcome: TransactionOutcome
     def __init__(self, outcome: _Optional[_Union[TransactionOutcome, str]] = ...) -> None: ...
 
+class WatchChecksRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TransactionCheck(_message.Message):
+    __slots__ = ("topic", "transaction_id", "record", "checks")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    transaction_id: str
+    record: bytes
+    checks: int
+    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., record: _Optional[bytes] = ..., checks: _Optional[int] = ...) -> None: ...
+
 class ListTransactionsRequest(_message.Message):
     __slots__ = ("topic", "transaction_id", "begin_ms", "end_ms", "transactions_max", "after", "set_aside")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -393,6 +393,11 @@ class TransactionServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.ListTransactionsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.ListTransactionsResponse.FromString,
                 _registered_method=True)
+        self.WatchChecks = channel.unary_stream(
+                '/aerobee.v1.TransactionService/WatchChecks',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.WatchChecksRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.TransactionCheck.FromString,
+                _registered_method=True)
 
 
 class TransactionServiceServicer:
@@ -419,6 +424,15 @@ class TransactionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchChecks(self, request, context):
+        """What the master does not know: how transactions of these topics end that have been open for long.
+        The producer ends them by EndTransaction, or does not, if it does not know either; it is asked
+        again then. Each question goes to one producer of the topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TransactionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -431,6 +445,11 @@ def add_TransactionServiceServicer_to_server(servicer, server):
                     servicer.ListTransactions,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.ListTransactionsRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.ListTransactionsResponse.SerializeToString,
+            ),
+            'WatchChecks': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchChecks,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.WatchChecksRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.TransactionCheck.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -490,6 +509,33 @@ class TransactionService:
             '/aerobee.v1.TransactionService/ListTransactions',
             aerobee_dot_v1_dot_broker__pb2.ListTransactionsRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.ListTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchChecks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aerobee.v1.TransactionService/WatchChecks',
+            aerobee_dot_v1_dot_broker__pb2.WatchChecksRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.TransactionCheck.FromString,
             options,
             channel_credentials,
             insecure,

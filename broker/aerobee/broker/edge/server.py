@@ -66,6 +66,7 @@ class BrokerServer:
         self._listen = config.listen
         self._pull = pull
         self._rocketmq = rocketmq
+        self._asked = transactions.asked
         self._rpc = RpcServer(
             say_error,
             (*SERVICE_NAMES, ROCKETMQ),
@@ -81,7 +82,7 @@ class BrokerServer:
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
         broker_pb2_grpc.add_ScheduleServiceServicer_to_server(ScheduleService(schedule), server)
         broker_pb2_grpc.add_TransactionServiceServicer_to_server(
-            TransactionService(transactions.ends, transactions.listing), server
+            TransactionService(transactions.ends, transactions.listing, transactions.asked), server
         )
         add_pull_service(pull, server)
         broker_pb2_grpc.add_OffsetServiceServicer_to_server(offsets, server)
@@ -106,6 +107,7 @@ class BrokerServer:
         """Tell every puller to come back later."""
         self._pull.close_sessions()
         self._rocketmq.end_streams()
+        self._asked.close()
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""

@@ -45,6 +45,7 @@ _REQUEST_BYTES_MAX = {
     "RescheduleRequest": 8 * KIB,
     "EndTransactionRequest": 64 * KIB,
     "ListTransactionsRequest": 64 * KIB,
+    "WatchChecksRequest": 128 * KIB,
     "PullCommand": 256 * KIB,
     "PullRequest": 256 * KIB,
     # Answers repeat the topics and must fit a message as well.
@@ -95,6 +96,7 @@ _FIELDS = {
     "EndTransactionRequest.topic": _NAME,
     "EndTransactionRequest.transaction_id": Limit(length=_PROPERTY_BYTES_MAX),
     "ListTransactionsRequest.topic": _NAME,
+    "WatchChecksRequest.topics": Limit(count=256, length=255),
     "ListTransactionsRequest.transaction_id": Limit(length=_PROPERTY_BYTES_MAX),
     "PullRequest.topic": _NAME,
     "PullRequest.group": _NAME,

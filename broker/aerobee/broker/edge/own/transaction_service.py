@@ -1,11 +1,13 @@
-"""TransactionService: transactions, ended and listed."""
+"""TransactionService: transactions, ended, listed and asked about."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
 
+from aerobee.broker.transactions.asked import AskedProducers
 from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.listing import Listing, Wanted
 from aerobee.broker.transactions.pending import TransactionName
@@ -31,9 +33,10 @@ _SAID: Final = {
 
 
 class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
-    """Translates for `Ends` and `Listing`."""
+    """Translates for `Ends`, `Listing` and `AskedProducers`."""
 
-    def __init__(self, ends: Ends, listing: Listing) -> None:
+    def __init__(self, ends: Ends, listing: Listing, asked: AskedProducers) -> None:
+        self._asked = asked
         self._ends = ends
         self._listing = listing
 
@@ -65,6 +68,21 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
         return broker_pb2.ListTransactionsResponse(
             transactions=map(_transaction, page.halves), after=page.next_offset or 0
         )
+
+    async def WatchChecks(
+        self, request: broker_pb2.WatchChecksRequest, context: Context
+    ) -> AsyncIterator[broker_pb2.TransactionCheck]:
+        if not request.topics:
+            raise InvalidArgument("name the topics whose transactions you know")
+        with self._asked.joined(request.topics) as producer:
+            while True:
+                question = await producer.next()
+                yield broker_pb2.TransactionCheck(
+                    topic=question.half.topic,
+                    transaction_id=question.half.transaction_id,
+                    record=question.record.raw,
+                    checks=min(question.checks, 0xFFFF_FFFF),
+                )
 
 
 def _transaction(half: HalfMessage) -> broker_pb2.OpenTransaction:
