@@ -44,7 +44,7 @@ class RealBroker:
     session_timeout_min_ms: int = 500
     flush_mode: FlushMode = FlushMode.ASYNC
     store_options: Mapping[str, int] = field(default_factory=dict)
-    transactions: Mapping[str, int] = field(default_factory=dict)
+    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
     port: int = 0
     _lifecycle: Lifecycle | None = None
     _task: asyncio.Task[None] | None = None
@@ -74,7 +74,7 @@ class RealBroker:
                 **{"segment_bytes": 16 * MIB, **self.store_options},  # type: ignore[arg-type]
             ),
             sessions=SessionConfig(timeout_min_ms=self.session_timeout_min_ms),
-            transactions=TransactionsConfig(**self.transactions),
+            transactions=self.transactions,
         )
         lifecycle = Lifecycle()
         listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -479,7 +479,11 @@ async def serve_one(
 ) -> None:
     """What a BrokerProcess runs: it ends with its standard input."""
     broker = await RealBroker(
-        name, folder, topics, store_options=store_options, transactions=transactions
+        name,
+        folder,
+        topics,
+        store_options=store_options,
+        transactions=TransactionsConfig(**transactions),
     ).start()
     print(broker.port, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -25,7 +25,6 @@ from aerobee.broker.edge.own.audit_service import AuditService
 from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.edge.own.pull_service import PullService
-from aerobee.broker.edge.own.schedule_service import ScheduleService
 from aerobee.broker.edge.own.send_service import SendService
 from aerobee.broker.edge.replicas.replication_client import connect_to_master
 from aerobee.broker.edge.replicas.replication_service import ReplicationService
@@ -513,7 +512,8 @@ class Wiring:
                 promise=promise_of(config),
                 on_acknowledged=partial(count_acknowledged, self.latencies),
             ),
-            schedule=ScheduleService(self.delays.schedule),
+            schedule=self.delays.schedule,
+            transactions=self.transactions,
             pull=self.pull_service,
             offsets=OffsetService(
                 self.offsets,
