@@ -491,13 +491,9 @@ class Wiring:
 
     def _wire_own_edge(self) -> None:
         config, guard, clock, stats = self.config, self.guard, self.clock, self.state.now
+        delivered, expressions = self.traffic.delivered, self.rocketmq.expressions
         self.pull_service = PullService(
-            self.egress,
-            guard,
-            self.counters,
-            self.coordinator,
-            clock,
-            on_delivered=self.traffic.delivered,
+            self.egress, guard, self.counters, self.coordinator, clock, expressions, delivered
         )
         self.own_edge: BrokerServer = BrokerServer(
             config,
@@ -537,6 +533,7 @@ class Wiring:
                 make_topics=self.retries.topics.make_subscribed,
                 bounds=self.queues.bounds,
                 clients=self.rocketmq.clients,
+                expressions=expressions,
             ),
             admin=AdminService(self.identity, stats, self.lookup, self.cleaning, self.handover),
             audit=AuditService(

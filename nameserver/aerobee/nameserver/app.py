@@ -44,6 +44,7 @@ from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
+from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import nameserver_pb2, nameserver_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -135,6 +136,7 @@ def _rocketmq_service(
         routes=KnownRoutes(config.cluster, cache),
         groups=AskedGroups(cache, channels, clock),
         clients=ClientTable(clock),
+        expressions=CompiledExpressions(),
         peers=channels,
         clock=clock,
         sending=config.rocketmq.sending(),

@@ -39,6 +39,7 @@ from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import TopicNotFound
 from aerobee.runtime.served_method import answered_later
+from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
 
@@ -54,6 +55,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         clock: Clock,
         groups: Groups,
         clients: ClientTable,
+        expressions: CompiledExpressions,
         own: OwnQueues | None = None,
         reads: OwnReads | None = None,
         pops: OwnPops | None = None,
@@ -62,7 +64,8 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         polling: PollLimits | None = None,
     ) -> None:
         """`own`, `reads`, `pops` and `transactions` are a broker's; a node without them passes on
-        what needs a store. `clients` are those that it hears of."""
+        what needs a store. `clients` are those that it hears of, `expressions` keeps the filters
+        that they ask for."""
         self._routes = routes
         self._groups = groups
         self._presence = Presence(clients, routes, peers)
@@ -72,10 +75,12 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         passing = Passing(routes, peers)
         self._recalls = Recalls(routes, own, passing)
         self._end_transactions = EndTransactions(routes, transactions, passing)
-        self._pulls = Pulls(routes, reads, passing, self._presence, polling)
-        self._receives = Receives(routes, pops, passing, self._presence, groups, clock, polling)
+        self._pulls = Pulls(routes, reads, passing, self._presence, polling, expressions)
+        self._receives = Receives(
+            routes, pops, passing, self._presence, groups, clock, polling, expressions
+        )
         self._deliveries = Deliveries(routes, pops, passing, polling)
-        self._telemetry = Telemetry(clients, groups, sending=sending, polling=polling)
+        self._telemetry = Telemetry(clients, groups, expressions, sending=sending, polling=polling)
 
     def end_streams(self) -> None:
         """End what would last as long as its clients."""

@@ -26,6 +26,7 @@ from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.ports import Groups
 from aerobee.runtime.errors import NoBrokerAvailable
 from aerobee.runtime.served_method import send_head
+from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -40,12 +41,14 @@ class Telemetry:
         self,
         clients: ClientTable,
         groups: Groups,
+        expressions: CompiledExpressions,
         *,
         sending: SendLimits,
         polling: PollLimits,
     ) -> None:
         self._clients = clients
         self._groups = groups
+        self._expressions = expressions
         self._sending = sending
         self._polling = polling
         self._readers: set[asyncio.Task[None]] = set()
@@ -94,7 +97,7 @@ class Telemetry:
     async def _told(
         self, settings: v2.Settings, caller: Caller
     ) -> tuple[Traits, service_pb2.TelemetryCommand]:
-        registration = registration_of(settings, caller.namespace)
+        registration = registration_of(settings, self._expressions, caller.namespace)
         client = self._clients.heard(caller.client_id, caller.language, caller.version, caller.peer)
         self._clients.registered(client, registration)
         rules = GroupRules()
