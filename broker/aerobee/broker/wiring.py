@@ -44,6 +44,7 @@ from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.snapshots import Snapshots
+from aerobee.broker.observe.audit.unread import unread_survey
 from aerobee.broker.observe.broker_state import BrokerState, Writability
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.traffic import Traffic
@@ -484,7 +485,7 @@ class Wiring:
             roles,
             self.minutes,
             self.delays.counts.by_topic,
-            self.reads,
+            lambda: unread_survey(self),
             self.clock,
         )
         self.checksums = LogChecksums(self.store, self.reads)

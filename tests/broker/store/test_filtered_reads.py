@@ -13,8 +13,11 @@ from aerobee.broker.store.errors import EntryMismatch
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import GetStatus
+from aerobee.broker.store.queues.surveys import Counted
 from aerobee.broker.store.read_work import ReadOutcome, ReadWork
 from aerobee.sql_filter.expression import SqlExpression
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store_format.consume_queue_ext import ext_address
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import Record, iterate_records
 from aerobee.store_format.record_layout import RecordCorrupt
@@ -163,3 +166,32 @@ def test_records_are_judged_by_few_or_by_many_properties_alike(tmp_path: Path) -
     assert matching(few, records) == matching(many, records) == list(range(8, 20))
     views = list(iterate_records(memoryview(outcome.records)))
     assert matching(few, views) == list(range(8, 20))
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_where_tags_codes_lie_in_an_extension_the_records_decide(
+    tmp_path: Path, is_cold: bool
+) -> None:
+    """As a store has it that Apache wrote with `enableConsumeQueueExt`."""
+    filled(tmp_path, is_cold=False).close()
+    (queue_file,) = (tmp_path / "consumequeue/Orders/0").iterdir()
+    data = bytearray(queue_file.read_bytes())
+    for number in range(4):  # the last two messages came when it was switched off
+        at = number * ENTRY_SIZE + 12
+        data[at : at + 8] = ext_address(28 * number).to_bytes(8, "big", signed=True)
+    queue_file.write_bytes(data)
+    disk = ColdDisk(tmp_path, lambda _: is_cold)
+    store = open_store(disk, replace(SMALL, segment_bytes=1_024))
+    wanted = QueueRead("Orders", 0, 0, 1 << 20, 32, TagFilter(["Aa"]))
+    assert bodies_of(read(store, wanted, is_cold=is_cold)) == [b"1", b"5"]
+    assert bodies_of(read(store, replace(wanted, offset=4), is_cold=is_cold)) == [b"5", b"6"]
+    by_sql = replace(wanted, filter=sql_filter("TAGS IN ('Aa', 'other')"))
+    assert bodies_of(read(store, by_sql, is_cold=is_cold)) == [b"1", b"3", b"5"]
+    passing = TagFilter(["Aa"])
+    work = store.surveys.count_matching("Orders", 0, 0, 6, passing)
+    assert work is not None
+    counted = work.run()
+    assert isinstance(counted, Counted)
+    assert (counted.matching, len(counted.positions)) == (2, 4)
+    judged = store.surveys.judge("Orders", 0, passing, counted.positions, counted.sizes)
+    assert judged.run() == 1

@@ -42,12 +42,13 @@ def checked_outcome(
     messages_max: int,
 ) -> ReadOutcome:
     """[any thread] What a reader gets of the records that `located` led to: the first
-    `messages_max` that an exact filter lets through, and then it ends there.
+    `messages_max` that an exact filter lets through, and then it ends there. Any filter is exact
+    where tags codes lie elsewhere.
 
     Raises EntryMismatch: they are not what `located` means, or an exact filter cannot read one.
     """
     check.check(located, records)
-    if filter is None or not filter.is_exact:
+    if filter is None or not (filter.is_exact or located.is_unsure):
         return ReadOutcome(located, records)
     chosen: list[int] = []
     parts: list[bytes] = []

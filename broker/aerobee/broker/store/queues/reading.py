@@ -19,6 +19,7 @@ from aerobee.store_format.consume_queue_entry import (
     iterate_entries,
     unpack_entries,
 )
+from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
 from aerobee.store_format.record import RECORD_SIZE_MIN, Record
 
 LOOP_ENTRIES_MAX = 8
@@ -60,8 +61,8 @@ class Filter(Protocol):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the records of a read all match. Otherwise they may match, and the reader
-        decides."""
+        """Whether the records of a read all match. Otherwise they may match, by their tags codes,
+        and the reader decides."""
         ...
 
     @property
@@ -97,6 +98,9 @@ class Located:
     positions: Int64Array = field(default_factory=_nothing, repr=False, compare=False)
     sizes: Int64Array = field(default_factory=_nothing, repr=False, compare=False)
     offsets: Int64Array = field(default_factory=_nothing, repr=False, compare=False)
+    is_unsure: bool = field(default=False, compare=False)
+    """Some of the records passed only because their tags codes lie elsewhere, in files of Apache's
+    brokers (`store_format/consume_queue_ext.py`)."""
 
     def cut(self, count: int) -> Located:
         """The same, had it ended after its first `count` records, one or more. It has offsets."""
@@ -191,6 +195,7 @@ def select(
         positions[chosen],
         sizes[chosen],
         chosen + offset,
+        filter is not None and bool((tags_codes[chosen] <= EXT_ADDRESS_MAX).any()),
     )
 
 
