@@ -185,7 +185,13 @@ class _Parts:
         self.reads = pool
         self.guard: Guard = Guard(self.topics, broker_name="b", authority=some)
         counters: Any = SimpleNamespace(
-            messages_out=0, bytes_out=0, cold_reads=0, cold_bytes=0, cold_reads_waiting=0
+            messages_out=0,
+            bytes_out=0,
+            cold_reads=0,
+            cold_bytes=0,
+            cold_reads_waiting=0,
+            filter_judged=0,
+            filter_matched=0,
         )
         any_store: Any = self.store
         self.egress = Egress(

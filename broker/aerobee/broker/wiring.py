@@ -43,6 +43,7 @@ from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.snapshots import Snapshots
+from aerobee.broker.observe.audit.unread import unread_survey
 from aerobee.broker.observe.broker_state import BrokerState, Writability
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.traffic import Traffic
@@ -483,20 +484,16 @@ class Wiring:
             roles,
             self.minutes,
             self.delays.counts.by_topic,
-            self.reads,
+            lambda: unread_survey(self),
             self.clock,
         )
         self.checksums = LogChecksums(self.store, self.reads)
 
     def _wire_own_edge(self) -> None:
         config, guard, clock, stats = self.config, self.guard, self.clock, self.state.now
+        delivered, expressions = self.traffic.delivered, self.rocketmq.expressions
         self.pull_service = PullService(
-            self.egress,
-            guard,
-            self.counters,
-            self.coordinator,
-            clock,
-            on_delivered=self.traffic.delivered,
+            self.egress, guard, self.counters, self.coordinator, clock, expressions, delivered
         )
         self.own_edge: BrokerServer = BrokerServer(
             config,
@@ -537,6 +534,7 @@ class Wiring:
                 make_topics=self.retries.topics.make_subscribed,
                 bounds=self.queues.bounds,
                 clients=self.rocketmq.clients,
+                expressions=expressions,
             ),
             admin=AdminService(self.identity, stats, self.lookup, self.cleaning, self.handover),
             audit=AuditService(

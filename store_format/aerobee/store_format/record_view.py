@@ -7,7 +7,7 @@ it is first used; bytes that contradict themselves raise RecordCorrupt, never an
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from isal.isal_zlib import crc32
@@ -229,6 +229,11 @@ class Record:
     def property_value(self, name: str) -> str | None:
         """One property, without decoding the others; None if it is not set."""
         return self._find(name.encode())
+
+    def property_values(self, names: Iterable[bytes]) -> list[str | None]:
+        """`property_value` of each name, which is given in UTF-8."""
+        find = self._find
+        return [find(name) for name in names]
 
     @property
     def tag(self) -> str | None:
