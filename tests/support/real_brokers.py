@@ -44,7 +44,7 @@ class RealBroker:
     session_timeout_min_ms: int = 500
     flush_mode: FlushMode = FlushMode.ASYNC
     store_options: Mapping[str, int] = field(default_factory=dict)
-    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
+    transactions: Mapping[str, int] = field(default_factory=dict)
     port: int = 0
     _lifecycle: Lifecycle | None = None
     _task: asyncio.Task[None] | None = None
@@ -74,7 +74,7 @@ class RealBroker:
                 **{"segment_bytes": 16 * MIB, **self.store_options},  # type: ignore[arg-type]
             ),
             sessions=SessionConfig(timeout_min_ms=self.session_timeout_min_ms),
-            transactions=self.transactions,
+            transactions=TransactionsConfig(**self.transactions),
         )
         lifecycle = Lifecycle()
         listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -120,12 +120,14 @@ class BrokerProcess:
         folder: Path,
         topics: Mapping[str, int],
         store_options: Mapping[str, int] | None = None,
+        transactions: Mapping[str, int] | None = None,
     ) -> None:
-        """`store_options` are fields of StoreConfig."""
+        """`store_options` are fields of StoreConfig, `transactions` of TransactionsConfig."""
         self.name = name
         self.topics = topics
         self._folder = folder
         self._store_options = dict(store_options or {})
+        self._transactions = dict(transactions or {})
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
 
@@ -145,6 +147,7 @@ class BrokerProcess:
             str(self._folder),
             json.dumps(dict(self.topics)),
             json.dumps(self._store_options),
+            json.dumps(self._transactions),
             cwd=Path(__file__).parents[2],
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -468,15 +471,21 @@ class Link:
 
 
 async def serve_one(
-    name: str, folder: Path, topics: Mapping[str, int], store_options: Mapping[str, int]
+    name: str,
+    folder: Path,
+    topics: Mapping[str, int],
+    store_options: Mapping[str, int],
+    transactions: Mapping[str, int],
 ) -> None:
     """What a BrokerProcess runs: it ends with its standard input."""
-    broker = await RealBroker(name, folder, topics, store_options=store_options).start()
+    broker = await RealBroker(
+        name, folder, topics, store_options=store_options, transactions=transactions
+    ).start()
     print(broker.port, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     await broker.stop()
 
 
 if __name__ == "__main__":
-    topics_of_folder, options_of_store = map(json.loads, sys.argv[3:5])
-    asyncio.run(serve_one(sys.argv[1], Path(sys.argv[2]), topics_of_folder, options_of_store))
+    options: list[Any] = [json.loads(each) for each in sys.argv[3:6]]
+    asyncio.run(serve_one(sys.argv[1], Path(sys.argv[2]), *options))

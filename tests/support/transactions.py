@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -105,18 +106,21 @@ class Asked:
         return self
 
     async def _read(self) -> None:
-        while (command := await self._stream.read()) is not grpc.aio.EOF:
-            if command.HasField("recover_orphaned_transaction_command"):
-                recover = command.recover_orphaned_transaction_command
-                message = recover.message
-                assert recover.transaction_id == message.system_properties.message_id
-                self.asked.append(message)
-                await self.answer(recover.transaction_id)
+        with suppress(grpc.aio.AioRpcError):  # its node has died
+            while (command := await self._stream.read()) is not grpc.aio.EOF:
+                if command.HasField("recover_orphaned_transaction_command"):
+                    recover = command.recover_orphaned_transaction_command
+                    message = recover.message
+                    assert recover.transaction_id == message.system_properties.message_id
+                    self.asked.append(message)
+                    await self.answer(recover.transaction_id)
 
     async def answer(self, transaction_id: str) -> None:
         """It does not know."""
 
     async def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
+        """What went wrong with an answer is raised here."""
         self._stream.cancel()
+        if self._reading is not None:
+            with suppress(asyncio.CancelledError):
+                await self._reading

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.config import TransactionsConfig
+from aerobee.broker.observe.metrics.transactions import TransactionFigures
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.checks import CheckRules, Verdict, verdict
 from aerobee.broker.transactions.listing import Wanted
@@ -33,6 +34,7 @@ from tests.support.transactions import (
     ORDERS,
     Asked,
     end,
+    end_request,
     half_message,
     seen,
     stored,
@@ -439,3 +441,37 @@ async def test_lists_come_page_by_page(start_broker: StartBroker, connect: Conne
     assert (found, pages) == (ids, 3)
     assert not listing.aside(Wanted("another")).halves
     assert not listing.open().halves
+
+
+async def test_what_is_measured(start_broker: StartBroker, connect: Connect) -> None:
+    broker = await aside(start_broker, connect, "T-1", "T-2", "T-3")
+    wiring = broker.wiring
+
+    def values() -> dict[str, Any]:
+        figures = TransactionFigures(wiring.transactions, wiring.clock, topics_max=10)
+        return {family.name: family.rows for family in figures.families()}
+
+    assert values()["aerobee_transactions_set_aside"] == [((), 3)]
+    assert values()["aerobee_transaction_checks_total"] == [((), 3)]
+    await decide(broker, "T-1", Outcome.COMMITTED)
+    await decide(broker, "T-2", Outcome.ROLLED_BACK)
+    checks = wiring.transactions.checks
+    checks._rules = checks._rules._replace(timeout_ms=3_600_000)
+    client = V2(broker.channel)
+    await begin(client, "T-4")
+    await begin(client, "T-5")
+    assert await status(client, "T-5", v2.COMMIT) == "OK"
+    await until(lambda: dict(values()["rocketmq_half_messages"]).get((ORDERS,)) == 1)
+    found = values()
+    assert dict(found["rocketmq_commit_messages_total"])[ORDERS,] == 2
+    assert dict(found["rocketmq_rollback_messages_total"])[ORDERS,] == 1
+    ((_, latency),) = found["rocketmq_finish_message_latency"]
+    assert sum(latency.counts) == 2
+
+    def age_s() -> float:
+        ((_, found),) = values()["aerobee_open_transaction_age_seconds"]
+        return float(found)
+
+    await until(lambda: age_s() > 0.1)
+    await client.call("EndTransaction", end_request("T-4", v2.ROLLBACK))
+    await until(lambda: age_s() == 0)

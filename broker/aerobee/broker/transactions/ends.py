@@ -46,6 +46,7 @@ from aerobee.runtime.errors import (
     TopicNotFound,
 )
 from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.histogram import Histogram
 from aerobee.store_format.batch import BatchIllegal
 from aerobee.store_format.delayed_records import HALF_TOPIC, Moved
 from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
@@ -65,6 +66,7 @@ from aerobee.store_format.transaction_records import (
 
 log = logging.getLogger(__name__)
 
+LATENCY_S: Final = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 3_600)
 ENDS: Final = (Outcome.COMMITTED, Outcome.ROLLED_BACK)
 
 ReadHalf = Callable[[str, HalfMessage], Awaitable[bytes]]
@@ -127,8 +129,8 @@ class Ends:
         self.committed: Counter[str] = Counter()
         """By topic."""
         self.rolled_back: Counter[str] = Counter()
-        self.set_aside = 0
         self.checked = 0
+        self.latency_s = Histogram(LATENCY_S)
 
     # ------------------------------------------------------------------------------ the role
 
@@ -289,6 +291,7 @@ class Ends:
         self._writes.append(TRANSACTION_JOURNAL_TOPIC, 0, intent.encode())
         appended = self._append(half, moved)
         self.committed[name.topic] += 1
+        self.latency_s.observe(max(0, self._clock.now_ms() - half.born_ms) / 1_000)
         # A reader that sees the message has a broker that knows it is done.
         self._ending[name] = _Ending(outcome, appended.end, is_aside)
         self._owe(_Owed(name, offsets, outcome, is_aside))
@@ -335,7 +338,6 @@ class Ends:
             raise _undeliverable(half, str(error)) from None
         name = name_of(half)
         appended = self._append(half, Moved(ASIDE_TOPIC, HALF_QUEUE, copy))
-        self.set_aside += 1
         self._ending[name] = _Ending(Outcome.SET_ASIDE, appended.end)
         self._owe(_Owed(name, self._pending.offsets(name), Outcome.SET_ASIDE))
         return True
