@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aerobee.consumer_client import PushConsumer
+from aerobee.producer_client import Message, Producer
 from aerobee.store_format.recall_handle import RecallHandle
 from tests.support.local_up import (
     AEROBEE,
@@ -172,6 +173,42 @@ def test_what_waits_is_listed_recalled_delivered_and_moved(cluster: Up) -> None:
     assert waiting(expect=1) == []
     nonsense = cluster.run("schedule", "move", "nonsense", "--delay", "1s", expect=2)
     assert "no recall handle" in nonsense.stderr
+
+
+def test_open_transactions_are_listed_shown_and_ended(cluster: Up) -> None:
+    async def begin() -> list[str]:
+        async with Producer(cluster.document()["nameserver"]) as producer:
+            messages = [Message("open", b"%d" % number, keys=["k"]) for number in range(3)]
+            return [(await producer.begin(each)).transaction_id for each in messages]
+
+    ids = asyncio.run(begin())
+
+    def open_ids(*arguments: str, expect: int = 0) -> list[str]:
+        shown = cluster.run("transaction", "list", "open", "--ids", *arguments, expect=expect)
+        return shown.stdout.splitlines()
+
+    assert open_ids() == ids
+    assert open_ids("--max", "1") == ids[:1]
+    assert open_ids("--until", "2020-01-01T00:00", expect=1) == []
+    assert open_ids("--set-aside", expect=1) == []
+    first = cluster.json("transaction", "list", "open")["transactions"][0]
+    assert (first["transactionId"], first["topic"], first["checks"]) == (ids[0], "open", 0)
+    assert ids[0] in cluster.run("transaction", "list", "open", "--wide").stdout
+    shown = json.loads(cluster.run("transaction", "show", "open", ids[1]).stdout)
+    assert (shown["transactionId"], shown["message"]["keys"]) == (ids[1], ["k"])
+    cluster.run("transaction", "show", "open", "nonsense", expect=1)
+
+    refused = cluster.run("transaction", "commit", "open", ids[0], expect=2)
+    assert "--yes" in refused.stderr
+    cluster.run("transaction", "commit", "open", ids[0], "--yes")
+    cluster.run("transaction", "rollback", "open", ids[1], "--yes")
+    mixed = cluster.run("transaction", "rollback", "open", *ids, "--yes", expect=1)
+    assert "rolled back 2 transactions" in mixed.stdout
+    assert "was committed before" in mixed.stderr
+    unknown = cluster.run("transaction", "commit", "open", "nonsense", "--yes", expect=1)
+    assert "no broker has transaction" in unknown.stderr
+    assert open_ids(expect=1) == []
+    assert received(cluster, "open", "g", 1) == ["0"]
 
 
 def test_a_rate_is_kept(cluster: Up, tmp_path: Path) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from aerobee.broker.config import TransactionsConfig
 from aerobee.client_core import ClusterConnection, Transactions
 from aerobee.cluster_view.methods import PULL, WATCH_CHECKS
 from aerobee.producer_client import (
@@ -27,7 +26,7 @@ from tests.support.fake_cluster import BrokerAt, FakeNameserver, FakeTopic
 from tests.support.real_brokers import RealBroker
 from tests.support.waiting import until, wait_until
 
-SOON = TransactionsConfig(timeout_ms=1, check_interval_ms=50, checks_max=1_000)
+SOON = {"timeout_ms": 1, "check_interval_ms": 50, "checks_max": 1_000}
 
 
 class Cluster:
@@ -53,7 +52,7 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running(folder: Path, settings: TransactionsConfig = SOON) -> AsyncIterator[Cluster]:
+async def running(folder: Path, settings: Mapping[str, int] = SOON) -> AsyncIterator[Cluster]:
     broker = await RealBroker("a", folder, {"orders": 1}, transactions=settings).start()
     nameserver = await FakeNameserver(
         brokers={"a": BrokerAt(broker.address)}, topics={"orders": FakeTopic({"a": 1})}
@@ -189,7 +188,7 @@ async def test_a_broker_that_comes_back_asks_again(cluster: Cluster) -> None:
 
 
 async def test_what_nobody_knows_is_set_aside_for_an_operator(tmp_path: Path) -> None:
-    settings = TransactionsConfig(timeout_ms=1, check_interval_ms=20, checks_max=2)
+    settings = {"timeout_ms": 1, "check_interval_ms": 20, "checks_max": 2}
     async with running(tmp_path / "a", settings) as cluster:
         transaction_id = await left_open(cluster)
         application = Application(CheckAnswer.UNKNOWN)
