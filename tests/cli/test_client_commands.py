@@ -87,6 +87,18 @@ def test_a_tag_expression_selects(cluster: Up) -> None:
     assert {line.split()[0] for line in got} == {"red", "blue"}
 
 
+def test_a_condition_selects_by_properties(cluster: Up) -> None:
+    for price in range(10):
+        sent(cluster, "priced", [f"{price}"], "--property", f"price={price}", "--tag", "t")
+    condition = "price > 5 AND TAGS = 't' -- and no more"
+    assert sorted(received(cluster, "priced", "g", 4, "--sql", condition)) == ["6", "7", "8", "9"]
+    asked = ("consume", "priced", "--group", "g")
+    refused = cluster.run(*asked, "--sql", "price LIKE '5%'", expect=2)
+    assert "at character 7" in refused.stderr
+    refused = cluster.run(*asked, "--sql", "price > 5", "--tag", "t", expect=2)
+    assert "--tag and --sql cannot be combined" in refused.stderr
+
+
 def test_json_lines_go_out_as_they_came_in(cluster: Up) -> None:
     line = {"body": "grüße", "tag": "t", "keys": ["k1", "k2"], "properties": {"colour": "blue"}}
     sent(cluster, "json", [json.dumps(line)], "--format", "json")
@@ -325,10 +337,11 @@ def test_groups_show_their_lag_and_can_be_reset(cluster: Up) -> None:
 def test_a_running_member_is_shown_and_leaves_at_sigterm(cluster: Up) -> None:
     sent(cluster, "held", numbers(10))
     member = subprocess.Popen(
-        [*AEROBEE, "consume", "held", "--group", "holders", "--client-id", "me"],
+        [*AEROBEE, "consume", "held", "--group", "holders", "--client-id", "me", "--sql", "TRUE"],
         env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
         stdout=subprocess.DEVNULL,
     )
+    wishes: list[str] = []
     try:
 
         def holds_all() -> bool:
@@ -340,12 +353,15 @@ def test_a_running_member_is_shown_and_leaves_at_sigterm(cluster: Up) -> None:
             )
             if done.returncode:
                 return False
-            queues = json.loads(done.stdout)["queueList"]
+            shown = json.loads(done.stdout)
+            wishes[:] = [each["subscriptions"]["held"] for each in shown["memberList"]]
+            queues = shown["queueList"]
             return bool(queues) and {queue["leaseHolder"] for queue in queues} == {"me"}
 
         wait_until(holds_all, "the member holds all queues")
     finally:
         member.terminate()
+    assert wishes == ["SQL: TRUE"]
     assert member.wait(PATIENCE_S) == 143
     group = cluster.json("group", "show", "holders")
     assert group["members"] == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.broker.config import TransactionsConfig
 from aerobee.client_core import ClusterConnection, Transactions
 from aerobee.cluster_view.methods import PULL, WATCH_CHECKS
 from aerobee.producer_client import (
@@ -53,7 +54,9 @@ class Cluster:
 
 @asynccontextmanager
 async def running(folder: Path, settings: Mapping[str, int] = SOON) -> AsyncIterator[Cluster]:
-    broker = await RealBroker("a", folder, {"orders": 1}, transactions=settings).start()
+    broker = await RealBroker(
+        "a", folder, {"orders": 1}, transactions=TransactionsConfig(**settings)
+    ).start()
     nameserver = await FakeNameserver(
         brokers={"a": BrokerAt(broker.address)}, topics={"orders": FakeTopic({"a": 1})}
     ).start()

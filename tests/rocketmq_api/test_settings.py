@@ -18,7 +18,7 @@ from aerobee.rocketmq_api.codes import Refused
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.times import duration, milliseconds
-from aerobee.sql_filter.expression import CompiledExpressions
+from aerobee.sql_filter.expression import CompiledExpressions, SqlExpression
 from aerobee.store_format.retry_delays import Exponential
 from apache.rocketmq.v2 import definition_pb2 as v2
 
@@ -42,7 +42,11 @@ def producer(*topics: v2.Resource) -> v2.Settings:
     )
 
 
-def consumer(kind: v2.ClientType = v2.PUSH_CONSUMER, expression: str = "a||b") -> v2.Settings:
+def consumer(
+    kind: v2.ClientType = v2.PUSH_CONSUMER,
+    expression: str = "a||b",
+    filter_type: v2.FilterType = v2.TAG,
+) -> v2.Settings:
     return v2.Settings(
         client_type=kind,
         request_timeout=duration(3_000),
@@ -52,7 +56,7 @@ def consumer(kind: v2.ClientType = v2.PUSH_CONSUMER, expression: str = "a||b") -
             subscriptions=[
                 v2.SubscriptionEntry(
                     topic=ORDERS,
-                    expression=v2.FilterExpression(type=v2.TAG, expression=expression),
+                    expression=v2.FilterExpression(type=filter_type, expression=expression),
                 )
             ],
         ),
@@ -196,6 +200,8 @@ def test_a_consumer_is_registered_with_its_group_and_tags() -> None:
     assert registration.client_type == v2.SIMPLE_CONSUMER
     assert registration.group == "shop%billing"
     assert registration.subscriptions == {"shop%orders": ("a", "b")}
+    by_sql = registered(consumer(expression="a > 5", filter_type=v2.SQL))
+    assert by_sql.subscriptions == {"shop%orders": SqlExpression("a > 5")}
 
 
 def test_a_client_whose_resources_have_no_namespace_has_the_one_of_its_metadata() -> None:
@@ -221,6 +227,7 @@ def changed(change: Callable[[v2.Settings], object], sent: v2.Settings) -> v2.Se
         (consumer(v2.LITE_PUSH_CONSUMER), v2.NOT_IMPLEMENTED),
         (consumer(v2.LITE_SIMPLE_CONSUMER), v2.NOT_IMPLEMENTED),
         (consumer(expression="||"), v2.ILLEGAL_FILTER_EXPRESSION),
+        (consumer(expression="a >", filter_type=v2.SQL), v2.ILLEGAL_FILTER_EXPRESSION),
         (producer(v2.Resource(name="a b")), v2.ILLEGAL_TOPIC),
         (
             changed(lambda sent: sent.subscription.group.Clear(), consumer()),

@@ -12,7 +12,7 @@ from typing import Final
 
 from isal.isal_zlib import crc32
 
-from aerobee.store_format.properties import decode_properties, find_property
+from aerobee.store_format.properties import decode_properties, find_property, find_values
 from aerobee.store_format.record_layout import (
     BODY_AT,
     BODY_CRC_AT,
@@ -230,10 +230,14 @@ class Record:
         """One property, without decoding the others; None if it is not set."""
         return self._find(name.encode())
 
-    def property_values(self, names: Iterable[bytes]) -> list[str | None]:
-        """`property_value` of each name, which is given in UTF-8."""
-        find = self._find
-        return [find(name) for name in names]
+    def property_values(self, needles: Iterable[bytes]) -> list[str | None]:
+        """`property_value` of several names, each given in UTF-8 and with NAME_END."""
+        start = self._properties_at or self._properties_start()
+        buffer = self.buffer
+        if isinstance(buffer, memoryview):
+            properties = bytes(buffer[start : self.end])
+            return find_values(properties, 0, len(properties), needles)
+        return find_values(buffer, start, self.end, needles)
 
     @property
     def tag(self) -> str | None:

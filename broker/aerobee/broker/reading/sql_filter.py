@@ -12,6 +12,7 @@ import numpy as np
 
 from aerobee.broker.store.queues.reading import BoolArray, Int64Array
 from aerobee.sql_filter.expression import SqlExpression
+from aerobee.store_format.properties import NAME_END
 from aerobee.store_format.record import Record
 
 JUDGED_MAX: Final = 1_000
@@ -24,15 +25,15 @@ _SOUGHT_NAMES_MAX: Final = 8
 class SqlFilter:
     """Passes messages for which an expression is true."""
 
-    __slots__ = ("_expression", "_names", "judged_max")
+    __slots__ = ("_expression", "_needles", "judged_max")
 
     is_exact = True
 
     def __init__(self, expression: SqlExpression) -> None:
         self._expression = expression
-        self._names: tuple[bytes, ...] | None = None
+        self._needles: tuple[bytes, ...] | None = None
         if len(expression.names) <= _SOUGHT_NAMES_MAX:
-            self._names = tuple(name.encode() for name in expression.names)
+            self._needles = tuple(name.encode() + NAME_END for name in expression.names)
         self.judged_max = max(1, min(JUDGED_MAX, STEPS_MAX // expression.size))
 
     def __repr__(self) -> str:
@@ -44,6 +45,6 @@ class SqlFilter:
 
     def matches(self, record: Record) -> bool:
         """Whether the expression is true for the message. Raises RecordCorrupt."""
-        if self._names is None:
+        if self._needles is None:
             return self._expression.matches(record.properties)
-        return self._expression.judges(record.property_values(self._names))
+        return self._expression.judges(record.property_values(self._needles))
