@@ -435,7 +435,7 @@ class Wiring:
                 self.member_streams,
                 self.transactions,  # it says in the offset journal how far it came
                 self.journal,
-                self.popping.journal,
+                self.popping.duty,
                 self.delays.duty,
                 self.proposer,
                 OnChange(self.heartbeat_due.set),
