@@ -109,6 +109,7 @@ class Transactions(Duty):
         self._due.set()
 
     async def leave(self) -> None:
+        self.checks.end()
         try:
             if self.ends.is_ready:
                 self.ends.pay()
@@ -118,7 +119,6 @@ class Transactions(Duty):
             raise
         except (MqError, TimeoutError) as error:
             log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
-        self.checks.end()
         self.ends.end_term()
         self._led, self._left = None, self._led
 
