@@ -334,6 +334,8 @@ def _member(member: broker_pb2.GroupMember) -> dict[str, Any]:
 
 def _expression(wanted: broker_pb2.Filter) -> str:
     """An SQL filter as one line, so marked."""
+    from aerobee.v1 import broker_pb2
+
     if wanted.type == broker_pb2.SQL92:
         return f"SQL: {' '.join(wanted.expression.split())}"
     return wanted.expression or "*"
