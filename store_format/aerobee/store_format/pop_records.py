@@ -20,7 +20,7 @@ from aerobee.store_format.record_view import Record
 
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""Its committed offsets say up to where the revive log is done."""
+"""Its committed offset is that of the last record of the revive log that is done."""
 
 _OFFSETS_MAX: Final = 127
 """A checkpoint counts them in one byte."""

@@ -4,8 +4,9 @@
       -> what nobody acknowledged is copied into the group's retry topic -> the offset is committed
 
 Owns: the revive log, while this replica is master. Its formats and its group are Apache's, so
-either broker goes on where the other one was; this one only reads it. Between a copy and the
-committed offset a crash makes the copy come twice.
+either broker goes on where the other one was; this one only reads it. The group's offset of a queue
+is that of the last record that is done, not of the next one as in other groups. Between a copy and
+the committed offset a crash makes the copy come twice.
 """
 
 from __future__ import annotations
@@ -144,8 +145,9 @@ class Revivals(Duty):
         """One queue, from its committed offset on. As `_round`."""
         key = GroupQueue(REVIVE_GROUP, *queue)
         low, end = self._parts.queues.bounds(*queue)
-        committed = self._parts.offsets.query(key) or 0
-        at = max(committed, low)
+        known = self._parts.offsets.query(key)
+        begin = 0 if known is None else known + 1
+        at = max(begin, low)
         open_: dict[PollKey, _Open] = {}
         newest_ms = 0
         while at < end:
@@ -161,8 +163,8 @@ class Revivals(Duty):
         now_ms = self._parts.clock.now_ms()
         await self._revive_due(open_, now_ms)
         done = min((each.offset for each in open_.values()), default=at)
-        if done > committed and self._led is not None:
-            written = self._parts.offsets.commit(key, done, NOBODYS)
+        if done > begin and self._led is not None:
+            written = self._parts.offsets.commit(key, done - 1, NOBODYS)
             if written is not None:
                 await asyncio.shield(written)
         self._copied.clear()
