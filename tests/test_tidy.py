@@ -20,17 +20,20 @@ LAYERS: dict[str, frozenset[str]] = {
     "runtime": frozenset({"grpc_core"}),
     "store_format": frozenset(),
     "sql_filter": frozenset({"runtime"}),
-    "nameserver": frozenset({"cluster_view", "v1", "runtime", "rocketmq_api", "sql_filter"}),
+    "access": frozenset({"runtime"}),
+    "nameserver": frozenset(
+        {"access", "cluster_view", "v1", "runtime", "rocketmq_api", "sql_filter"}
+    ),
     "broker": frozenset(
-        {"cluster_view", "v1", "runtime", "store_format", "rocketmq_api", "sql_filter"}
+        {"access", "cluster_view", "v1", "runtime", "store_format", "rocketmq_api", "sql_filter"}
     ),
     "store_repair": frozenset({"runtime", "store_format", "broker"}),
-    "cluster_view": frozenset({"v1", "runtime", "grpc_core"}),
+    "cluster_view": frozenset({"access", "v1", "runtime", "grpc_core"}),
     "rocketmq_api": frozenset(
         {"cluster_view", "grpc_core", "runtime", "store_format", "sql_filter"}
     ),
     "grpc_core": frozenset(),
-    "client_core": frozenset({"cluster_view", "v1", "runtime", "store_format"}),
+    "client_core": frozenset({"access", "cluster_view", "v1", "runtime", "store_format"}),
     "producer_client": frozenset({"client_core", "cluster_view", "v1", "runtime", "store_format"}),
     "consumer_client": frozenset(
         {"client_core", "cluster_view", "v1", "runtime", "store_format", "sql_filter"}
@@ -43,6 +46,7 @@ LAYERS: dict[str, frozenset[str]] = {
             "runtime",
             "store_format",
             "sql_filter",
+            "access",
             "nameserver",
             "broker",
             "store_repair",
@@ -143,6 +147,7 @@ FENCES: dict[str, tuple[str, ...]] = {
 LOOP_FREE = (
     "store_format/",
     "sql_filter/",
+    "access/",
     "broker/store/",
     "broker/timers/",
     "broker/pop/",

@@ -36,6 +36,8 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MESSAGE_NOT_FOUND: _ClassVar[Code]
     OUT_OF_SEQUENCE: _ClassVar[Code]
     LIMIT_REACHED: _ClassVar[Code]
+    UNAUTHENTICATED: _ClassVar[Code]
+    ACCESS_DENIED: _ClassVar[Code]
     FOREIGN_CLUSTER: _ClassVar[Code]
     REPLICA_DIVERGED: _ClassVar[Code]
     REPLICATION_GAP: _ClassVar[Code]
@@ -93,6 +95,8 @@ NO_BROKER_AVAILABLE: Code
 MESSAGE_NOT_FOUND: Code
 OUT_OF_SEQUENCE: Code
 LIMIT_REACHED: Code
+UNAUTHENTICATED: Code
+ACCESS_DENIED: Code
 FOREIGN_CLUSTER: Code
 REPLICA_DIVERGED: Code
 REPLICATION_GAP: Code

@@ -44,6 +44,8 @@ CODES: Final[dict[type[errors.MqError], v2.Code]] = {
     # POP, or members with leases, have the queue.
     errors.LeaseHeld: v2.PRECONDITION_FAILED,
     errors.LeaseExpired: v2.PRECONDITION_FAILED,
+    errors.Unauthenticated: v2.UNAUTHORIZED,
+    errors.AccessDenied: v2.UNAUTHORIZED,
     # Clients wait before they send again.
     errors.Busy: v2.TOO_MANY_REQUESTS,
     errors.LimitReached: v2.TOO_MANY_REQUESTS,

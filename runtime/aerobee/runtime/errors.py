@@ -91,6 +91,14 @@ class LimitReached(MqError):
     """The cluster has as many topics, queues or groups as its settings allow."""
 
 
+class Unauthenticated(MqError):
+    """The call does not prove who makes it."""
+
+
+class AccessDenied(MqError):
+    """Who makes the call may not do this; the message names the missing right or the rule."""
+
+
 class ForeignCluster(MqError):
     """Replication with a broker of another cluster or group."""
 

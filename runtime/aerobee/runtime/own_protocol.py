@@ -43,6 +43,8 @@ ERRORS: dict[type[errors.MqError], Said] = {
     errors.MessageNotFound: Said(114, Status.NOT_FOUND),
     errors.OutOfSequence: Said(115, Status.FAILED_PRECONDITION),
     errors.LimitReached: Said(116, Status.RESOURCE_EXHAUSTED),
+    errors.Unauthenticated: Said(117, Status.UNAUTHENTICATED),
+    errors.AccessDenied: Said(118, Status.PERMISSION_DENIED),
     errors.ForeignCluster: Said(120, Status.FAILED_PRECONDITION),
     errors.ReplicaDiverged: Said(121, Status.FAILED_PRECONDITION),
     errors.ReplicationGap: Said(122, Status.ABORTED),

@@ -1,0 +1,104 @@
+"""Users and policies as JSON, which is what etcd keeps and what nodes are told.
+
+Unknown fields are ignored, so that an older node reads what a newer one wrote; but a policy whose
+decision, actions or resource are not known is refused, for a part of a rule is another rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from aerobee.access.policies import Policy
+from aerobee.access.resources import actions_text
+from aerobee.access.users import User, check_user_name
+from aerobee.runtime.errors import MqError
+
+
+class UnreadableRecord(ValueError):
+    """Bytes that are no record of this version."""
+
+
+def encode_user(user: User) -> bytes:
+    return _json(
+        {
+            "name": user.name,
+            "super": user.is_super,
+            "enabled": user.is_enabled,
+            "sealed": list(user.sealed),
+            "peers": list(user.peers),
+        }
+    )
+
+
+def decode_user(value: bytes) -> User:
+    """Raises UnreadableRecord."""
+    found = _object(value)
+    try:
+        name = str(found["name"])
+        check_user_name(name)
+        return User(
+            name,
+            is_super=found["super"] is True,
+            is_enabled=found["enabled"] is True,
+            sealed=_texts(found.get("sealed", [])),
+            peers=_texts(found.get("peers", [])),
+        )
+    except (KeyError, TypeError, MqError) as error:
+        raise UnreadableRecord(f"no record of a user: {error}") from None
+
+
+def encode_policy(policy: Policy) -> bytes:
+    return _json(
+        {
+            "user": policy.user,
+            "resource": str(policy.pattern),
+            "actions": actions_text(policy.actions),
+            "decision": str(policy.decision),
+            "sources": [str(source) for source in policy.sources],
+            "default": policy.is_default,
+        }
+    )
+
+
+def decode_policy(value: bytes) -> Policy:
+    """Raises UnreadableRecord."""
+    found = _object(value)
+    try:
+        return Policy.parse(
+            str(found["user"]),
+            str(found["resource"]),
+            str(found["actions"]),
+            str(found["decision"]),
+            sources=_texts(found.get("sources", [])),
+            is_default=found.get("default", False) is True,
+        )
+    except (KeyError, TypeError, MqError) as error:
+        raise UnreadableRecord(f"no record of a policy: {error}") from None
+
+
+def policy_id(policy: Policy) -> str:
+    """The same for two policies of which only one can be: user, resource, kind of policy."""
+    words = json.dumps([policy.user, str(policy.pattern), policy.is_default])
+    return hashlib.sha256(words.encode()).hexdigest()[:24]
+
+
+def _json(record: dict[str, object]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def _object(value: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        raise UnreadableRecord("no JSON") from None
+    if not isinstance(found, dict):
+        raise UnreadableRecord("no JSON object")
+    return found
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise TypeError("a list of texts was expected")
+    return tuple(value)

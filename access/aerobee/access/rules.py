@@ -1,0 +1,76 @@
+"""All policies of one user, arranged so that a decision costs a few look-ups.
+
+The order of Apache's ACL 2.0: the policies that match and are not defaults; only if there are none,
+the defaults that match. Of these the most specific pattern counts, and among equals Deny wins. What
+nothing matches is denied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aerobee.access.policies import Decision, Policy, Ruling
+from aerobee.access.resources import Action, Kind, Need
+
+_NOTHING: tuple[Policy, ...] = ()
+
+
+class _Arranged:
+    """Policies by the text of their patterns."""
+
+    __slots__ = ("_any", "_by_text", "_lengths")
+
+    def __init__(self, policies: Iterable[Policy]) -> None:
+        by_text: dict[tuple[Kind, str], list[Policy]] = {}
+        for policy in policies:
+            by_text.setdefault((policy.pattern.kind, policy.pattern.text), []).append(policy)
+        for alike in by_text.values():
+            # Deny first.
+            alike.sort(key=lambda policy: policy.decision is Decision.ALLOW)
+        self._any = tuple(by_text.pop((Kind.ANY, "*"), ()))
+        self._by_text = {key: tuple(alike) for key, alike in by_text.items()}
+        prefixes = {text for _, text in by_text if text.endswith("*")}
+        self._lengths = sorted({len(text) - 1 for text in prefixes}, reverse=True)
+
+    def first(self, kind: Kind, name: str, action: Action, source: str) -> Policy | None:
+        """The one that counts."""
+        by_text = self._by_text
+        for policy in by_text.get((kind, name), _NOTHING):
+            if policy.matches(kind, name, action, source):
+                return policy
+        for length in self._lengths:
+            if length <= len(name):
+                for policy in by_text.get((kind, name[:length] + "*"), _NOTHING):
+                    if policy.matches(kind, name, action, source):
+                        return policy
+        for policy in self._any:
+            if policy.matches(kind, name, action, source):
+                return policy
+        return None
+
+
+class UserRules:
+    """The policies of one user."""
+
+    __slots__ = ("_customs", "_defaults")
+
+    def __init__(self, policies: Iterable[Policy] = ()) -> None:
+        mine = tuple(policies)
+        self._customs = _Arranged(policy for policy in mine if not policy.is_default)
+        self._defaults = _Arranged(policy for policy in mine if policy.is_default)
+
+    def decide(self, need: Need, source: str) -> Ruling:
+        """Whether a call from that address may; the rule is the first of those that allow, else the
+        first of those that deny."""
+        denied: Policy | None = None
+        for action in Action:
+            if action not in need.actions:
+                continue
+            rule = self._customs.first(need.kind, need.name, action, source)
+            if rule is None:
+                rule = self._defaults.first(need.kind, need.name, action, source)
+            if rule is not None and rule.decision is Decision.ALLOW:
+                return Ruling(need, True, rule)
+            denied = denied or rule
+        why = "" if denied is not None else "no policy allows it"
+        return Ruling(need, False, denied, why)
