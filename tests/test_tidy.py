@@ -30,7 +30,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "store_repair": frozenset({"runtime", "store_format", "broker"}),
     "cluster_view": frozenset({"access", "v1", "runtime", "grpc_core"}),
     "rocketmq_api": frozenset(
-        {"cluster_view", "grpc_core", "runtime", "store_format", "sql_filter"}
+        {"access", "cluster_view", "grpc_core", "runtime", "store_format", "sql_filter"}
     ),
     "grpc_core": frozenset(),
     "client_core": frozenset({"access", "cluster_view", "v1", "runtime", "store_format"}),

@@ -1,0 +1,87 @@
+"""What each call needs, stated for every method of every protocol.
+
+A server has one table, path -> MethodNeeds, and does not start if a method it serves has no entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from aerobee.access.resources import Action, Kind, Need, topic_need
+from aerobee.runtime.names import is_system_topic
+
+
+class Who(Enum):
+    """Who may make a call at all."""
+
+    ANYONE = "anyone"
+    """Also without credentials: it tells nothing of what is stored."""
+    USERS = "users"
+    """Users with the needed rights; nodes, which ask for users whom they have judged."""
+    SUPER_USERS = "super users"
+    BROKERS = "brokers"
+    """And no user, whatever its rights."""
+
+
+NeedsOf = Callable[[Any, str], Iterable[Need]]
+"""Of a request, or of one frame of a stream; the text is the namespace in the call's metadata."""
+
+
+def nothing_more(request: Any, namespace: str) -> Iterable[Need]:
+    """It is enough to be one of those who may make the call."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MethodNeeds:
+    """What a call of one method needs."""
+
+    who: Who
+    of: NeedsOf = nothing_more
+    is_judged_again: bool = False
+    """A call with one answer that may wait for what it reads: it is judged once more before the
+    answer, if policies have changed meanwhile."""
+
+
+NeedsTable = Mapping[str, MethodNeeds]
+
+ANYONE = MethodNeeds(Who.ANYONE)
+SUPER_USERS = MethodNeeds(Who.SUPER_USERS)
+BROKERS = MethodNeeds(Who.BROKERS)
+ANY_USER = MethodNeeds(Who.USERS)
+
+
+def needing(of: NeedsOf, *, judged_again: bool = False) -> MethodNeeds:
+    return MethodNeeds(Who.USERS, of, judged_again)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The resources of one cluster, as requests name them."""
+
+    cluster_name: str
+
+    def topic(self, name: str, actions: Action) -> Need:
+        """What brokers write for themselves belongs to the cluster: rights on all topics do not
+        reach it."""
+        if is_system_topic(name):
+            return self.cluster(Action.GET if Action.PUB not in actions else Action.UPDATE)
+        return topic_need(name, actions)
+
+    def topics(self, names: Iterable[str], actions: Action) -> list[Need]:
+        return [self.topic(name, actions) for name in set(names)]
+
+    def all_topics(self, actions: Action) -> Need:
+        return Need(Kind.TOPIC, "*", actions)
+
+    def group(self, name: str, actions: Action) -> Need:
+        return Need(Kind.GROUP, name, actions)
+
+    def all_groups(self, actions: Action) -> Need:
+        return Need(Kind.GROUP, "*", actions)
+
+    def cluster(self, actions: Action) -> Need:
+        return Need(Kind.CLUSTER, self.cluster_name, actions)

@@ -1,0 +1,195 @@
+"""What calls of aerobee.v1 need at a broker; nameservers have their own table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aerobee.access.needs import BROKERS, MethodNeeds, NeedsTable, Resources, needing
+from aerobee.access.resources import Action, Need
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
+
+_READ = Action.SUB | Action.GET
+
+
+class BrokerNeeds:
+    """How requests name what they are about."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._of = resources
+
+    def sent(self, frame: Any, _: str) -> Iterable[Need]:
+        return self._of.topics((batch.topic for batch in frame.batches), Action.PUB)
+
+    def sends_to(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.topic(request.topic, Action.PUB),)
+
+    def looks_at(self, request: Any, _: str) -> Iterable[Need]:
+        """One topic, or all."""
+        if request.topic:
+            return (self._of.topic(request.topic, _READ),)
+        return (self._of.all_topics(_READ),)
+
+    def recalled(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.topic(_topic_of(request.recall_handle), Action.PUB),)
+
+    def retimed(self, request: Any, _: str) -> Iterable[Need]:
+        topic = _topic_of(request.recall_handle)
+        return (self._of.topic(topic, Action.PUB | Action.UPDATE),)
+
+    def ends(self, request: Any, _: str) -> Iterable[Need]:
+        action = Action.UPDATE if request.by_operator else Action.PUB
+        return (self._of.topic(request.topic, action),)
+
+    def asked(self, request: Any, _: str) -> Iterable[Need]:
+        return self._of.topics(request.topics, Action.PUB)
+
+    def pulls(self, request: Any, _: str) -> Iterable[Need]:
+        topic = self._of.topic(request.topic, Action.SUB)
+        if request.group:
+            return (topic, self._of.group(request.group, Action.SUB))
+        return (topic,)
+
+    def commands(self, frame: Any, namespace: str) -> Iterable[Need]:
+        if frame.HasField("subscribe"):
+            return self.pulls(frame.subscribe.request, namespace)
+        return ()
+
+    def commits(self, request: Any, _: str) -> Iterable[Need]:
+        return (
+            self._of.group(request.group, Action.SUB),
+            *self._of.topics((each.topic for each in request.offsets), Action.SUB),
+        )
+
+    def progress(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.group(request.group, _READ),)
+
+    def bounds(self, request: Any, _: str) -> Iterable[Need]:
+        return self._of.topics((each.topic for each in request.queues), _READ | Action.PUB)
+
+    def resets(self, request: Any, _: str) -> Iterable[Need]:
+        return (
+            self._of.group(request.group, Action.UPDATE),
+            *self._of.topics((each.topic for each in request.offsets), _READ),
+        )
+
+    def forgets(self, request: Any, _: str) -> Iterable[Need]:
+        return (
+            self._of.group(request.group, Action.DELETE),
+            self._of.topic(request.topic, _READ),
+        )
+
+    def sends_back(self, request: Any, _: str) -> Iterable[Need]:
+        return (
+            self._of.group(request.group, Action.SUB),
+            self._of.topic(request.topic, Action.SUB),
+        )
+
+    def settles(self, request: Any, _: str) -> Iterable[Need]:
+        group = self._of.group(request.group, Action.UPDATE)
+        if request.resend.topic:
+            return (group, self._of.topic(request.resend.topic, Action.PUB))
+        return (group,)
+
+    def member(self, frame: Any, _: str) -> Iterable[Need]:
+        match frame.WhichOneof("event"):
+            case "join":
+                join = frame.join
+                return (
+                    self._of.group(join.group, Action.SUB),
+                    *self._of.topics((each.topic for each in join.subscriptions), Action.SUB),
+                    *self._of.topics((each.topic for each in join.held), Action.SUB),
+                )
+            case "heartbeat":
+                subscriptions = frame.heartbeat.subscriptions
+                return self._of.topics((each.topic for each in subscriptions), Action.SUB)
+            case "acquire":
+                return (self._of.topic(frame.acquire.topic, Action.SUB),)
+        return ()
+
+    def all_groups(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.all_groups(Action.LIST),)
+
+    def group_seen(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.group(request.group, _READ),)
+
+    def group_deleted(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.group(request.group, Action.DELETE),)
+
+    def group_changed(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.group(request.group, Action.UPDATE),)
+
+    def any_message(self, request: Any, _: str) -> Iterable[Need]:
+        """A position in the log can be that of any record."""
+        return (self._of.cluster(Action.GET), self._of.all_topics(_READ))
+
+    def cluster_seen(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.cluster(Action.GET),)
+
+    def cluster_changed(self, request: Any, _: str) -> Iterable[Need]:
+        return (self._of.cluster(Action.UPDATE),)
+
+
+def _topic_of(recall_handle: str) -> str:
+    try:
+        return RecallHandle.decode(recall_handle).topic
+    except RecallHandleIllegal as error:
+        raise InvalidArgument(str(error)) from None
+
+
+def broker_needs(cluster: str) -> NeedsTable:
+    """By path."""
+    of = BrokerNeeds(Resources(cluster))
+    services: dict[str, dict[str, MethodNeeds]] = {
+        "SendService": {"SendStream": needing(of.sent), "Send": needing(of.sends_to)},
+        "ScheduleService": {
+            "ListScheduled": needing(of.looks_at),
+            "RecallScheduled": needing(of.recalled),
+            "DeliverScheduledNow": needing(of.retimed),
+            "Reschedule": needing(of.retimed),
+        },
+        "TransactionService": {
+            "EndTransaction": needing(of.ends),
+            "ListTransactions": needing(of.looks_at),
+            "WatchChecks": needing(of.asked),
+        },
+        "PullService": {
+            "PullStream": needing(of.commands),
+            "Pull": needing(of.pulls, judged_again=True),
+        },
+        "OffsetService": {
+            "CommitOffsets": needing(of.commits),
+            "QueryOffsets": needing(of.progress),
+            "QueryBounds": needing(of.bounds),
+            "SearchByTimestamp": needing(of.bounds),
+            "ResetOffsets": needing(of.resets),
+            "DeleteOffsets": needing(of.forgets),
+            "SendBack": needing(of.sends_back),
+            "SettleDeadLetters": needing(of.settles),
+        },
+        "GroupService": {
+            "Membership": needing(of.member),
+            "ListGroups": needing(of.all_groups),
+            "DescribeGroup": needing(of.group_seen),
+            "DeleteGroup": needing(of.group_deleted),
+            "ConfigureGroup": needing(of.group_changed),
+        },
+        "AdminService": {
+            "GetStats": needing(of.cluster_seen),
+            "GetMessage": needing(of.any_message),
+            "QueryMessages": needing(of.looks_at),
+            "CleanStore": needing(of.cluster_changed),
+            "HandOver": needing(of.cluster_changed),
+        },
+        "AuditService": {
+            "Snapshot": needing(of.cluster_seen),
+            "ChecksumLog": needing(of.cluster_seen),
+        },
+        "ReplicationService": {"Replicate": BROKERS},
+    }
+    return {
+        f"/aerobee.v1.{service}/{method}": needs
+        for service, methods in services.items()
+        for method, needs in methods.items()
+    }

@@ -1,0 +1,51 @@
+"""What calls of aerobee.v1 need at a nameserver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aerobee.access.needs import BROKERS, SUPER_USERS, NeedsTable, Resources, needing
+from aerobee.access.resources import Action, Need
+
+_USE = Action.PUB | Action.SUB | Action.GET
+_ACCESS = (
+    "CreateUser", "UpdateUser", "RotateUser", "DeleteUser", "ListUsers",
+    "PutPolicy", "RemovePolicy", "ListPolicies", "TestAccess",
+)  # fmt: skip
+
+
+def nameserver_needs(cluster_name: str) -> NeedsTable:
+    """By path."""
+    resources = Resources(cluster_name)
+
+    def routes(request: Any, _: str) -> Iterable[Need]:
+        return resources.topics(request.topics, _USE)
+
+    def routes_or_new(request: Any, _: str) -> Iterable[Need]:
+        """Who may send to a topic may have it made by sending, as in Apache's brokers."""
+        return resources.topics(request.topics, Action.PUB if request.create_missing else _USE)
+
+    def topic(action: Action) -> Any:
+        return lambda request, _: (resources.topic(request.name, action),)
+
+    def all_topics(request: Any, _: str) -> Iterable[Need]:
+        return (resources.all_topics(Action.LIST),)
+
+    def cluster(action: Action) -> Any:
+        return lambda request, _: (resources.cluster(action),)
+
+    service, access = "/aerobee.v1.NameserverService/", "/aerobee.v1.AccessService/"
+    return {
+        service + "Register": BROKERS,
+        service + "AlterInSyncSet": BROKERS,
+        service + "QueryRoute": needing(routes_or_new),
+        service + "WatchRoutes": needing(routes),
+        service + "CreateTopic": needing(topic(Action.CREATE)),
+        service + "UpdateTopic": needing(topic(Action.UPDATE)),
+        service + "DeleteTopic": needing(topic(Action.DELETE)),
+        service + "ListTopics": needing(all_topics),
+        service + "DescribeCluster": needing(cluster(Action.GET)),
+        service + "RemoveReplica": needing(cluster(Action.UPDATE)),
+        **{access + method: SUPER_USERS for method in _ACCESS},
+    }
