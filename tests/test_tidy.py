@@ -90,6 +90,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "runtime/grpcio_channel.py",
         "runtime/health_server.py",
         "nameserver/etcd",
+        "nameserver/access_service.py",
         "nameserver/service.py",
         "broker/edge/",
         "bench/",
@@ -97,6 +98,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     "aerobee.v1": (
         "broker/edge/",
         "broker/cluster/",
+        "nameserver/access_service.py",
         "nameserver/app.py",
         "nameserver/broker_session.py",
         "nameserver/convert.py",

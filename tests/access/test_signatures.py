@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.access.policies import Policy
-from aerobee.access.records import UnreadableRecord, decode_user, encode_user
+from aerobee.access.records import UnreadableRecord, decode_user, encode_policy, encode_user
 from aerobee.access.resources import Action, Kind, Need
 from aerobee.access.sealing import NONCE_BYTES, ClusterSecrets, seal, unseal
 from aerobee.access.signature import read_signature, sign
-from aerobee.access.table import AccessTable
+from aerobee.access.table import AccessTable, Record, Records
 from aerobee.access.users import User
 from aerobee.runtime.errors import InvalidArgument, Unauthenticated
 
@@ -19,6 +19,7 @@ TIME = "20240101T000000Z"
 HEX = "9d0586709e79e3c7f43bf01f6eb5f328aa7ccd78"
 NEW = ClusterSecrets([b"n" * 32])
 OLD = ClusterSecrets([b"o" * 32])
+NEED = Need(Kind.TOPIC, "t", Action.PUB)
 BOTH = ClusterSecrets([b"n" * 32, b"o" * 32])
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=80)
 
@@ -110,15 +111,48 @@ def test_a_table_knows_who_may_what() -> None:
         User("old", sealed=(seal("s" * 20, "old", OLD, nonce),), peers=("CN=old",)),
     ]
     policy = Policy.parse("old", "Topic:t", "Pub", "Allow")
-    table = AccessTable.of(7, users, [policy], NEW)
-    need = Need(Kind.TOPIC, "t", Action.PUB)
+    records = records_of(users, policy)
+    table = AccessTable.of(records, NEW)
+    need = NEED
     assert table.users["admin"].decide(need, "").is_allowed
     assert "disabled" in str(table.users["off"].decide(need, ""))
     assert table.users["old"].decide(need, "").rule == policy
     assert table.by_peer["CN=old"] is table.users["old"]
     assert (table.unopened, table.users["old"].secrets) == (1, ())
-    assert AccessTable.of(7, users, [], BOTH).unopened == 0
+    assert AccessTable.of(records, BOTH).unopened == 0
     assert "ssss" not in repr(table)
+
+
+def records_of(users: list[User], *policies: Policy) -> Records:
+    return Records.of(
+        [Record(user.name, encode_user(user)) for user in users],
+        [Record(policy.user, encode_policy(policy)) for policy in policies],
+    )
+
+
+def test_what_did_not_change_is_taken_over_and_what_did_is_not() -> None:
+    users = [User("a"), User("b")]
+    policies = [Policy.parse(name, "Topic:t", "Pub", "Allow") for name in "ab"]
+    before = AccessTable.of(records_of(users, *policies), NEW)
+    after = AccessTable.of(records_of(users, policies[0]), NEW, before)
+    need = NEED
+    assert after.users["a"] is before.users["a"]
+    assert before.users["b"].decide(need, "").is_allowed
+    assert not after.users["b"].decide(need, "").is_allowed
+    assert before.version != after.version
+    assert after.version == records_of(users[::-1], policies[0]).version
+    assert records_of([]).version == ""
+
+
+def test_a_user_with_a_policy_that_cannot_be_read_has_no_rights() -> None:
+    user, policy = User("a"), Policy.parse("a", "*", "All", "Allow")
+    good = records_of([user], policy)
+    assert AccessTable.of(good, NEW).users["a"].decide(NEED, "").is_allowed
+    bad = Records.of(good.users, (*good.policies, Record("a", b'{"decision":"Later"}')))
+    ruling = AccessTable.of(bad, NEW).users["a"].decide(NEED, "")
+    assert not ruling.is_allowed
+    assert "cannot be read" in str(ruling)
+    assert AccessTable.of(Records.of([Record("a", b"?")], ()), NEW).unreadable == ("a",)
 
 
 def test_records_of_users() -> None:

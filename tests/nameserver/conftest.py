@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from aerobee.access.config import AccessConfig
 from aerobee.nameserver.app import serve_nameserver
 from aerobee.nameserver.config import (
     BrokerLeaseConfig,
@@ -97,6 +98,7 @@ async def start_nameserver(cluster: str) -> AsyncIterator[StartNameserver]:
             listen: str = "127.0.0.1:0",
             known: bool = True,
             unclean_election: bool = False,
+            secret_file: str = "",
             **policy: object,
         ) -> Nameserver:
             config = NameserverConfig(
@@ -107,6 +109,7 @@ async def start_nameserver(cluster: str) -> AsyncIterator[StartNameserver]:
                 topics=TopicPolicy(**policy),  # type: ignore[arg-type]
                 broker_lease=BrokerLeaseConfig(default_ms=1_000),
                 unclean_election=unclean_election,
+                access=AccessConfig(cluster_secret_file=secret_file),
             )
             lifecycle = Lifecycle()
             listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -1,18 +1,54 @@
-"""All users and policies as of one version: what a node asks."""
+"""All users and policies as of one version: what a node asks.
+
+What always holds: a policy that cannot be read could be one that denies, so its user has no rights
+until it is mended.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from aerobee.access.policies import Policy, Ruling
+from aerobee.access.records import UnreadableRecord, decode_policy, decode_user
 from aerobee.access.resources import Need
 from aerobee.access.rules import UserRules
 from aerobee.access.sealing import ClusterSecrets, unseal
 from aerobee.access.users import User
 
 _NO_RULES = UserRules()
+
+
+class Record(NamedTuple):
+    """A user or a policy as etcd has it."""
+
+    user: str
+    value: bytes
+
+
+class Records(NamedTuple):
+    """What nodes tell each other."""
+
+    version: str
+    """The same for the same content; empty: there are none."""
+    users: tuple[Record, ...]
+    policies: tuple[Record, ...]
+
+    @classmethod
+    def of(cls, users: Iterable[Record], policies: Iterable[Record]) -> Records:
+        of_users, of_policies = tuple(sorted(users)), tuple(sorted(policies))
+        digest = hashlib.sha256()
+        for record in (*of_users, Record("", b""), *of_policies):
+            digest.update(f"{len(record.user)} {len(record.value)} {record.user}".encode())
+            digest.update(record.value)
+        is_empty = not (of_users or of_policies)
+        return cls("" if is_empty else digest.hexdigest()[:32], of_users, of_policies)
+
+
+NO_RECORDS = Records("", (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,56 +58,107 @@ class KnownUser:
     user: User
     secrets: tuple[bytes, ...]
     rules: UserRules
+    policies: tuple[Policy, ...] = ()
+    unopened: int = 0
+    """Secrets that no cluster secret of this node opens."""
+    is_damaged: bool = False
+    """One of its policies cannot be read."""
 
     def __repr__(self) -> str:
         return f"<KnownUser {self.user.name}>"
 
     def decide(self, need: Need, source: str) -> Ruling:
+        name = self.user.name
         if not self.user.is_enabled:
-            return Ruling(need, False, None, f"user {self.user.name} is disabled")
+            return Ruling(need, False, None, f"user {name} is disabled")
         if self.user.is_super:
-            return Ruling(need, True, None, f"{self.user.name} is a super user")
+            return Ruling(need, True, None, f"{name} is a super user")
+        if self.is_damaged:
+            why = f"a policy of {name} cannot be read; remove it and add it again"
+            return Ruling(need, False, None, why)
         return self.rules.decide(need, source)
+
+
+_Content = tuple[bytes, tuple[bytes, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class AccessTable:
-    """Never changed: a change makes another."""
+    """Never changed: a change makes another, of which all that is the same is taken over."""
 
-    version: int
+    version: str
     users: Mapping[str, KnownUser]
     by_peer: Mapping[str, KnownUser]
     """By the name of a client certificate."""
-    unopened: int = 0
-    """Secrets that no cluster secret of this node opens."""
+    unreadable: tuple[str, ...]
+    """Users whose records cannot be read; they are nobody."""
+    contents: Mapping[str, _Content]
+    """What each user was made of."""
 
     @classmethod
     def of(
-        cls,
-        version: int,
-        users: Iterable[User],
-        policies: Iterable[Policy],
-        secrets: ClusterSecrets | None,
+        cls, records: Records, secrets: ClusterSecrets | None, before: AccessTable | None = None
     ) -> AccessTable:
-        by_user: dict[str, list[Policy]] = {}
-        for policy in policies:
-            by_user.setdefault(policy.user, []).append(policy)
-        known: dict[str, KnownUser] = {}
+        """`before`: a table that was made with the same secrets."""
+        policies: dict[str, list[bytes]] = {}
+        for record in records.policies:
+            policies.setdefault(record.user, []).append(record.value)
+        users: dict[str, KnownUser] = {}
         by_peer: dict[str, KnownUser] = {}
-        unopened = 0
-        for user in sorted(users, key=lambda user: user.name):
-            opened = [
-                unseal(sealed, user.name, secrets) if secrets is not None else None
-                for sealed in user.sealed
-            ]
-            rules = UserRules(by_user[user.name]) if user.name in by_user else _NO_RULES
-            entry = KnownUser(user, tuple(one.encode() for one in opened if one is not None), rules)
-            unopened += opened.count(None)
-            known[user.name] = entry
-            for peer in user.peers:
-                by_peer.setdefault(peer, entry)
-        return cls(version, MappingProxyType(known), MappingProxyType(by_peer), unopened)
+        unreadable: list[str] = []
+        contents: dict[str, _Content] = {}
+        for name, value in records.users:
+            content = (value, tuple(policies.get(name, ())))
+            contents[name] = content
+            if before is not None and before.contents.get(name) == content:
+                known = before.users.get(name)
+            else:
+                known = _known(name, content, secrets)
+            if known is None:
+                unreadable.append(name)
+                continue
+            users[name] = known
+            for peer in known.user.peers:
+                by_peer.setdefault(peer, known)
+        return cls(
+            records.version,
+            MappingProxyType(users),
+            MappingProxyType(by_peer),
+            tuple(unreadable),
+            MappingProxyType(contents),
+        )
+
+    @property
+    def unopened(self) -> int:
+        """Secrets that no cluster secret of this node opens."""
+        return sum(known.unopened for known in self.users.values())
 
 
-NOBODY = AccessTable(0, MappingProxyType({}), MappingProxyType({}))
+def _known(name: str, content: _Content, secrets: ClusterSecrets | None) -> KnownUser | None:
+    value, values = content
+    try:
+        user = decode_user(value)
+    except UnreadableRecord:
+        return None
+    if user.name != name:
+        return None
+    opened = [None if secrets is None else unseal(sealed, name, secrets) for sealed in user.sealed]
+    policies: list[Policy] = []
+    is_damaged = False
+    for one in values:
+        try:
+            policies.append(decode_policy(one))
+        except UnreadableRecord:
+            is_damaged = True
+    return KnownUser(
+        user,
+        tuple(one.encode() for one in opened if one is not None),
+        UserRules(policies) if policies else _NO_RULES,
+        tuple(policies),
+        opened.count(None),
+        is_damaged or any(policy.user != name for policy in policies),
+    )
+
+
+NOBODY = AccessTable.of(NO_RECORDS, None)
 """Before a node has heard of any user: nobody may do anything."""

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aerobee.access.config import AccessConfig
 from aerobee.broker.observe.config_risks import broker_risks
 from aerobee.broker.replication.config import ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
@@ -244,6 +245,7 @@ class BrokerConfig:
     health: HealthConfig = field(default_factory=HealthConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
+    access: AccessConfig = field(default_factory=AccessConfig)
 
     def __post_init__(self) -> None:
         for name in ("cluster", "broker_name"):

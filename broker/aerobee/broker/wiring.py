@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
+from aerobee.access.cluster_secret import book_of
 from aerobee.broker.cluster.cluster_link import identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
@@ -423,6 +424,7 @@ class Wiring:
         config, roles, store, clock = self.config, self.roles, self.store, self.clock
         self.address = OwnAddress(config.address or config.listen)
         self.identity = identity_of(config, instance=self.replica.state.instance)
+        self.book = book_of(config.access, clock)
         self.channels = Channels(chance=self.chance, engine=config.grpc.engine)
         registry = InSyncRegistry(config.nameservers, self.identity, self.channels)
         names = RequestNames(f"{config.broker_name}-{config.broker_id}-in-sync")

@@ -10,9 +10,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
+from aerobee.access.book import AccessBook
+from aerobee.access.cluster_secret import book_of
 from aerobee.cluster_view.channels import Channels
+from aerobee.nameserver.access_service import AccessService
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
@@ -20,13 +24,14 @@ from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.replica_sets import ReplicaSets
-from aerobee.nameserver.request_limits import nameserver_request_limits
+from aerobee.nameserver.request_limits import access_request_limits, nameserver_request_limits
 from aerobee.nameserver.rocketmq import AskedGroups, KnownRoutes
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import Keys
 from aerobee.nameserver.topics import Topics
+from aerobee.nameserver.users import Users
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rocketmq_api.services.failures import answer_errors
@@ -45,10 +50,11 @@ from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.sql_filter.expression import CompiledExpressions
-from aerobee.v1 import nameserver_pb2, nameserver_pb2_grpc
+from aerobee.v1 import access_pb2, access_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
 
 log = logging.getLogger(__name__)
 
+ACCESS = access_pb2.DESCRIPTOR.services_by_name["AccessService"].full_name
 SERVICE_NAME = nameserver_pb2.DESCRIPTOR.services_by_name["NameserverService"].full_name
 
 
@@ -92,10 +98,15 @@ async def serve_nameserver(
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
         figures = NameserverFigures(config, cache, sessions, etcd.calls, peer_limits, clock)
         topics = Topics(etcd, keys, cache, config.topics, clock)
+        book = book_of(config.access, clock)
+        hearing = ExitStack()
+        # First of all, so that who waits for a change of users finds it in the book.
+        hearing.enter_context(cache.changed.subscribed(partial(_hear_access, cache, book)))
         service = _own_service(config, cache, topics, sessions, sets)
         channels = Channels(chance=chance, engine=config.grpc.engine)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
-        server = _server(config, service, rocketmq, figures.latencies, peer_limits, clock)
+        users = AccessService(Users(etcd, keys, cache, book), book)
+        server = _server(config, service, users, rocketmq, figures.latencies, peer_limits, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
         health.listens(cache.why_unknown)
@@ -125,6 +136,7 @@ async def serve_nameserver(
                 for task in running:
                     task.cancel()
         finally:
+            hearing.close()
             await server.stop(0)
             await channels.close()
         log_event(log, "nameserver stopped")
@@ -170,6 +182,7 @@ def _own_service(
 def _server(
     config: NameserverConfig,
     service: NameserverService,
+    users: AccessService,
     rocketmq: MessagingService,
     latencies: RpcLatencies,
     peer_limits: PeerLimits,
@@ -177,9 +190,9 @@ def _server(
 ) -> RpcServer:
     server = RpcServer(
         say_error,
-        [SERVICE_NAME, ROCKETMQ],
+        [SERVICE_NAME, ACCESS, ROCKETMQ],
         engine=config.grpc.engine,
-        limits=(nameserver_request_limits(), messaging_request_limits()),
+        limits=(nameserver_request_limits(), access_request_limits(), messaging_request_limits()),
         answer_errors=answer_errors(clock),
         latencies=latencies,
         clock=clock,
@@ -187,8 +200,16 @@ def _server(
     )
     add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
     add_service(service, server.server)  # type: ignore[no-untyped-call]
+    add_access = access_pb2_grpc.add_AccessServiceServicer_to_server
+    add_access(users, server.server)  # type: ignore[no-untyped-call]
     add_messaging_service(rocketmq, server.server)
     return server
+
+
+def _hear_access(cache: RouteCache, book: AccessBook) -> None:
+    """Users and policies as the cache has them."""
+    if cache.version > 0:
+        book.hear(cache.table.access.records)
 
 
 async def _serve_when_known(cache: RouteCache, server: RpcServer) -> None:

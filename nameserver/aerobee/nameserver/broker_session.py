@@ -54,6 +54,8 @@ class BrokerSession:
         self._told = nameserver_pb2.BrokerDirective()
         self._stale = False
         self._topics_known = 0
+        self._access_told = ""
+        """Which users and policies the broker was told of."""
         self._noted = ("", 0)
         """Incarnation and end of the log that etcd is known to have noted."""
         self._noted_s = float("-inf")
@@ -100,6 +102,7 @@ class BrokerSession:
         self._sessions.keep(self)
         self._sessions.heard.notify()
         self._told = self._unsent_directive(self.known_revision)
+        self._tell_access(self._told, heartbeat.access_version)
         return self._told
 
     async def leave(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
@@ -190,8 +193,10 @@ class BrokerSession:
         directive = self._unsent_directive(
             self._in_our_history(told.metadata_revision, told.metadata_history)
         )
+        self._tell_access(directive, self._access_told)
         is_news = (
             directive.topics
+            or directive.HasField("access")
             or directive.topics_complete
             or directive.role != self._told.role
             or directive.group != self._told.group
@@ -201,6 +206,16 @@ class BrokerSession:
             return None
         self._told = directive
         return directive
+
+    def _tell_access(self, directive: nameserver_pb2.BrokerDirective, known: str) -> None:
+        """Users and policies, if the broker has other ones than those of version `known`."""
+        cache = self._sessions.cache
+        if cache.version == 0:
+            return
+        records = cache.table.access.records
+        self._access_told = records.version
+        if records.version != known:
+            directive.access.CopyFrom(convert.access_records(records))
 
     async def _renew(self, record: BrokerRecord, heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
         registry, before = self._sessions.registry, self._registered

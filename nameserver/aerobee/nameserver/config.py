@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from aerobee.access.config import AccessConfig
 from aerobee.rocketmq_api.config import RocketmqConfig
 from aerobee.runtime.addresses import (
     is_loopback,
@@ -243,6 +244,7 @@ class NameserverConfig:
     health: HealthConfig = field(default_factory=HealthConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
+    access: AccessConfig = field(default_factory=AccessConfig)
     unclean_election: bool = False
     """Let a replica that lacks acknowledged messages become master when no other replica is alive.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aerobee.access.table import Records
 from aerobee.nameserver import election
 from aerobee.nameserver.route_table import RouteTable, TopicChanges
 from aerobee.nameserver.stored import BrokerKey, BrokerRecord, InSyncReplica, ReplicaSet, Topic
@@ -154,3 +155,15 @@ def changed_topics(changes: TopicChanges) -> Iterable[common_pb2.TopicConfig]:
         for name, revision in changes.deleted
     ]
     return sorted(found, key=lambda config: config.revision)
+
+
+def access_records(records: Records) -> nameserver_pb2.AccessRecords:
+    return nameserver_pb2.AccessRecords(
+        version=records.version,
+        users=[
+            nameserver_pb2.AccessRecord(user=name, value=value) for name, value in records.users
+        ],
+        policies=[
+            nameserver_pb2.AccessRecord(user=name, value=value) for name, value in records.policies
+        ],
+    )

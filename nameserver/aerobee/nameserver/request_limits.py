@@ -6,8 +6,10 @@ what a name may be. What a nameserver keeps has the narrower limits.
 
 from __future__ import annotations
 
+from aerobee.access.policies import SOURCES_MAX
+from aerobee.access.users import PEER_LENGTH_MAX, PEERS_MAX
 from aerobee.runtime.request_limits import Limit, RequestLimits
-from aerobee.v1 import nameserver_pb2
+from aerobee.v1 import access_pb2, nameserver_pb2
 
 KIB = 1024
 
@@ -40,6 +42,7 @@ _FIELDS = {
     "BrokerHeartbeat.predecessor": _KEPT_NAME,
     "BrokerHeartbeat.metadata_history": _KEPT_NAME,
     "BrokerHeartbeat.replication_trouble": Limit(length=4_096),
+    "BrokerHeartbeat.access_version": _KEPT_NAME,
     "QueryRouteRequest.cluster": _NAME,
     "QueryRouteRequest.topics": Limit(count=TOPICS_PER_REQUEST_MAX, length=1_024),
     "WatchRoutesRequest.cluster": _NAME,
@@ -63,11 +66,58 @@ _FIELDS = {
     "RemoveReplicaRequest.broker_name": _NAME,
 }
 
+_ACCESS_BYTES_MAX = {
+    "CreateUserRequest": 16 * KIB,
+    "UpdateUserRequest": 16 * KIB,
+    "RotateUserRequest": 8 * KIB,
+    "DeleteUserRequest": 8 * KIB,
+    "ListUsersRequest": 8 * KIB,
+    "PutPolicyRequest": 16 * KIB,
+    "RemovePolicyRequest": 8 * KIB,
+    "ListPoliciesRequest": 8 * KIB,
+    "TestAccessRequest": 8 * KIB,
+}
+
+_CERTIFICATE_NAMES = Limit(count=PEERS_MAX, length=PEER_LENGTH_MAX)
+_SECRET = Limit(length=1_024)
+
+_ACCESS_FIELDS = {
+    "CreateUserRequest.name": _NAME,
+    "CreateUserRequest.certificate_names": _CERTIFICATE_NAMES,
+    "CreateUserRequest.secret": _SECRET,
+    "UpdateUserRequest.name": _NAME,
+    "UpdateUserRequest.certificate_names": _CERTIFICATE_NAMES,
+    "RotateUserRequest.name": _NAME,
+    "RotateUserRequest.secret": _SECRET,
+    "DeleteUserRequest.name": _NAME,
+    "AccessPolicy.user": _NAME,
+    "AccessPolicy.resource": _NAME,
+    "AccessPolicy.actions": _NAME,
+    "AccessPolicy.decision": _NAME,
+    "AccessPolicy.sources": Limit(count=SOURCES_MAX, length=64),
+    "RemovePolicyRequest.user": _NAME,
+    "RemovePolicyRequest.resource": _NAME,
+    "ListPoliciesRequest.user": _NAME,
+    "TestAccessRequest.user": _NAME,
+    "TestAccessRequest.resource": _NAME,
+    "TestAccessRequest.actions": _NAME,
+    "TestAccessRequest.source": _NAME,
+}
+
 
 def nameserver_request_limits() -> RequestLimits:
     return RequestLimits(
         nameserver_pb2.DESCRIPTOR.services_by_name.values(),
         _REQUEST_BYTES_MAX,
         _FIELDS,
+        package="aerobee.v1",
+    )
+
+
+def access_request_limits() -> RequestLimits:
+    return RequestLimits(
+        access_pb2.DESCRIPTOR.services_by_name.values(),
+        _ACCESS_BYTES_MAX,
+        _ACCESS_FIELDS,
         package="aerobee.v1",
     )

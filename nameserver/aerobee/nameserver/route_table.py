@@ -31,6 +31,7 @@ from aerobee.nameserver.stored import (
     TopicDeletion,
     Unreadable,
 )
+from aerobee.nameserver.stored_access import AccessKey, PolicyKey, StoredAccess, UserKey
 
 DELETED_TOPICS_MAX = 10_000
 
@@ -82,6 +83,8 @@ class RouteTable:
     """Which life of etcd the revisions belong to; empty: it has not been named yet."""
     changed_at: int = 0
     """Since this revision nothing has changed that the table shows."""
+    access: StoredAccess = field(default_factory=StoredAccess)
+    """Users and policies."""
 
     @classmethod
     def from_snapshot(cls, keys: Keys, snapshot: Snapshot) -> RouteTable:
@@ -118,6 +121,7 @@ class RouteTable:
         topics, unreadable = dict(self.topics), set(self.unreadable)
         deletions, history = dict(self.deletions), self.history
         last_deletion = self.last_deletion
+        access: dict[AccessKey, bytes | None] = {}
         for key, entry in changes:
             unreadable.discard(key)
             try:
@@ -138,6 +142,8 @@ class RouteTable:
                     last_deletion = max(last_deletion, deletion.revision if deletion else 0)
                 case ("history", _):
                     history = value.id if isinstance(value, History) else ""
+                case UserKey() | PolicyKey() as access_key:
+                    access[access_key] = None if entry is None else entry.value
         return dataclasses.replace(
             self,
             brokers=brokers,
@@ -147,6 +153,7 @@ class RouteTable:
             last_deletion=last_deletion,
             history=history,
             unreadable=frozenset(unreadable),
+            access=self.access.changed(access) if access else self.access,
         )
 
     def _remember_deletions(

@@ -1,4 +1,4 @@
-"""What the cluster keeps in etcd: six kinds of keys and their JSON values (docs/etcd-keys.md).
+"""What the cluster keeps in etcd: eight kinds of keys and their JSON values (docs/etcd-keys.md).
 
 Owns: the key layout and the codec of values. Unknown fields are ignored, so that an older
 nameserver can read what a newer one wrote. Values are JSON because operators read them with
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from aerobee.nameserver.key_values import KeyValue
+from aerobee.nameserver.stored_access import AccessKey, PolicyKey, UserKey
 
 NO_MASTER = -1
 EPOCH_MAX = 2**53
@@ -184,15 +185,25 @@ class Keys:
         """What the keys of a replica set's durable logs begin with."""
         return f"{self.prefix}durable/{broker_name}/"
 
-    def parse(self, key: str) -> BrokerKey | DurableKey | tuple[str, str] | None:
-        """The broker, its durable logs, or ("groups" | "topics" | "deleted", name), that a key
-        stands for; ("history", ""); None: none of them."""
+    def user(self, name: str) -> str:
+        return f"{self.prefix}users/{name}"
+
+    def policy(self, key: PolicyKey) -> str:
+        return f"{self.prefix}policies/{key.user}/{key.policy_id}"
+
+    def parse(self, key: str) -> BrokerKey | DurableKey | AccessKey | tuple[str, str] | None:
+        """The broker, its durable logs, user, policy, or ("groups" | "topics" | "deleted", name),
+        that a key stands for; ("history", ""); None: none of them."""
         parts = key.removeprefix(self.prefix).split("/")
         match parts:
             case ["brokers", broker_name, broker_id] if broker_id.isdecimal():
                 return BrokerKey(broker_name, int(broker_id))
             case ["durable", broker_name, broker_id] if broker_id.isdecimal():
                 return DurableKey(BrokerKey(broker_name, int(broker_id)))
+            case ["users", name] if name:
+                return UserKey(name)
+            case ["policies", user, policy_id] if user and policy_id:
+                return PolicyKey(user, policy_id)
             case ["groups" | "topics" | "deleted" as kind, name] if name:
                 return kind, name
             case ["history"]:

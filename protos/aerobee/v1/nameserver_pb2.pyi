@@ -149,9 +149,17 @@ class AccessRecords(_message.Message):
     USERS_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     version: str
-    users: _containers.RepeatedScalarFieldContainer[bytes]
-    policies: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, version: _Optional[str] = ..., users: _Optional[_Iterable[bytes]] = ..., policies: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    users: _containers.RepeatedCompositeFieldContainer[AccessRecord]
+    policies: _containers.RepeatedCompositeFieldContainer[AccessRecord]
+    def __init__(self, version: _Optional[str] = ..., users: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ..., policies: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ...) -> None: ...
+
+class AccessRecord(_message.Message):
+    __slots__ = ("user", "value")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    value: bytes
+    def __init__(self, user: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class BrokerEndpoint(_message.Message):
     __slots__ = ("identity", "address", "role", "epoch", "store_host_ipv6", "writable")

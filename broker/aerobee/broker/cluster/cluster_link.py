@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from aerobee.access.book import AccessBook
+from aerobee.access.table import Record, Records
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import place_of, view_of
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
@@ -56,6 +58,7 @@ class ClusterLink:
         files: TableFiles,
         no_room_reason: Callable[[], str],
         on_topics_gone: Callable[[], None],
+        book: AccessBook,
         lease_ms: int,
         store_host_ipv6: bool,
     ) -> None:
@@ -72,6 +75,7 @@ class ClusterLink:
         self._files = files
         self._no_room_reason = no_room_reason
         self._on_topics_gone = on_topics_gone
+        self._book = book
         self._lease_ms = lease_ms
         self._store_host_ipv6 = store_host_ipv6
 
@@ -98,6 +102,7 @@ class ClusterLink:
             replication_trouble=self._report.trouble[:TROUBLE_LENGTH_MAX],
             durable_end=min(roles.confirmed_end, store.flushed_end),
             opened_end=replica.opened_end,
+            access_version=self._book.version,
         )
 
     async def follow(self, directive: nameserver_pb2.BrokerDirective) -> None:
@@ -109,6 +114,8 @@ class ClusterLink:
         Raises:
             StoreFailed: the topics cannot be written; they are served from memory meanwhile.
         """
+        if directive.HasField("access"):
+            self._book.hear(_records_of(directive.access))
         # First who is master, then the lease, or it could outlive the news of another one.
         roles = self._roles
         roles.hear_endpoints(map(place_of, directive.replicas))
@@ -167,3 +174,11 @@ class ClusterLink:
             deleted_at_ms=topic.deleted_at,
             attributes=dict(topic.attributes),
         )
+
+
+def _records_of(access: nameserver_pb2.AccessRecords) -> Records:
+    return Records(
+        access.version,
+        tuple(Record(each.user, each.value) for each in access.users),
+        tuple(Record(each.user, each.value) for each in access.policies),
+    )

@@ -29,6 +29,7 @@ def make_registration(parts: Wiring) -> Registration | None:
         files=parts.files,
         no_room_reason=parts.writability.no_room_reason,
         on_topics_gone=parts.egress.wake_all,
+        book=parts.book,
         lease_ms=lease_ms,
         store_host_ipv6=parts.store_host.is_ipv6,
     )

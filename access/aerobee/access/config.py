@@ -1,0 +1,35 @@
+"""Settings of access control, the same for brokers and nameservers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee.runtime.config import require
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessConfig:
+    """Who may call."""
+
+    enabled: bool = False
+    """Refuse calls that do not prove who makes them, and those that no policy allows.
+
+    Costs: clients need credentials, an administrator must create users first; a few microseconds
+    for each request.
+    """
+    cluster_secret_file: str = ""
+    """File with the cluster secret, the same on all brokers and nameservers: by it they prove that
+    they belong to the cluster, and users' secrets are sealed with it in etcd. Two lines while one
+    is exchanged, the one to use first; the file is read again when it changes.
+
+    Unit: path; empty: none
+    Costs: a secret: readable for this process alone.
+    """
+
+    def __post_init__(self) -> None:
+        require(
+            bool(self.cluster_secret_file) or not self.enabled,
+            "access.enabled needs access.cluster_secret_file: without it no node can prove that it "
+            "is one",
+            self.enabled,
+        )

@@ -1,0 +1,149 @@
+"""The servicer for users and policies: translate, delegate; each change is a line of the log."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import grpc
+
+from aerobee.access.book import AccessBook
+from aerobee.access.policies import Policy
+from aerobee.access.resources import Need, Pattern, actions_text, parse_actions
+from aerobee.access.users import User
+from aerobee.nameserver.users import Users
+from aerobee.runtime.errors import IllegalName, InvalidArgument
+from aerobee.runtime.log import log_event
+from aerobee.v1 import access_pb2 as pb
+from aerobee.v1 import access_pb2_grpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+log = logging.getLogger(__name__)
+
+
+class AccessService(access_pb2_grpc.AccessServiceServicer):
+    """Serves aerobee.v1.AccessService for one cluster."""
+
+    def __init__(self, users: Users, book: AccessBook) -> None:
+        self._users = users
+        self._book = book
+
+    async def CreateUser(self, request: pb.CreateUserRequest, context: Context) -> pb.UserSecret:
+        user, secret = await self._users.create(
+            request.name,
+            is_super=request.super,
+            peers=tuple(request.certificate_names),
+            secret=request.secret,
+        )
+        log_event(log, "user created", user=user.name, super=user.is_super)
+        return pb.UserSecret(user=_described(user), secret=secret)
+
+    async def UpdateUser(
+        self, request: pb.UpdateUserRequest, context: Context
+    ) -> pb.UserDescription:
+        user = await self._users.update(
+            request.name,
+            is_super=request.super if request.HasField("super") else None,
+            is_enabled=request.enabled if request.HasField("enabled") else None,
+            peers=tuple(request.certificate_names) if request.set_certificate_names else None,
+            forget_former_secret=request.forget_former_secret,
+        )
+        log_event(log, "user changed", user=user.name, super=user.is_super, enabled=user.is_enabled)
+        return _described(user)
+
+    async def RotateUser(self, request: pb.RotateUserRequest, context: Context) -> pb.UserSecret:
+        user, secret = await self._users.rotate(request.name, request.secret)
+        log_event(log, "user has a new secret", user=user.name)
+        return pb.UserSecret(user=_described(user), secret=secret)
+
+    async def DeleteUser(
+        self, request: pb.DeleteUserRequest, context: Context
+    ) -> pb.DeleteUserResponse:
+        await self._users.delete(request.name)
+        log_event(log, "user deleted", user=request.name)
+        return pb.DeleteUserResponse()
+
+    async def ListUsers(
+        self, request: pb.ListUsersRequest, context: Context
+    ) -> pb.ListUsersResponse:
+        return pb.ListUsersResponse(users=map(_described, self._users.listed()))
+
+    async def PutPolicy(
+        self, request: pb.PutPolicyRequest, context: Context
+    ) -> pb.PutPolicyResponse:
+        given = request.policy
+        policy = Policy.parse(
+            given.user,
+            given.resource,
+            given.actions,
+            given.decision,
+            sources=tuple(given.sources),
+            is_default=given.default,
+        )
+        await self._users.put_policy(policy)
+        log_event(log, "policy set", policy=policy)
+        return pb.PutPolicyResponse()
+
+    async def RemovePolicy(
+        self, request: pb.RemovePolicyRequest, context: Context
+    ) -> pb.RemovePolicyResponse:
+        policy = Policy.parse(
+            request.user, request.resource, "All", "Allow", is_default=request.default
+        )
+        await self._users.remove_policy(policy)
+        log_event(log, "policy removed", user=policy.user, resource=policy.pattern)
+        return pb.RemovePolicyResponse()
+
+    async def ListPolicies(
+        self, request: pb.ListPoliciesRequest, context: Context
+    ) -> pb.ListPoliciesResponse:
+        self._users.listed()
+        return pb.ListPoliciesResponse(
+            policies=[
+                _policy(policy)
+                for name, known in sorted(self._book.table.users.items())
+                if request.user in ("", name)
+                for policy in sorted(known.policies, key=str)
+            ]
+        )
+
+    async def TestAccess(
+        self, request: pb.TestAccessRequest, context: Context
+    ) -> pb.TestAccessResponse:
+        self._users.listed()
+        known = self._book.table.users.get(request.user)
+        if known is None:
+            raise IllegalName(f"there is no user {request.user!r}; see `aerobee user list`")
+        ruling = known.decide(_need(request.resource, request.actions), request.source)
+        return pb.TestAccessResponse(
+            allowed=ruling.is_allowed, reason=ruling.why or str(ruling.rule)
+        )
+
+
+def _need(resource: str, actions: str) -> Need:
+    pattern = Pattern.parse(resource)
+    if resource == "*":
+        raise InvalidArgument("name one resource, such as Topic:orders")
+    return Need(pattern.kind, pattern.text, parse_actions(actions))
+
+
+def _described(user: User) -> pb.UserDescription:
+    return pb.UserDescription(
+        name=user.name,
+        super=user.is_super,
+        enabled=user.is_enabled,
+        secrets=len(user.sealed),
+        certificate_names=user.peers,
+    )
+
+
+def _policy(policy: Policy) -> pb.AccessPolicy:
+    return pb.AccessPolicy(
+        user=policy.user,
+        resource=str(policy.pattern),
+        actions=actions_text(policy.actions),
+        decision=str(policy.decision),
+        sources=map(str, policy.sources),
+        default=policy.is_default,
+    )

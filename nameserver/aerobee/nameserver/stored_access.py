@@ -1,0 +1,64 @@
+"""Users and policies among the keys of a cluster, as they stand in etcd.
+
+    users/NAME             one user
+    policies/NAME/ID       one policy of that user
+
+What they mean is known to `aerobee.access`; here they are bytes, of which brokers get a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aerobee.access.table import NO_RECORDS, Record, Records
+
+
+# No tuples, which would match the patterns of other keys.
+@dataclass(frozen=True, slots=True)
+class UserKey:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyKey:
+    user: str
+    policy_id: str
+
+
+AccessKey = UserKey | PolicyKey
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAccess:
+    """Never changed; a change makes another."""
+
+    values: Mapping[AccessKey, bytes] = field(default_factory=dict)
+    records: Records = NO_RECORDS
+
+    def changed(self, changes: Mapping[AccessKey, bytes | None]) -> StoredAccess:
+        """With each value set, or removed where it is None."""
+        values = dict(self.values)
+        for key, value in changes.items():
+            if value is None:
+                values.pop(key, None)
+            else:
+                values[key] = value
+        return StoredAccess(
+            values,
+            Records.of(
+                (
+                    Record(key.name, value)
+                    for key, value in values.items()
+                    if isinstance(key, UserKey)
+                ),
+                (
+                    Record(key.user, value)
+                    for key, value in values.items()
+                    if isinstance(key, PolicyKey)
+                ),
+            ),
+        )
+
+    def policies_of(self, user: str) -> tuple[PolicyKey, ...]:
+        return tuple(key for key in self.values if isinstance(key, PolicyKey) and key.user == user)
