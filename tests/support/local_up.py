@@ -42,6 +42,8 @@ class Up:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.data = folder / "data"
         self.ready_file = folder / "ready.json"
+        self.environment: dict[str, str] = {}
+        """Of commands, beside that of the tests."""
         self.output = (folder / "up.log").open("a+")
         self.process = subprocess.Popen(
             [
@@ -91,11 +93,15 @@ class Up:
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
-            env={**os.environ, "AEROBEE_NAMESERVER": self.document()["nameserver"]},
+            env=self._environment(),
         )
         codes = (expect,) if isinstance(expect, int) else expect
         assert done.returncode in codes, f"{arguments}: {done.stdout}{done.stderr}"
         return done
+
+    def _environment(self) -> dict[str, str]:
+        nameserver = self.document()["nameserver"]
+        return {**os.environ, "AEROBEE_NAMESERVER": nameserver, **self.environment}
 
     def knows(self, topic: str) -> bool:
         """Whether the topic's queues can be asked for their offsets."""
@@ -103,7 +109,7 @@ class Up:
             [*AEROBEE, "topic", "show", topic],
             capture_output=True,
             timeout=PATIENCE_S,
-            env={**os.environ, "AEROBEE_NAMESERVER": self.document()["nameserver"]},
+            env=self._environment(),
         ).returncode
 
     def json(self, *arguments: str) -> Any:

@@ -54,6 +54,16 @@ BROKERS = MethodNeeds(Who.BROKERS)
 ANY_USER = MethodNeeds(Who.USERS)
 
 
+STANDARD_NEEDS: NeedsTable = {
+    "/grpc.health.v1.Health/Check": ANYONE,
+    "/grpc.health.v1.Health/List": ANYONE,
+    "/grpc.health.v1.Health/Watch": ANYONE,
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": ANYONE,
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": ANYONE,
+}
+"""Whether a service answers, and the protocols, which are published."""
+
+
 def needing(of: NeedsOf, *, judged_again: bool = False) -> MethodNeeds:
     return MethodNeeds(Who.USERS, of, judged_again)
 

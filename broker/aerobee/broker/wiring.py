@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
-from aerobee.access.cluster_secret import book_of
 from aerobee.broker.cluster.cluster_link import identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
-from aerobee.broker.cluster.wired import make_registration
+from aerobee.broker.cluster.wired import access_of, make_channels, make_registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.wired import Delays
 from aerobee.broker.duties import Duties, OnChange
@@ -27,7 +26,7 @@ from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.edge.own.pull_service import PullService
 from aerobee.broker.edge.own.send_service import SendService
-from aerobee.broker.edge.replicas.replication_client import connect_to_master
+from aerobee.broker.edge.replicas.replication_client import connector
 from aerobee.broker.edge.replicas.replication_service import ReplicationService
 from aerobee.broker.edge.rocketmq.wired import RocketmqApi
 from aerobee.broker.edge.server import BrokerServer, count_acknowledged, promise_of
@@ -101,7 +100,6 @@ from aerobee.broker.store.tables.config_tables import (
 from aerobee.broker.store.tables.own_topics import add_own_topics
 from aerobee.broker.transactions.known import opened_halves
 from aerobee.broker.transactions.wired import Transactions
-from aerobee.cluster_view.channels import Channels
 from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.endpoint import MetricsEndpoint
@@ -149,6 +147,7 @@ class Wiring:
         self.loop_delay = LoopDelay(clock)
         self.latencies = RpcLatencies()
         self.peer_limits = peer_limits
+        self.access = access_of(config, clock)
         self._wire_role()
         self._wire_reading(reads)
         self._wire_sending()
@@ -272,7 +271,7 @@ class Wiring:
             config.broker_name,
             self.replica.own,
             self.replica.state.instance,
-            partial(connect_to_master, engine=config.grpc.engine),
+            connector(config.grpc.engine, self.access.credentials),
             self.store,
             self.reads,
             SlaveSide(
@@ -424,8 +423,7 @@ class Wiring:
         config, roles, store, clock = self.config, self.roles, self.store, self.clock
         self.address = OwnAddress(config.address or config.listen)
         self.identity = identity_of(config, instance=self.replica.state.instance)
-        self.book = book_of(config.access, clock)
-        self.channels = Channels(chance=self.chance, engine=config.grpc.engine)
+        self.channels = make_channels(self)
         registry = InSyncRegistry(config.nameservers, self.identity, self.channels)
         names = RequestNames(f"{config.broker_name}-{config.broker_id}-in-sync")
         self.proposer = InSyncProposer(roles, store, clock, registry.alter, names)
@@ -502,6 +500,7 @@ class Wiring:
             clock,
             self.latencies,
             self.peer_limits,
+            access=self.access,
             send=SendService(
                 self.ingest,
                 self.encoder,

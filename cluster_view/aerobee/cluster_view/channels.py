@@ -18,11 +18,12 @@ from typing import Any, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
+from aerobee.access.credentials import Credentials, credentials_of_environment
 from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.runtime import errors
-from aerobee.runtime.call_context import RequestNames, outgoing_ids
+from aerobee.runtime.call_context import Metadata, RequestIds, RequestNames, outgoing_ids
 from aerobee.runtime.client_channel import ClientChannel, ClientStream, open_channel
 from aerobee.runtime.clock import system_random
 from aerobee.runtime.grpc_config import Engine, engine_of_environment
@@ -127,13 +128,18 @@ class Channels:
     """The channels of one client, made on first use. They share no connection with others."""
 
     def __init__(
-        self, *, chance: random.Random | None = None, engine: Engine | None = None
+        self,
+        *,
+        chance: random.Random | None = None,
+        engine: Engine | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`engine`: if not given, that of the environment, or our own.
+        """`engine` and `credentials`: if not given, those of the environment.
 
         Raises:
-            InvalidArgument: the environment names no engine.
+            InvalidArgument: the environment names no engine, or credentials that cannot be read.
         """
+        self._credentials = credentials or credentials_of_environment()
         self._chance = chance or system_random()
         self._engine = engine or engine_of_environment()
         self._names = RequestNames.of_chance(self._chance)
@@ -163,7 +169,7 @@ class Channels:
             method.path,
             request if isinstance(request, bytes) else request.SerializeToString(),
             timeout_s=timeout_ms / 1_000,
-            metadata=(*ids.metadata(), *metadata),
+            metadata=(*self._said(ids, method.path), *metadata),
         )
         try:
             return _parser(method)(await call.answer)
@@ -179,7 +185,9 @@ class Channels:
         """Start a bidirectional stream; a missing connection shows at the first write or read.
         `metadata` goes beside the request id."""
         ids = outgoing_ids(self._names)
-        call = self._channel(address).stream(method.path, metadata=(*ids.metadata(), *metadata))
+        call = self._channel(address).stream(
+            method.path, metadata=(*self._said(ids, method.path), *metadata)
+        )
         return Stream(address, call, _parser(method), ids.request_id)
 
     def open_server_stream(
@@ -199,7 +207,7 @@ class Channels:
             method.path,
             message,
             timeout_s=None if timeout_ms is None else timeout_ms / 1_000,
-            metadata=(*ids.metadata(), *metadata),
+            metadata=(*self._said(ids, method.path), *metadata),
         )
         return ServerStream(address, call, _parser(method), ids.request_id)
 
@@ -230,6 +238,10 @@ class Channels:
             channel = open_channel(address, self._engine, self._chance)
             self._channels[address] = channel
         return channel
+
+    def _said(self, ids: RequestIds, path: str) -> Metadata:
+        """What each call carries: its ids, and who makes it."""
+        return (*ids.metadata(), *self._credentials.metadata(path))
 
     def _close(self, address: str, channel: ClientChannel) -> None:
         """In a task: a peer that is gone delays the end, and only `close` waits for it."""

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from aerobee.v1 import audit_pb2, broker_pb2, common_pb2, nameserver_pb2
+from aerobee.v1 import access_pb2, audit_pb2, broker_pb2, common_pb2, nameserver_pb2
 
 Q = TypeVar("Q", bound=Message | bytes)
 R = TypeVar("R", bound=Message | bytes)
@@ -165,3 +165,28 @@ SNAPSHOT = Method(_AUDIT + "Snapshot", audit_pb2.SnapshotRequest, audit_pb2.Snap
 CHECKSUM_LOG = Method(_AUDIT + "ChecksumLog", audit_pb2.ChecksumLogRequest, audit_pb2.LogChecksum)
 
 REPLICATE = Method("/aerobee.v1.ReplicationService/Replicate", bytes, bytes)
+
+_ACCESS = "/aerobee.v1.AccessService/"
+CREATE_USER = Method(_ACCESS + "CreateUser", access_pb2.CreateUserRequest, access_pb2.UserSecret)
+UPDATE_USER = Method(
+    _ACCESS + "UpdateUser", access_pb2.UpdateUserRequest, access_pb2.UserDescription
+)
+ROTATE_USER = Method(_ACCESS + "RotateUser", access_pb2.RotateUserRequest, access_pb2.UserSecret)
+DELETE_USER = Method(
+    _ACCESS + "DeleteUser", access_pb2.DeleteUserRequest, access_pb2.DeleteUserResponse
+)
+LIST_USERS = Method(
+    _ACCESS + "ListUsers", access_pb2.ListUsersRequest, access_pb2.ListUsersResponse
+)
+PUT_POLICY = Method(
+    _ACCESS + "PutPolicy", access_pb2.PutPolicyRequest, access_pb2.PutPolicyResponse
+)
+REMOVE_POLICY = Method(
+    _ACCESS + "RemovePolicy", access_pb2.RemovePolicyRequest, access_pb2.RemovePolicyResponse
+)
+LIST_POLICIES = Method(
+    _ACCESS + "ListPolicies", access_pb2.ListPoliciesRequest, access_pb2.ListPoliciesResponse
+)
+TEST_ACCESS = Method(
+    _ACCESS + "TestAccess", access_pb2.TestAccessRequest, access_pb2.TestAccessResponse
+)

@@ -14,7 +14,8 @@ from contextlib import ExitStack
 from functools import partial
 
 from aerobee.access.book import AccessBook
-from aerobee.access.cluster_secret import book_of
+from aerobee.access.node import NodeAccess
+from aerobee.access.nodes import NAMESERVER, NodeName
 from aerobee.cluster_view.channels import Channels
 from aerobee.nameserver.access_service import AccessService
 from aerobee.nameserver.config import NameserverConfig
@@ -22,6 +23,7 @@ from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
+from aerobee.nameserver.needs import nameserver_needs
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.replica_sets import ReplicaSets
 from aerobee.nameserver.request_limits import access_request_limits, nameserver_request_limits
@@ -33,6 +35,7 @@ from aerobee.nameserver.stored import Keys
 from aerobee.nameserver.topics import Topics
 from aerobee.nameserver.users import Users
 from aerobee.rocketmq_api.clients.table import ClientTable
+from aerobee.rocketmq_api.needs import messaging_needs
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
@@ -49,6 +52,7 @@ from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
+from aerobee.runtime.watched_file import LOOK_INTERVAL_S
 from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import access_pb2, access_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
 
@@ -84,8 +88,7 @@ async def serve_nameserver(
     """
     keys = Keys(config.cluster)
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
-    health = NameserverHealth()
-    peer_limits = PeerLimits()
+    health, peer_limits = NameserverHealth(), PeerLimits()
     async with (
         serve_health(config.health.listen, health, engine=config.grpc.engine, observer=peer_limits),
         serve_metrics(config.metrics.listen) as metrics,
@@ -98,15 +101,14 @@ async def serve_nameserver(
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
         figures = NameserverFigures(config, cache, sessions, etcd.calls, peer_limits, clock)
         topics = Topics(etcd, keys, cache, config.topics, clock)
-        book = book_of(config.access, clock)
         hearing = ExitStack()
-        # First of all, so that who waits for a change of users finds it in the book.
-        hearing.enter_context(cache.changed.subscribed(partial(_hear_access, cache, book)))
+        access = _access(config, cache, hearing, clock)
         service = _own_service(config, cache, topics, sessions, sets)
-        channels = Channels(chance=chance, engine=config.grpc.engine)
+        channels = _channels(config, access, chance)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
-        users = AccessService(Users(etcd, keys, cache, book), book)
-        server = _server(config, service, users, rocketmq, figures.latencies, peer_limits, clock)
+        users = AccessService(Users(etcd, keys, cache, access.book), access.book)
+        services = (service, users, rocketmq)
+        server = _server(config, access, services, figures.latencies, peer_limits, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
         health.listens(cache.why_unknown)
@@ -118,6 +120,7 @@ async def serve_nameserver(
                 running = [
                     tasks.create_task(cache.run(), name="route-cache"),
                     tasks.create_task(Elector(sets, cache, clock=clock).run(), name="elector"),
+                    tasks.create_task(_keep_fresh(access.book), name="cluster-secret"),
                     tasks.create_task(sessions.keep_noting(), name="durable-ends"),
                     tasks.create_task(sessions.ends.run(), name="stream-ends"),
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
@@ -140,6 +143,20 @@ async def serve_nameserver(
             await server.stop(0)
             await channels.close()
         log_event(log, "nameserver stopped")
+
+
+def _access(
+    config: NameserverConfig, cache: RouteCache, hearing: ExitStack, clock: Clock
+) -> NodeAccess:
+    access = NodeAccess(config.access, NodeName(NAMESERVER, config.cluster), clock=clock)
+    # First of all, so that who waits for a change of users finds it in the book.
+    hearing.enter_context(cache.changed.subscribed(partial(_hear_access, cache, access.book)))
+    return access
+
+
+def _channels(config: NameserverConfig, access: NodeAccess, chance: random.Random) -> Channels:
+    engine = config.grpc.engine
+    return Channels(chance=chance, engine=engine, credentials=access.credentials)
 
 
 def _rocketmq_service(
@@ -181,13 +198,13 @@ def _own_service(
 
 def _server(
     config: NameserverConfig,
-    service: NameserverService,
-    users: AccessService,
-    rocketmq: MessagingService,
+    access: NodeAccess,
+    services: tuple[NameserverService, AccessService, MessagingService],
     latencies: RpcLatencies,
     peer_limits: PeerLimits,
     clock: Clock,
 ) -> RpcServer:
+    service, users, rocketmq = services
     server = RpcServer(
         say_error,
         [SERVICE_NAME, ACCESS, ROCKETMQ],
@@ -197,6 +214,7 @@ def _server(
         latencies=latencies,
         clock=clock,
         observer=peer_limits,
+        guard=access.gate({**nameserver_needs(config.cluster), **messaging_needs(config.cluster)}),
     )
     add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
     add_service(service, server.server)  # type: ignore[no-untyped-call]
@@ -204,6 +222,13 @@ def _server(
     add_access(users, server.server)  # type: ignore[no-untyped-call]
     add_messaging_service(rocketmq, server.server)
     return server
+
+
+async def _keep_fresh(book: AccessBook) -> None:
+    """Open users' secrets again when the cluster secret has changed."""
+    while True:
+        await asyncio.sleep(LOOK_INTERVAL_S)
+        book.refresh()
 
 
 def _hear_access(cache: RouteCache, book: AccessBook) -> None:

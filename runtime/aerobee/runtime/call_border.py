@@ -3,7 +3,10 @@
 Owns: the order. The request is read within its limits, log lines get the call's ids, the handler
 runs, its time is measured, and a typed error is answered as the protocol says. Any other exception
 of a handler is a bug: it is logged with its traceback and answered as INTERNAL without details.
-Access control belongs here too, before the handler.
+
+Before the handler runs a guard is asked, if the server has one: whether the call proves who makes
+it, and whether that one may have what it asks for. Streams are asked of for each request, and end
+when they may no more.
 
 A protocol says errors in one of two ways: it ends the call with a gRPC status, or it succeeds with
 an answer that tells the error. Which one is decided for each method.
@@ -29,6 +32,7 @@ from google.protobuf.message import DecodeError
 from aerobee.grpc_core.method import Style
 from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime.call_context import CURRENT_CALL, RequestIds, ids_from
+from aerobee.runtime.call_guard import CallGuard, GuardedStreams, Visit, guarded, guarded_stream
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError
 from aerobee.runtime.exception_groups import sole_cause
@@ -86,14 +90,18 @@ class CallBorder:
         limits: tuple[RequestLimits, ...],
         observer: RpcObserver | None,
         answer_errors: Mapping[str, AnswerError] = MappingProxyType({}),
+        guard: CallGuard | None = None,
     ) -> None:
         """A method without `limits` refuses only requests that cannot be read. `answer_errors` by
-        path, for methods that do not end with `say_error`."""
+        path, for methods that do not end with `say_error`. Without a `guard` everyone may do
+        everything."""
         self._say_error = say_error
         self._now = clock.monotonic_s
         self._answer_errors = answer_errors
         self._limits = limits
         self._observer = observer
+        self._guard = guard
+        self._streams = None if guard is None else GuardedStreams(guard)
 
     def served(self, path: str, handler: Any) -> ServedMethod | None:
         """From grpcio's handler of a method; None if the servicer does not have the method."""
@@ -112,6 +120,19 @@ class CallBorder:
         style = style_of(behaviour)
         if style is None:
             return None
+        guard = None if self._guard is None else self._guard.method(path)
+        if guard is not None and self._streams is not None:
+            if handler.request_streaming or handler.response_streaming:
+                behaviour = guarded_stream(
+                    behaviour,
+                    guard,
+                    style,
+                    self._streams,
+                    streams_requests=handler.request_streaming,
+                    end=grpc.aio.EOF,
+                )
+            else:
+                behaviour = guarded(behaviour, guard, style)
         if style is Style.SYNCHRONOUS:
             served: Callable[..., Any] = self._at_once(name, behaviour, failure)
         elif style is Style.COMPLETION:
@@ -311,7 +332,7 @@ class _Failure:
 class Reply:
     """The answer of a call, given later and once."""
 
-    __slots__ = ("_began_s", "_border", "_call", "_failure", "_name", "_request")
+    __slots__ = ("_began_s", "_border", "_call", "_failure", "_name", "_request", "_visit")
 
     def __init__(
         self,
@@ -328,9 +349,20 @@ class Reply:
         self._call = call
         self._began_s = began_s
         self._request = request if failure.needs_request else None
+        self._visit: Visit | None = None
+
+    def judge_again(self, visit: Visit) -> None:
+        """Ask once more before the answer whether the call may have it."""
+        self._visit = visit
 
     def answer(self, message: Any) -> None:
         """It succeeded. Nothing happens if the client is gone."""
+        if self._visit is not None:
+            try:
+                self._visit.check_again()
+            except MqError as error:
+                self.refuse(error)
+                return
         self._finish(message, SUCCESS)
 
     def refuse(self, error: Exception) -> None:

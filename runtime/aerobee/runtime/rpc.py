@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2_grpc
 from aerobee.grpc_core.limits import LimitObserver
 from aerobee.runtime import errors
 from aerobee.runtime.call_border import AnswerError, CallBorder, RpcObserver, SayError
+from aerobee.runtime.call_guard import CallGuard
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.grpcio_engine import GrpcioEngine
@@ -42,12 +43,14 @@ class RpcServer:
         latencies: RpcObserver | None = None,
         clock: Clock | None = None,
         observer: LimitObserver | None = None,
+        guard: CallGuard | None = None,
     ) -> None:
         """`say_error` of the protocol; `answer_errors`, by path, of methods that say errors in
         their answers. `service_names`: full protobuf names, listed by reflection and health.
         `limits` of these services' requests; without them only what cannot be read is refused.
         Connections beyond `connections_max` are closed at once. `latencies` gets the time
-        of each call with one answer, `observer` each peer that meets a limit of the engine."""
+        of each call with one answer, `observer` each peer that meets a limit of the engine.
+        `guard` says who may call what; without it everyone may."""
         files = reflection_files()
         self._service_names = tuple(service_names)
         self._health = ServingHealth(service_names)
@@ -60,6 +63,7 @@ class RpcServer:
             limits=(*limits, health_limits(), *reflection_limits(files)),
             observer=latencies,
             answer_errors=answer_errors,
+            guard=guard,
         )
         self.server = MethodTable(self._engine, border)
         """For protoc's `add_XServicer_to_server`."""

@@ -81,6 +81,7 @@ class ClusterLink:
 
     def heartbeat(self) -> nameserver_pb2.BrokerHeartbeat:
         """The broker as it is now."""
+        self._book.refresh()
         store, roles, replica, topics = self._store, self._roles, self._replica, self._topics
         return nameserver_pb2.BrokerHeartbeat(
             identity=self._identity,

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.access.node import NodeAccess
+from aerobee.access.nodes import BROKER, NodeName
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
+from aerobee.broker.config import BrokerConfig
+from aerobee.cluster_view.channels import Channels
+from aerobee.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring
+
+
+def access_of(config: BrokerConfig, clock: Clock) -> NodeAccess:
+    """Raises InvalidArgument: the file of the cluster secret cannot be read."""
+    node = NodeName(BROKER, f"{config.broker_name}/{config.broker_id}")
+    return NodeAccess(config.access, node, clock=clock)
+
+
+def make_channels(parts: Wiring) -> Channels:
+    engine, credentials = parts.config.grpc.engine, parts.access.credentials
+    return Channels(chance=parts.chance, engine=engine, credentials=credentials)
 
 
 def make_registration(parts: Wiring) -> Registration | None:
@@ -29,7 +45,7 @@ def make_registration(parts: Wiring) -> Registration | None:
         files=parts.files,
         no_room_reason=parts.writability.no_room_reason,
         on_topics_gone=parts.egress.wake_all,
-        book=parts.book,
+        book=parts.access.book,
         lease_ms=lease_ms,
         store_host_ipv6=parts.store_host.is_ipv6,
     )
@@ -43,4 +59,5 @@ def make_registration(parts: Wiring) -> Registration | None:
         on_incomplete=parts.manager.count_as_another_log,
         due=parts.heartbeat_due,
         engine=config.grpc.engine,
+        credentials=parts.access.credentials,
     )

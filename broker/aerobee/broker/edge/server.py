@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from aerobee.access.node import NodeAccess
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.schedule import Schedule
 from aerobee.broker.edge.own.admin_service import AdminService
 from aerobee.broker.edge.own.audit_service import AuditService
 from aerobee.broker.edge.own.group_service import GroupService
+from aerobee.broker.edge.own.needs import broker_needs
 from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.edge.own.pull_service import PullService, add_pull_service
 from aerobee.broker.edge.own.request_limits import broker_request_limits
@@ -20,6 +22,7 @@ from aerobee.broker.edge.replicas.replication_service import (
 from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.store.config import FlushMode
 from aerobee.broker.transactions.wired import Transactions
+from aerobee.rocketmq_api.needs import messaging_needs
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
@@ -50,6 +53,7 @@ class BrokerServer:
         latencies: RpcLatencies,
         peer_limits: PeerLimits,
         *,
+        access: NodeAccess,
         send: SendService,
         schedule: Schedule,
         transactions: Transactions,
@@ -77,6 +81,7 @@ class BrokerServer:
             latencies=latencies,
             clock=clock,
             observer=peer_limits,
+            guard=access.gate({**broker_needs(config.cluster), **messaging_needs(config.cluster)}),
         )
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -118,6 +119,12 @@ _OWN_KEYS = frozenset({"store.flush_mode", "replication.mode"})
     help="A setting for all brokers, from those in `aerobee broker --help`; repeatable.",
 )
 @click.option(
+    "--access",
+    is_flag=True,
+    help="Refuse calls that no policy allows; see docs/access.md. The cluster secret is made in "
+    "the data folder.",
+)
+@click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
     help="A JSON file with addresses and process ids, which exists while the cluster serves.",
@@ -136,6 +143,7 @@ def up(
     flush: str,
     grpc_engine: str | None,
     broker_settings: dict[str, str],
+    access: bool,
     ready_file: Path | None,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C: etcd, a nameserver and brokers.
@@ -168,10 +176,23 @@ def up(
             ports=chosen,
             grpc_engine=grpc_engine,
             broker_settings=settings,
+            access=access,
         )
+        if access:
+            make_cluster_secret(plan)
         sizes = sizes_of(plan, SMALLEST if ephemeral else SMALL, settings)
         plan = replace(plan, broker_sizes=sizes)
         run_until_signal(lambda stop: _serve(plan, ready_file, stop))
+
+
+def make_cluster_secret(plan: ClusterPlan) -> None:
+    """Unless the folder has one."""
+    file = plan.cluster_secret_file
+    if not file.exists():
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+            out.write(secrets.token_hex(32) + "\n")
+    remark(f"access control is on; for all rights: export AEROBEE_CLUSTER_SECRET_FILE={file}")
 
 
 async def _serve(plan: ClusterPlan, ready_file: Path | None, stop: asyncio.Event) -> None:

@@ -1,9 +1,9 @@
 """What a local cluster consists of: processes, ports and folders. Values only, nothing is started.
 
 Layout of the data folder: `etcd/`, `brokers/NAME/` (one store each), `logs/NAME.log`, `up.lock`,
-`store-sizes.json`. Starting again on the same folder continues with its messages. The first replica
-of a group has the group's name, the others a number after it; so replicas can be added to a cluster
-that had none.
+`store-sizes.json`, with access control `access/cluster-secret`. Starting again on the same folder
+continues with its messages. The first replica of a group has the group's name, the others a number
+after it; so replicas can be added to a cluster that had none.
 """
 
 from __future__ import annotations
@@ -70,8 +70,14 @@ class ClusterPlan:
     grpc_engine: str | None = None
     """Of the nameserver and the brokers; None: their default."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
+    access: bool = False
+    """Access control is on."""
     broker_sizes: Mapping[Replica, Mapping[str, int]] = field(default_factory=dict)
     """Sizes of each broker's files, as configuration keys; see `sizes`."""
+
+    @property
+    def cluster_secret_file(self) -> Path:
+        return self.data / "access" / "cluster-secret"
 
     @property
     def nameserver_address(self) -> str:

@@ -75,6 +75,7 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
             ("--etcd-endpoints", plan.etcd_address),
             ("--cluster", plan.cluster),
             *_engine(plan),
+            *_access(plan),
         ),
         log=plan.logs / "nameserver.log",
         stop_timeout_s=NAMESERVER_STOP_TIMEOUT_S,
@@ -97,6 +98,7 @@ def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
             ("--store-root", str(plan.broker_folder(replica))),
             ("--registration-lease-ms", str(REGISTRATION_LEASE_MS)),
             *_engine(plan),
+            *_access(plan),
             *((_flag(key), value) for key, value in settings.items()),
         ),
         log=plan.logs / f"{replica.name}.log",
@@ -106,6 +108,15 @@ def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
 
 def _engine(plan: ClusterPlan) -> list[tuple[str, str]]:
     return [("--grpc-engine", plan.grpc_engine)] if plan.grpc_engine else []
+
+
+def _access(plan: ClusterPlan) -> list[tuple[str, str]]:
+    if not plan.access:
+        return []
+    return [
+        ("--access-enabled", "true"),
+        ("--access-cluster-secret-file", str(plan.cluster_secret_file)),
+    ]
 
 
 def _aerobee(command: str, *flags: tuple[str, str]) -> tuple[str, ...]:

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 import asyncio
 
+from aerobee.access.credentials import (
+    CLUSTER_SECRET_VARIABLE,
+    Credentials,
+    credentials_of_environment,
+)
 from aerobee.cli.local_cluster.plan import ClusterPlan, Replica
 
 # Not `client_core`: it would load numpy while the services load theirs, and the start of all of
@@ -55,7 +60,7 @@ def _leads(stats: broker_pb2.BrokerStats, replicas: list[Replica]) -> bool:
 async def _stats_if_serving(plan: ClusterPlan, replica: Replica) -> broker_pb2.BrokerStats | None:
     """None while the broker does not serve."""
     # Fresh channels: one that failed before its server listened would back off.
-    channels = Channels()
+    channels = Channels(credentials=_credentials(plan))
     try:
         stats = await channels.call(
             plan.brokers[replica],
@@ -80,3 +85,10 @@ async def _stats_if_serving(plan: ClusterPlan, replica: Replica) -> broker_pb2.B
     )
     is_known = any(endpoint.identity == identity for endpoint in described.brokers)
     return stats if is_asked and is_known else None
+
+
+def _credentials(plan: ClusterPlan) -> Credentials | None:
+    """An operator's; None: those of the environment."""
+    if not plan.access:
+        return None
+    return credentials_of_environment({CLUSTER_SECRET_VARIABLE: str(plan.cluster_secret_file)})

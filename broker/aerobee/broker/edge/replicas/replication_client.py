@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
+from aerobee.access.credentials import Credentials
 from aerobee.broker.edge.replicas.message_streams import SlaveMessages
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import REPLICATE
 from aerobee.runtime.grpc_config import Engine
 
+ConnectToMaster = Callable[[str], AbstractAsyncContextManager[SlaveMessages]]
+
 
 @asynccontextmanager
 async def connect_to_master(
-    address: str, engine: Engine | None = None
+    address: str, engine: Engine | None = None, credentials: Credentials | None = None
 ) -> AsyncIterator[SlaveMessages]:
     """A stream over a connection of its own; its `read` and `write` raise what goes wrong."""
-    channels = Channels(engine=engine)
+    channels = Channels(engine=engine, credentials=credentials)
     try:
         yield SlaveMessages(channels.open_stream(address, REPLICATE))
     finally:
         await channels.close()
+
+
+def connector(engine: Engine | None, credentials: Credentials) -> ConnectToMaster:
+    """The same for one node."""
+    return partial(connect_to_master, engine=engine, credentials=credentials)

@@ -1,0 +1,245 @@
+"""The one place where a call is let in or refused: who makes it, then whether all it needs is
+allowed.
+
+A refusal says which right is missing, or which rule denies. It never depends on what exists, so it
+tells nothing of it. What streams were allowed is judged again when users or policies change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import unquote
+
+from aerobee.access.book import AccessBook
+from aerobee.access.needs import MethodNeeds, NeedsTable, Who
+from aerobee.access.nodes import BROKER, NODE_KEY, OPERATOR, NodeName, NodeVerifier
+from aerobee.access.resources import Need
+from aerobee.access.signature import Signed, read_signature
+from aerobee.access.table import KnownUser
+from aerobee.runtime.errors import AccessDenied, InvalidArgument, Unauthenticated
+
+NEEDS_PER_STREAM_MAX: Final = 20_000
+NAMESPACE_KEY: Final = "x-mq-namespace"
+FORWARDED_KEY: Final = "x-mq-forwarded"
+"""The address of a client whose call another node passes on."""
+
+
+class CallContext(Protocol):
+    """What is asked of a call."""
+
+    def peer(self) -> str: ...
+
+    def invocation_metadata(self) -> Any: ...
+
+
+PeerIdentity = Callable[[Any], str]
+"""The name in the client certificate of a call's connection; empty: it has none."""
+
+
+def no_certificate(context: Any) -> str:
+    """Until connections have certificates."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call, and how that was proved."""
+
+    name: str
+    node: NodeName | None = None
+    user: KnownUser | None = None
+    """As it was when the call came; None: a node."""
+    signed: Signed | None = None
+    peer_identity: str = ""
+
+    def __str__(self) -> str:
+        return f"user {self.name}" if self.node is None else str(self.node)
+
+
+class Gate:
+    """Of one server."""
+
+    def __init__(
+        self,
+        table: NeedsTable,
+        book: AccessBook,
+        verifier: NodeVerifier,
+        *,
+        peer_identity: PeerIdentity = no_certificate,
+    ) -> None:
+        self._table = table
+        self.book = book
+        self.verifier = verifier
+        self.peer_identity = peer_identity
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Of users and policies."""
+        self.book.on_change(listener)
+
+    def method(self, path: str) -> MethodGate | None:
+        """None: anyone may call it.
+
+        Raises:
+            InvalidArgument: no need is stated for it, a bug.
+        """
+        needs = self._table.get(path)
+        if needs is None:
+            raise InvalidArgument(f"{path} has no entry in the table of what calls need")
+        return None if needs.who is Who.ANYONE else MethodGate(self, path, needs)
+
+    def caller_of(self, context: CallContext, metadata: dict[str, Any], path: str) -> Caller:
+        """Who makes a call. Raises Unauthenticated."""
+        proof = metadata.get(NODE_KEY)
+        if proof is not None:
+            node = self.verifier.check(proof, path)
+            return Caller(node.name, node)
+        identity = self.peer_identity(context)
+        owner = self.book.table.by_peer.get(identity) if identity else None
+        try:
+            signed = read_signature(metadata)
+        except Unauthenticated:
+            # Official clients without keys send a signature of nobody.
+            if owner is None:
+                raise
+            signed = None
+        if signed is not None:
+            user = self.book.table.users.get(signed.access_key)
+            if user is None or not user.user.is_enabled or not signed.is_by(user.secrets):
+                raise Unauthenticated(
+                    f"the call's signature is not that of an enabled user {signed.access_key!r}; "
+                    "check access key and secret"
+                )
+            return Caller(signed.access_key, user=user, signed=signed)
+        if owner is None:
+            raise Unauthenticated(
+                "the call does not say who makes it; set AEROBEE_CREDENTIALS_FILE, or access key "
+                "and secret in the client"
+            )
+        if not owner.user.is_enabled:
+            raise Unauthenticated(f"the certificate's user {owner.user.name!r} is disabled")
+        return Caller(owner.user.name, user=owner, peer_identity=identity)
+
+    def user_of(self, caller: Caller) -> KnownUser:
+        """As it is now. Raises Unauthenticated: its proof counts no more."""
+        table = self.book.table
+        if caller.peer_identity:
+            user = table.by_peer.get(caller.peer_identity)
+        else:
+            user = table.users.get(caller.name)
+        is_proved = (
+            user is not None
+            and user.user.name == caller.name
+            and user.user.is_enabled
+            and (caller.signed is None or caller.signed.is_by(user.secrets))
+        )
+        if user is None or not is_proved:
+            raise Unauthenticated(
+                f"user {caller.name!r} was deleted or disabled, or its secret was changed"
+            )
+        return user
+
+
+class MethodGate:
+    """Of one method."""
+
+    __slots__ = ("_path", "gate", "needs")
+
+    def __init__(self, gate: Gate, path: str, needs: MethodNeeds) -> None:
+        self.gate = gate
+        self._path = path
+        self.needs = needs
+
+    @property
+    def is_judged_again(self) -> bool:
+        return self.needs.is_judged_again
+
+    def admit(self, context: CallContext) -> Visit:
+        """Raises Unauthenticated, AccessDenied."""
+        metadata = dict(context.invocation_metadata() or ())
+        gate = self.gate
+        caller = gate.caller_of(context, metadata, self._path)
+        self._check_who(caller, caller.user)
+        if caller.node is None and FORWARDED_KEY in metadata:
+            raise AccessDenied(f"{caller} is no node, and only nodes pass on the calls of others")
+        namespace = metadata.get(NAMESPACE_KEY, "")
+        source = _address(context.peer()) if caller.node is None else ""
+        return Visit(self, caller, source, namespace if isinstance(namespace, str) else "")
+
+    def judge_caller(self, caller: Caller) -> KnownUser | None:
+        """As things are now; None: a node, which has all rights of users. Raises as `admit`."""
+        user = None if caller.node is not None else self.gate.user_of(caller)
+        self._check_who(caller, user)
+        return user
+
+    def _check_who(self, caller: Caller, user: KnownUser | None) -> None:
+        who, role = self.needs.who, "" if caller.node is None else caller.node.role
+        if who is Who.BROKERS and role != BROKER:
+            raise AccessDenied(f"{caller} is no broker of this cluster, and only these may do this")
+        is_super = role == OPERATOR or (user is not None and user.user.is_super)
+        if who is Who.SUPER_USERS and not is_super:
+            raise AccessDenied(f"{caller} is no super user, and only these may do this")
+
+
+class Visit:
+    """One call that was let in, and what it was allowed."""
+
+    __slots__ = ("_allowed", "_caller", "_method", "_namespace", "_source", "_table", "_user")
+
+    def __init__(self, method: MethodGate, caller: Caller, source: str, namespace: str) -> None:
+        self._method = method
+        self._caller = caller
+        self._user = caller.user
+        self._source = source
+        self._namespace = namespace
+        self._allowed: set[Need] = set()
+        self._table = method.gate.book.table
+
+    def check(self, request: Any) -> None:
+        """Whether it may have what a request, or one frame of a stream, asks for.
+
+        Raises:
+            AccessDenied, Unauthenticated; what the reading of names raises.
+        """
+        if self._table is not self._method.gate.book.table:
+            self.check_again()
+        user = self._user
+        if user is None:
+            return
+        allowed = self._allowed
+        for need in self._method.needs.of(request, self._namespace):
+            if need not in allowed:
+                self._judge(need, user)
+                if len(allowed) >= NEEDS_PER_STREAM_MAX:
+                    raise InvalidArgument(
+                        f"a call names at most {NEEDS_PER_STREAM_MAX} topics and groups; use "
+                        "several"
+                    )
+                allowed.add(need)
+
+    def check_again(self) -> None:
+        """The same for all that was allowed, if users or policies have changed. Raises as
+        `check`."""
+        table = self._method.gate.book.table
+        if table is self._table:
+            return
+        self._user = user = self._method.judge_caller(self._caller)
+        if user is not None:
+            for need in self._allowed:
+                self._judge(need, user)
+        self._table = table
+
+    def _judge(self, need: Need, user: KnownUser) -> None:
+        ruling = user.decide(need, self._source)
+        if not ruling.is_allowed:
+            reason = ruling.why or f"the policy is: {ruling.rule}"
+            raise AccessDenied(f"{self._caller} may not: this needs {need}; {reason}")
+
+
+def _address(peer: str) -> str:
+    """`ipv4:10.0.0.1:5000` -> `10.0.0.1`; empty for what is none."""
+    kind, _, rest = peer.partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return ""
+    return unquote(rest.rpartition(":")[0]).strip("[]")

@@ -1,0 +1,46 @@
+"""What one node needs of access control, put together."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from aerobee.access.book import AccessBook
+from aerobee.access.config import AccessConfig
+from aerobee.access.credentials import Anonymous, Credentials
+from aerobee.access.gate import Gate
+from aerobee.access.needs import STANDARD_NEEDS, NeedsTable
+from aerobee.access.nodes import NodeName, NodeSigner, NodeVerifier
+from aerobee.access.sealing import ClusterSecrets
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.watched_file import WatchedFile
+
+
+class NodeAccess:
+    """Of a broker or a nameserver."""
+
+    def __init__(self, config: AccessConfig, node: NodeName, *, clock: Clock) -> None:
+        """Raises InvalidArgument: the file of the cluster secret cannot be read."""
+        self._config = config
+        path, file = config.cluster_secret_file, None
+        if path:
+            file = WatchedFile(path, ClusterSecrets.parse, clock.monotonic_s)
+        self.book = AccessBook(file)
+        self._verifier = NodeVerifier(lambda: self.book.secrets, clock.now_ms)
+        self.credentials: Credentials = Anonymous()
+        """For the calls that this node makes."""
+        if file is not None:
+            self.credentials = signer_of(file, node, clock.now_ms)
+
+    def gate(self, table: NeedsTable) -> Gate | None:
+        """None: everyone may do everything."""
+        if not self._config.enabled:
+            return None
+        return Gate({**STANDARD_NEEDS, **table}, self.book, self._verifier)
+
+
+def signer_of(
+    file: WatchedFile[ClusterSecrets], node: NodeName, now_ms: Callable[[], int]
+) -> NodeSigner:
+    """Signs with what the file has when a call is made."""
+    return NodeSigner(node, file.value, now_ms, secrets.randbits(64))

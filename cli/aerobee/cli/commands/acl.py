@@ -1,0 +1,151 @@
+"""`aerobee acl`: what users may do, as rules of ACL 2.0."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.options import json_option
+from aerobee.cli.output import print_documents, print_json, say
+from aerobee.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from aerobee.v1 import access_pb2
+
+
+@click.group()
+def acl() -> None:
+    """Set, list, remove and test what users may do.
+
+    \b
+    RESOURCE  Topic:NAME, Group:NAME, Cluster:NAME; NAME may end with *;
+              * alone is everything
+    ACTIONS   All, or some of Pub,Sub,Create,Update,Delete,Get,List
+
+    Of the policies that match, the one with the most specific resource counts; among equals Deny
+    wins. What none matches is denied.
+    """
+
+
+default_option = click.option(
+    "--default",
+    "is_default",
+    is_flag=True,
+    help="Counts only where no other policy of the user does.",
+)
+
+
+@acl.command()
+@click.argument("user")
+@click.argument("resource")
+@click.argument("actions")
+@click.option("--deny", is_flag=True, help="Forbid instead of allowing.")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Only for calls from this address or network; repeatable.",
+)
+@default_option
+@target_options
+def add(
+    target: Target,
+    user: str,
+    resource: str,
+    actions: str,
+    deny: bool,
+    sources: tuple[str, ...],
+    is_default: bool,
+) -> None:
+    """Let USER do ACTIONS on RESOURCE, in place of what was said of it before."""
+    from aerobee.client_core.access import Access
+    from aerobee.v1 import access_pb2
+
+    policy = access_pb2.AccessPolicy(
+        user=user,
+        resource=resource,
+        actions=actions,
+        decision="Deny" if deny else "Allow",
+        sources=sources,
+        default=is_default,
+    )
+    target.ask(lambda connection: Access(connection).put_policy(policy))
+    say(f"{'denied' if deny else 'allowed'} {actions} on {resource} to {user}")
+
+
+@acl.command()
+@click.argument("user")
+@click.argument("resource")
+@default_option
+@target_options
+def remove(target: Target, user: str, resource: str, is_default: bool) -> None:
+    """Remove the policy of USER for RESOURCE."""
+    from aerobee.client_core.access import Access
+
+    target.ask(
+        lambda connection: Access(connection).remove_policy(user, resource, is_default=is_default)
+    )
+    say(f"removed the policy of {user} for {resource}")
+
+
+@acl.command("list")
+@click.argument("user", default="")
+@json_option
+@target_options
+def list_policies(target: Target, user: str, as_json: bool) -> None:
+    """List the policies of USER, or of all users."""
+    from aerobee.client_core.access import Access
+
+    policies = [
+        _document(each) for each in target.ask(lambda connection: Access(connection).policies(user))
+    ]
+    if as_json:
+        print_json(policies)
+        return
+    print_documents(
+        policies,
+        {
+            "user": "user",
+            "decision": "decision",
+            "actions": "actions",
+            "resource": "resource",
+            "from": lambda each: ",".join(each["sources"]) or "anywhere",
+            "default": lambda each: "yes" if each["default"] else "no",
+        },
+        empty="no policies yet; add one with `aerobee acl add USER RESOURCE ACTIONS`",
+    )
+
+
+@acl.command()
+@click.argument("user")
+@click.argument("resource")
+@click.argument("actions")
+@click.option("--source", default="", metavar="ADDRESS", help="Where the call comes from.")
+@target_options
+def test(target: Target, user: str, resource: str, actions: str, source: str) -> None:
+    """May USER do ACTIONS on RESOURCE, and by which rule?
+
+    With several actions any one of them is enough. Exit code 1: no.
+    """
+    from aerobee.client_core.access import Access
+
+    answer = target.ask(
+        lambda connection: Access(connection).test(user, resource, actions, source=source)
+    )
+    click.echo(f"{'allowed' if answer.allowed else 'denied'}: {answer.reason}")
+    if not answer.allowed:
+        sys.exit(1)
+
+
+def _document(policy: access_pb2.AccessPolicy) -> dict[str, Any]:
+    return {
+        "user": policy.user,
+        "decision": policy.decision,
+        "actions": policy.actions,
+        "resource": policy.resource,
+        "sources": list(policy.sources),
+        "default": policy.default,
+    }

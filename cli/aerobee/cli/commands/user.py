@@ -1,0 +1,208 @@
+"""`aerobee user`: create, list, change and delete users, and exchange their secrets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.options import confirm, json_option, yes_option
+from aerobee.cli.output import print_documents, print_json, say
+from aerobee.cli.target import Target, target_options
+from aerobee.runtime.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from aerobee.client_core import ClusterConnection
+    from aerobee.v1 import access_pb2
+
+
+@click.group()
+def user() -> None:
+    """Create, list, change and delete users.
+
+    The caller must be a super user, or have the cluster secret: AEROBEE_CLUSTER_SECRET_FILE.
+    """
+
+
+def secret_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a secret comes from and goes to; never an argument, which others can see."""
+    command = click.option(
+        "--secret-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File with the secret.  [default: one is made]",
+    )(command)
+    return click.option(
+        "--credentials-file",
+        type=click.Path(path_type=Path),
+        help="Write access key and secret to this new file, readable for you alone, as clients take"
+        " it, instead of printing them.",
+    )(command)
+
+
+@user.command()
+@click.argument("name")
+@click.option("--super", "is_super", is_flag=True, help="No policy is asked for this user.")
+@click.option(
+    "--certificate-name",
+    "certificate_names",
+    multiple=True,
+    help="The name in a client certificate that proves this user; repeatable.",
+)
+@secret_options
+@target_options
+def create(
+    target: Target,
+    name: str,
+    is_super: bool,
+    certificate_names: tuple[str, ...],
+    secret_file: Path | None,
+    credentials_file: Path | None,
+) -> None:
+    """Create the user NAME, which may do nothing until `aerobee acl add` says so.
+
+    Prints access key and secret, which nobody can ask for again.
+    """
+    from aerobee.client_core.access import Access
+
+    secret = _secret_of(secret_file)
+    _check_new(credentials_file)
+    made = target.ask(
+        lambda connection: Access(connection).create_user(
+            name, is_super=is_super, certificate_names=certificate_names, secret=secret
+        )
+    )
+    say(f"created user {name}")
+    _hand_over(made, credentials_file)
+
+
+@user.command()
+@click.argument("name")
+@click.option("--finish", is_flag=True, help="Make no secret; end the validity of the former one.")
+@secret_options
+@target_options
+def rotate(
+    target: Target,
+    name: str,
+    finish: bool,
+    secret_file: Path | None,
+    credentials_file: Path | None,
+) -> None:
+    """Give the user NAME a new secret; the present one stays valid beside it.
+
+    Once all clients have the new one, end the validity of the former one by --finish.
+    """
+    from aerobee.client_core.access import Access
+
+    if finish:
+        target.ask(lambda connection: Access(connection).forget_former_secret(name))
+        say(f"user {name} has one valid secret")
+        return
+    secret = _secret_of(secret_file)
+    _check_new(credentials_file)
+    made = target.ask(lambda connection: Access(connection).rotate_user(name, secret=secret))
+    say(
+        f"user {name} has a new secret; the former one is valid until "
+        f"`aerobee user rotate {name} --finish`"
+    )
+    _hand_over(made, credentials_file)
+
+
+@user.command("list")
+@json_option
+@target_options
+def list_users(target: Target, as_json: bool) -> None:
+    """List the users."""
+    from aerobee.client_core.access import Access
+
+    found = target.ask(lambda connection: Access(connection).users())
+    users = [
+        {
+            "user": each.name,
+            "super": each.super,
+            "enabled": each.enabled,
+            "secrets": each.secrets,
+            "certificateNames": list(each.certificate_names),
+        }
+        for each in found
+    ]
+    if as_json:
+        print_json(users)
+        return
+    print_documents(
+        users,
+        {
+            "user": "user",
+            "super": lambda each: "yes" if each["super"] else "no",
+            "enabled": lambda each: "yes" if each["enabled"] else "no",
+            "secrets": "secrets",
+            "certificate names": lambda each: " ".join(each["certificateNames"]) or "-",
+        },
+        empty="no users yet; create one with `aerobee user create NAME`",
+    )
+
+
+@user.command()
+@click.argument("name")
+@target_options
+def disable(target: Target, name: str) -> None:
+    """Refuse all calls of the user NAME, and end its streams."""
+    _enable(target, name, False)
+
+
+@user.command()
+@click.argument("name")
+@target_options
+def enable(target: Target, name: str) -> None:
+    """Undo `aerobee user disable`."""
+    _enable(target, name, True)
+
+
+@user.command()
+@click.argument("name")
+@yes_option
+@target_options
+def delete(target: Target, name: str, yes: bool) -> None:
+    """Delete the user NAME and its policies, and end its streams."""
+    from aerobee.client_core.access import Access
+
+    confirm(f"Delete user {name} and its policies?", yes=yes)
+    target.ask(lambda connection: Access(connection).delete_user(name))
+    say(f"deleted user {name}")
+
+
+def _enable(target: Target, name: str, is_enabled: bool) -> None:
+    async def question(connection: ClusterConnection) -> None:
+        from aerobee.client_core.access import Access
+
+        await Access(connection).enable_user(name, is_enabled)
+
+    target.ask(question)
+    say(f"user {name} is {'enabled' if is_enabled else 'disabled'}")
+
+
+def _secret_of(file: Path | None) -> str:
+    if file is None:
+        return ""
+    secret = file.read_text().strip()
+    if not secret:
+        raise InvalidArgument(f"{file} is empty; write the secret into it, or leave it out")
+    return secret
+
+
+def _check_new(file: Path | None) -> None:
+    """Before the user is made: nobody can ask for its secret again."""
+    if file is not None and file.exists():
+        raise InvalidArgument(f"{file} is there already; remove it or name another file")
+
+
+def _hand_over(made: access_pb2.UserSecret, file: Path | None) -> None:
+    text = f"access_key = {made.user.name}\nsecret_key = {made.secret}\n"
+    if file is None:
+        click.echo(text, nl=False)
+        return
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(text)
+    say(f"access key and secret are in {file}")

@@ -1,0 +1,124 @@
+"""A cluster with access control, as people have it: real processes, users, policies, commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_up import Up, numbers, received, running, sent
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Commands have all rights, by the cluster secret, unless `as_user` says otherwise."""
+    with running(tmp_path_factory.mktemp("up"), "--access", "--replicas", "2") as up:
+        up.environment["AEROBEE_CLUSTER_SECRET_FILE"] = str(up.data / "access" / "cluster-secret")
+        yield up
+
+
+class AsUser:
+    """Commands of one user."""
+
+    def __init__(self, up: Up, credentials: str) -> None:
+        self.up = up
+        self._environment = dict(up.environment)
+        self._credentials = credentials
+
+    def __enter__(self) -> Up:
+        self.up.environment = {"AEROBEE_CREDENTIALS_FILE": self._credentials}
+        return self.up
+
+    def __exit__(self, *_: object) -> None:
+        self.up.environment = self._environment
+
+
+def created(up: Up, name: str, folder: Path, *flags: str) -> AsUser:
+    file = folder / f"{name}.credentials"
+    done = up.run("user", "create", name, "--credentials-file", str(file), *flags)
+    assert "secret_key" not in done.stdout + done.stderr
+    assert file.stat().st_mode & 0o077 == 0
+    return AsUser(up, str(file))
+
+
+def test_users_do_what_policies_say_and_refusals_name_the_right(up: Up, tmp_path: Path) -> None:
+    shop = created(up, "shop", tmp_path)
+    up.run("topic", "create", "orders", "hidden")
+    with shop:
+        refused = up.run("topic", "show", "orders", expect=range(1, 5))
+        assert "Pub or Sub or Get on Topic:orders" in refused.stderr
+        assert "shop" in refused.stderr
+    up.run("acl", "add", "shop", "Topic:orders*", "Pub,Sub")
+    up.run("acl", "add", "shop", "Group:shop*", "Sub")
+    with shop:
+        sent(up, "orders", numbers(20))
+        assert sorted(received(up, "orders", "shop-readers", 20)) == sorted(numbers(20))
+        words = {
+            up.run("topic", "show", name, expect=range(1, 5)).stderr.replace(name, "NAME")
+            for name in ("hidden", "no-such")
+        }
+        assert len(words) == 1, "a refusal tells whether a topic is there"
+        for command in (
+            ("topic", "create", "mine"),
+            ("topic", "delete", "orders", "--yes"),
+            ("user", "list"),
+            ("user", "create", "other"),
+            ("acl", "add", "shop", "*", "All"),
+            ("cluster", "show"),
+        ):
+            assert "user shop" in up.run(*command, expect=range(1, 5)).stderr, command
+    asked = up.run("acl", "test", "shop", "Topic:orders-1", "Pub")
+    assert asked.stdout == "allowed: Allow Pub,Sub on Topic:orders* to shop\n"
+    assert "no policy allows it" in up.run("acl", "test", "shop", "Topic:x", "Pub", expect=1).stdout
+
+
+def test_without_or_with_wrong_credentials_nothing_is_done(up: Up, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("access_key = shop\nsecret_key = this-is-not-the-secret\n")
+    other = tmp_path / "other-cluster"
+    other.write_text("0" * 64 + "\n")
+    before = dict(up.environment)
+    try:
+        for environment, said in (
+            ({}, "does not say who makes it"),
+            ({"AEROBEE_CREDENTIALS_FILE": str(wrong)}, "not that of an enabled user"),
+            ({"AEROBEE_CLUSTER_SECRET_FILE": str(other)}, "another cluster secret"),
+        ):
+            up.environment = dict(environment)
+            assert said in up.run("topic", "list", expect=range(1, 5)).stderr
+    finally:
+        up.environment = before
+
+
+def test_secrets_rotate_with_two_valid_at_once(up: Up, tmp_path: Path) -> None:
+    old = created(up, "rotating", tmp_path, "--super")
+    file = tmp_path / "new.credentials"
+    up.run("user", "rotate", "rotating", "--credentials-file", str(file))
+    new = AsUser(up, str(file))
+    for each in (old, new):
+        with each:
+            up.run("topic", "list")
+    up.run("user", "rotate", "rotating", "--finish")
+    with new:
+        up.run("topic", "list")
+    with old:
+        up.run("topic", "list", expect=range(1, 5))
+
+
+def test_no_secret_is_in_a_log_or_on_a_command_line(up: Up, tmp_path: Path) -> None:
+    created(up, "logged", tmp_path)
+    secret = (tmp_path / "logged.credentials").read_text().split()[-1]
+    cluster = (up.data / "access" / "cluster-secret").read_text().strip()
+    logs = [path.read_text(errors="replace") for path in (up.data / "logs").iterdir()]
+    commands = [
+        Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace") for pid in up.pids()
+    ]
+    assert any("user created" in text for text in logs)
+    for text in (*logs, *commands, up.said()):
+        assert secret not in text
+        assert cluster not in text
+    assert os.stat(up.data / "access" / "cluster-secret").st_mode & 0o077 == 0
