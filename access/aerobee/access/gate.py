@@ -16,11 +16,12 @@ from aerobee.access.book import AccessBook
 from aerobee.access.needs import MethodNeeds, NeedsTable, Who
 from aerobee.access.nodes import BROKER, NODE_KEY, OPERATOR, NodeName, NodeVerifier
 from aerobee.access.resources import Need
-from aerobee.access.signature import Signed, read_signature
+from aerobee.access.signature import AUTHORIZATION_KEY, DATE_TIME_KEY, Signed, read_signature
 from aerobee.access.table import KnownUser
 from aerobee.runtime.errors import AccessDenied, InvalidArgument, Unauthenticated
 
 NEEDS_PER_STREAM_MAX: Final = 20_000
+PROVED_MAX: Final = 4_096
 NAMESPACE_KEY: Final = "x-mq-namespace"
 FORWARDED_KEY: Final = "x-mq-forwarded"
 """The address of a client whose call another node passes on."""
@@ -73,6 +74,10 @@ class Gate:
         self.book = book
         self.verifier = verifier
         self.peer_identity = peer_identity
+        self._proved: dict[tuple[Any, Any], Caller] = {}
+        """Signatures that were good: clients sign the time in seconds, so many calls have the same.
+        """
+        self._proved_by = book.table
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Of users and policies."""
@@ -95,6 +100,10 @@ class Gate:
         if proof is not None:
             node = self.verifier.check(proof, path)
             return Caller(node.name, node)
+        said = (metadata.get(AUTHORIZATION_KEY), metadata.get(DATE_TIME_KEY))
+        known = self._proved.get(said)
+        if known is not None and self._proved_by is self.book.table:
+            return known
         identity = self.peer_identity(context)
         owner = self.book.table.by_peer.get(identity) if identity else None
         try:
@@ -111,7 +120,9 @@ class Gate:
                     f"the call's signature is not that of an enabled user {signed.access_key!r}; "
                     "check access key and secret"
                 )
-            return Caller(signed.access_key, user=user, signed=signed)
+            caller = Caller(signed.access_key, user=user, signed=signed)
+            self._remember(said, caller)
+            return caller
         if owner is None:
             raise Unauthenticated(
                 "the call does not say who makes it; set AEROBEE_CREDENTIALS_FILE, or access key "
@@ -120,6 +131,12 @@ class Gate:
         if not owner.user.is_enabled:
             raise Unauthenticated(f"the certificate's user {owner.user.name!r} is disabled")
         return Caller(owner.user.name, user=owner, peer_identity=identity)
+
+    def _remember(self, said: tuple[Any, Any], caller: Caller) -> None:
+        if self._proved_by is not self.book.table or len(self._proved) >= PROVED_MAX:
+            self._proved.clear()
+            self._proved_by = self.book.table
+        self._proved[said] = caller
 
     def user_of(self, caller: Caller) -> KnownUser:
         """As it is now. Raises Unauthenticated: its proof counts no more."""
@@ -185,7 +202,16 @@ class MethodGate:
 class Visit:
     """One call that was let in, and what it was allowed."""
 
-    __slots__ = ("_allowed", "_caller", "_method", "_namespace", "_source", "_table", "_user")
+    __slots__ = (
+        "_allowed",
+        "_caller",
+        "_method",
+        "_names",
+        "_namespace",
+        "_source",
+        "_table",
+        "_user",
+    )
 
     def __init__(self, method: MethodGate, caller: Caller, source: str, namespace: str) -> None:
         self._method = method
@@ -194,6 +220,8 @@ class Visit:
         self._source = source
         self._namespace = namespace
         self._allowed: set[Need] = set()
+        self._names: set[str] = set()
+        """Of which all needs are allowed."""
         self._table = method.gate.book.table
 
     def check(self, request: Any) -> None:
@@ -207,8 +235,12 @@ class Visit:
         user = self._user
         if user is None:
             return
+        needs = self._method.needs
+        names = None if needs.names is None else needs.names(request)
+        if names is not None and names <= self._names:
+            return
         allowed = self._allowed
-        for need in self._method.needs.of(request, self._namespace):
+        for need in needs.of(request, self._namespace):
             if need not in allowed:
                 self._judge(need, user)
                 if len(allowed) >= NEEDS_PER_STREAM_MAX:
@@ -217,6 +249,8 @@ class Visit:
                         "several"
                     )
                 allowed.add(need)
+        if names is not None:
+            self._names |= names
 
     def check_again(self) -> None:
         """The same for all that was allowed, if users or policies have changed. Raises as
@@ -242,4 +276,5 @@ def _address(peer: str) -> str:
     kind, _, rest = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):
         return ""
-    return unquote(rest.rpartition(":")[0]).strip("[]")
+    host = rest.rpartition(":")[0]
+    return unquote(host).strip("[]") if kind == "ipv6" else host

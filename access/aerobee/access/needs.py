@@ -41,6 +41,9 @@ class MethodNeeds:
 
     who: Who
     of: NeedsOf = nothing_more
+    names: Callable[[Any], set[str]] | None = None
+    """Of frames that come in great number: the names on which their needs depend, and on nothing
+    else. Those that were allowed are not asked for again."""
     is_judged_again: bool = False
     """A call with one answer that may wait for what it reads: it is judged once more before the
     answer, if policies have changed meanwhile."""
@@ -65,7 +68,12 @@ STANDARD_NEEDS: NeedsTable = {
 
 
 def needing(of: NeedsOf, *, judged_again: bool = False) -> MethodNeeds:
-    return MethodNeeds(Who.USERS, of, judged_again)
+    return MethodNeeds(Who.USERS, of, is_judged_again=judged_again)
+
+
+def needing_of_names(of: NeedsOf, names: Callable[[Any], set[str]]) -> MethodNeeds:
+    """For streams with many frames."""
+    return MethodNeeds(Who.USERS, of, names)
 
 
 @dataclass(frozen=True, slots=True)

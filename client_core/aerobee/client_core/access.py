@@ -60,6 +60,10 @@ class Access:
     async def enable_user(self, name: str, is_enabled: bool) -> pb.UserDescription:
         return await self._update(pb.UpdateUserRequest(name=name, enabled=is_enabled))
 
+    async def reseal_user(self, name: str) -> pb.UserDescription:
+        """Its secrets by the cluster secret that comes first in the nameserver's file."""
+        return await self._update(pb.UpdateUserRequest(name=name))
+
     async def _update(self, request: pb.UpdateUserRequest) -> pb.UserDescription:
         return await self._nameservers.call(UPDATE_USER, request, timeout_ms=self._timeout_ms)
 

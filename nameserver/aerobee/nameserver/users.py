@@ -20,7 +20,7 @@ from aerobee.access.records import (
     encode_user,
     policy_id,
 )
-from aerobee.access.sealing import NONCE_BYTES, ClusterSecrets, seal
+from aerobee.access.sealing import NONCE_BYTES, ClusterSecrets, seal, unseal
 from aerobee.access.users import (
     POLICIES_MAX,
     POLICIES_PER_USER_MAX,
@@ -188,7 +188,7 @@ class Users:
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._read(name)
             try:
-                user = changed(decode_user(entry.value))
+                user = self._resealed(changed(decode_user(entry.value)))
             except UnreadableRecord as error:
                 raise InvalidArgument(
                     f"user {name!r} is damaged in etcd ({error}); delete it and create it again"
@@ -219,6 +219,17 @@ class Users:
                 raise InvalidArgument(
                     f"the certificate name {peer!r} is that of user {owner.user.name!r}"
                 )
+
+    def _resealed(self, user: User) -> User:
+        """By the cluster secret that is to be used now, so that another need not be kept."""
+        cluster = self._book.secrets
+        if cluster is None:
+            return user
+        opened = [(one, unseal(one, user.name, cluster)) for one in user.sealed]
+        sealed = (
+            one if secret is None else self._sealed(secret, user.name) for one, secret in opened
+        )
+        return dataclasses.replace(user, sealed=tuple(sealed))
 
     def _sealed(self, secret: str, name: str) -> str:
         cluster: ClusterSecrets | None = self._book.secrets

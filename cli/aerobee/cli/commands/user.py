@@ -173,6 +173,26 @@ def delete(target: Target, name: str, yes: bool) -> None:
     say(f"deleted user {name}")
 
 
+@user.command()
+@target_options
+def reseal(target: Target) -> None:
+    """Seal all users' secrets anew, by the first line of the file of the cluster secret.
+
+    After it, the other line is needed no more.
+    """
+
+    async def question(connection: ClusterConnection) -> int:
+        from aerobee.client_core.access import Access
+
+        access = Access(connection)
+        users = await access.users()
+        for each in users:
+            await access.reseal_user(each.name)
+        return len(users)
+
+    say(f"sealed the secrets of {target.ask(question)} users")
+
+
 def _enable(target: Target, name: str, is_enabled: bool) -> None:
     async def question(connection: ClusterConnection) -> None:
         from aerobee.client_core.access import Access

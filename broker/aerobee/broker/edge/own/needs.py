@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from aerobee.access.needs import BROKERS, MethodNeeds, NeedsTable, Resources, needing
+from aerobee.access.needs import (
+    BROKERS,
+    MethodNeeds,
+    NeedsTable,
+    Resources,
+    needing,
+    needing_of_names,
+)
 from aerobee.access.resources import Action, Need
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
@@ -131,6 +138,10 @@ class BrokerNeeds:
         return (self._of.cluster(Action.UPDATE),)
 
 
+def _topics_of(frame: Any) -> set[str]:
+    return {batch.topic for batch in frame.batches}
+
+
 def _topic_of(recall_handle: str) -> str:
     try:
         return RecallHandle.decode(recall_handle).topic
@@ -142,7 +153,10 @@ def broker_needs(cluster: str) -> NeedsTable:
     """By path."""
     of = BrokerNeeds(Resources(cluster))
     services: dict[str, dict[str, MethodNeeds]] = {
-        "SendService": {"SendStream": needing(of.sent), "Send": needing(of.sends_to)},
+        "SendService": {
+            "SendStream": needing_of_names(of.sent, _topics_of),
+            "Send": needing(of.sends_to),
+        },
         "ScheduleService": {
             "ListScheduled": needing(of.looks_at),
             "RecallScheduled": needing(of.recalled),
