@@ -8,8 +8,9 @@ import os
 import queue
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.grpc_core.interop.programs import Program
@@ -71,14 +72,21 @@ class Client:
             return None
 
 
-def started_client(program: Program, role: str, address: str, *rest: str, home: Path) -> Client:
+def started_client(
+    program: Program,
+    role: str,
+    address: str,
+    *rest: str,
+    home: Path,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Client:
     """The caller ends it."""
     process = subprocess.Popen(
         program.command_line(role, address, *rest),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "HOME": str(home)},  # they write logs there
+        env={**os.environ, **environment, "HOME": str(home)},  # they write logs there
     )
     client = Client(process)
     try:
@@ -91,9 +99,14 @@ def started_client(program: Program, role: str, address: str, *rest: str, home: 
 
 @contextlib.contextmanager
 def running_client(
-    program: Program, role: str, address: str, *rest: str, home: Path
+    program: Program,
+    role: str,
+    address: str,
+    *rest: str,
+    home: Path,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Client]:
-    client = started_client(program, role, address, *rest, home=home)
+    client = started_client(program, role, address, *rest, home=home, environment=environment)
     try:
         yield client
         assert client.ask("stop") == {"stopped": True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -148,7 +149,8 @@ def listen(configuration: ClientConfiguration, group: str, *topics: str) -> None
 
 
 def main(role: str, address: str, *rest: str) -> None:
-    ROLES[role](ClientConfiguration(address, Credentials()), *rest)
+    keys = Credentials(os.environ.get("TEST_ACCESS_KEY", ""), os.environ.get("TEST_SECRET_KEY", ""))
+    ROLES[role](ClientConfiguration(address, keys), *rest)
     say({"stopped": True})
 
 
