@@ -62,7 +62,12 @@ def test_users_do_what_policies_say_and_refusals_name_the_right(up: Up, tmp_path
             for name in ("hidden", "no-such")
         }
         assert len(words) == 1, "a refusal tells whether a topic is there"
+        denied = up.run(
+            "consume", "orders", "--group", "foreign", "--count", "1", expect=range(1, 5)
+        )
+        assert "Sub on Group:foreign" in denied.stderr
         for command in (
+            ("produce", "hidden"),
             ("topic", "create", "mine"),
             ("topic", "delete", "orders", "--yes"),
             ("user", "list"),
@@ -70,7 +75,7 @@ def test_users_do_what_policies_say_and_refusals_name_the_right(up: Up, tmp_path
             ("acl", "add", "shop", "*", "All"),
             ("cluster", "show"),
         ):
-            assert "user shop" in up.run(*command, expect=range(1, 5)).stderr, command
+            assert "user shop" in up.run(*command, given="x\n", expect=range(1, 5)).stderr, command
     asked = up.run("acl", "test", "shop", "Topic:orders-1", "Pub")
     assert asked.stdout == "allowed: Allow Pub,Sub on Topic:orders* to shop\n"
     assert "no policy allows it" in up.run("acl", "test", "shop", "Topic:x", "Pub", expect=1).stdout

@@ -19,6 +19,8 @@ class AccessBook:
     def __init__(self, file: WatchedFile[ClusterSecrets] | None = None) -> None:
         """Without a `file` of the cluster secret no signature can be checked."""
         self.table = NOBODY
+        self.is_known = False
+        """Whether this node has heard of users since it started, be it that there are none."""
         self._file = file
         self._opened_by = self.secrets
         self._records = NO_RECORDS
@@ -39,6 +41,7 @@ class AccessBook:
 
     def hear(self, records: Records) -> None:
         """All users and policies as they are now."""
+        self.is_known = True
         if records.version == self.version:
             return
         self._records = records

@@ -18,7 +18,12 @@ from aerobee.access.nodes import BROKER, NODE_KEY, OPERATOR, NodeName, NodeVerif
 from aerobee.access.resources import Need
 from aerobee.access.signature import AUTHORIZATION_KEY, DATE_TIME_KEY, Signed, read_signature
 from aerobee.access.table import KnownUser
-from aerobee.runtime.errors import AccessDenied, InvalidArgument, Unauthenticated
+from aerobee.runtime.errors import (
+    AccessDenied,
+    InvalidArgument,
+    RegistryUnavailable,
+    Unauthenticated,
+)
 
 NEEDS_PER_STREAM_MAX: Final = 20_000
 PROVED_MAX: Final = 4_096
@@ -95,11 +100,16 @@ class Gate:
         return None if needs.who is Who.ANYONE else MethodGate(self, path, needs)
 
     def caller_of(self, context: CallContext, metadata: dict[str, Any], path: str) -> Caller:
-        """Who makes a call. Raises Unauthenticated."""
+        """Who makes a call. Raises Unauthenticated, RegistryUnavailable."""
         proof = metadata.get(NODE_KEY)
         if proof is not None:
             node = self.verifier.check(proof, path)
             return Caller(node.name, node)
+        if not self.book.is_known:
+            # Clients try again: they must not take a node that starts for a refusal.
+            raise RegistryUnavailable(
+                "this node has just started and does not know the users yet; try again in a moment"
+            )
         said = (metadata.get(AUTHORIZATION_KEY), metadata.get(DATE_TIME_KEY))
         known = self._proved.get(said)
         if known is not None and self._proved_by is self.book.table:

@@ -251,7 +251,9 @@ class Consumption:
             return
         if isinstance(error, LEASE_ERRORS) and owned.assignment.lease_epoch:
             owned.assignment.trust.on_refused(queue, owned.assignment.lease_epoch, str(error))
-        elif isinstance(error, errors.InvalidArgument):
+        elif isinstance(
+            error, (errors.InvalidArgument, errors.AccessDenied, errors.Unauthenticated)
+        ):
             self._fail(error)
         elif isinstance(error, ROUTE_ERRORS):
             self._connection.routes.invalidate(queue.topic)

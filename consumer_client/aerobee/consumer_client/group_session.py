@@ -183,6 +183,7 @@ class GroupSession:
             DuplicateClient: another live process has the same client id, for longer than its
                 death would explain.
             IllegalName, InvalidArgument: the broker will never take this member.
+            AccessDenied, Unauthenticated: it may not be one, or may no more.
         """
         failures = 0
         with self._route.telling(self._wake.set):
@@ -191,7 +192,11 @@ class GroupSession:
                     await self._one_stream()
                     failures = 0
                     self._name_patience_end_s = None
-                except errors.InvalidArgument:
+                except (
+                    errors.InvalidArgument,
+                    errors.AccessDenied,
+                    errors.Unauthenticated,
+                ):
                     raise
                 except errors.DuplicateClient as error:
                     self._on_name_in_use(error)

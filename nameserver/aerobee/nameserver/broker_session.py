@@ -54,8 +54,8 @@ class BrokerSession:
         self._told = nameserver_pb2.BrokerDirective()
         self._stale = False
         self._topics_known = 0
-        self._access_told = ""
-        """Which users and policies the broker was told of."""
+        self._access_told: str | None = None
+        """Which users and policies the broker was told of; None: of none on this stream."""
         self._noted = ("", 0)
         """Incarnation and end of the log that etcd is known to have noted."""
         self._noted_s = float("-inf")
@@ -102,7 +102,9 @@ class BrokerSession:
         self._sessions.keep(self)
         self._sessions.heard.notify()
         self._told = self._unsent_directive(self.known_revision)
-        self._tell_access(self._told, heartbeat.access_version)
+        # Once on each stream, also that there are none.
+        is_first = self._access_told is None
+        self._tell_access(self._told, None if is_first else heartbeat.access_version)
         return self._told
 
     async def leave(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
@@ -207,7 +209,7 @@ class BrokerSession:
         self._told = directive
         return directive
 
-    def _tell_access(self, directive: nameserver_pb2.BrokerDirective, known: str) -> None:
+    def _tell_access(self, directive: nameserver_pb2.BrokerDirective, known: str | None) -> None:
         """Users and policies, if the broker has other ones than those of version `known`."""
         cache = self._sessions.cache
         if cache.version == 0:
