@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.local_up import Up, numbers, received, running, sent
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -127,3 +129,38 @@ def test_no_secret_is_in_a_log_or_on_a_command_line(up: Up, tmp_path: Path) -> N
         assert secret not in text
         assert cluster not in text
     assert os.stat(up.data / "access" / "cluster-secret").st_mode & 0o077 == 0
+
+
+def test_the_cluster_secret_is_exchanged_while_all_goes_on(up: Up, tmp_path: Path) -> None:
+    user = created(up, "lasting", tmp_path, "--super")
+    file = up.data / "access" / "cluster-secret"
+    former, new = file.read_text().strip(), "e" * 64
+    pids = up.pids()
+    by_new = tmp_path / "new-secret"
+    by_new.write_text(new)
+
+    def lists(environment: dict[str, str]) -> bool:
+        before, up.environment = up.environment, environment
+        try:
+            return up.run("topic", "list", expect=range(5)).returncode == 0
+        finally:
+            up.environment = before
+
+    operator = {"AEROBEE_CLUSTER_SECRET_FILE": str(by_new)}
+    assert not lists(operator)
+    file.write_text(f"{former}\n{new}\n")
+    wait_until(lambda: lists(operator), "the second secret to be taken")
+    file.write_text(f"{new}\n{former}\n")
+    time.sleep(1.5)  # until all nodes use it
+    up.run("user", "reseal")
+    file.write_text(f"{new}\n")
+    by_new.write_text(former)
+    wait_until(lambda: not lists(operator), "the former secret to be refused")
+    time.sleep(1.5)  # until a node that does not know the user's secret would have noticed
+    with user:
+        up.run("topic", "create", "after")
+        sent(up, "after", numbers(5))
+        assert len(received(up, "after", "g", 5)) == 5
+        replicas = up.json("cluster", "show")["brokers"]
+    assert len(replicas) == 2
+    assert up.pids() == pids

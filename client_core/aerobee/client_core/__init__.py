@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aerobee.client_core.access import Access
 from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
 from aerobee.client_core.audit import Audit
 from aerobee.client_core.cluster import ClusterConnection
@@ -27,6 +28,7 @@ from aerobee.runtime.errors import MqError
 from aerobee.runtime.freed_memory import keep_freed_memory
 
 __all__ = [
+    "Access",
     "Admin",
     "Audit",
     "ClusterConnection",

@@ -24,11 +24,6 @@ class Access:
 
     Every call raises AccessDenied for others, InvalidArgument for what makes no sense,
     RegistryUnavailable and Unreachable.
-
-    Example::
-
-        async with ClusterConnection("127.0.0.1:8081") as connection:
-            made = await Access(connection).create_user("shop")
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from aerobee.access.credentials import Credentials
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.nameservers import Nameservers, parse_addresses
 from aerobee.cluster_view.own_process import OwnProcess
@@ -32,6 +33,8 @@ class ClusterConnection:
         cluster: the cluster's name.
         engine: the implementation of gRPC; if not given, that of the environment variable
             AEROBEE_GRPC_ENGINE, or our own.
+        credentials: who calls, such as `user_credentials(access_key, secret_key)` of
+            aerobee.access.credentials; if not given, those of the environment (docs/access.md).
 
     Raises:
         InvalidArgument: an address that is not host:port, or a variable that names no engine.
@@ -50,13 +53,14 @@ class ClusterConnection:
         clock: Clock | None = None,
         chance: random.Random | None = None,
         engine: Engine | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         addresses = parse_addresses(nameservers)
         self.cluster = cluster
         self.clock: Clock = clock or SystemClock()
         self.random = chance or system_random()
         self._process = OwnProcess("connection")
-        self.channels = Channels(chance=self.random, engine=engine)
+        self.channels = Channels(chance=self.random, engine=engine, credentials=credentials)
         self.nameservers = Nameservers(
             self.channels, addresses, clock=self.clock, chance=self.random
         )

@@ -135,7 +135,7 @@ def test(target: Target, user: str, resource: str, actions: str, source: str) ->
     answer = target.ask(
         lambda connection: Access(connection).test(user, resource, actions, source=source)
     )
-    click.echo(f"{'allowed' if answer.allowed else 'denied'}: {answer.reason}")
+    say(f"{'allowed' if answer.allowed else 'denied'}: {answer.reason}")
     if not answer.allowed:
         sys.exit(1)
 

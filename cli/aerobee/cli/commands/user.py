@@ -219,10 +219,11 @@ def _check_new(file: Path | None) -> None:
 
 
 def _hand_over(made: access_pb2.UserSecret, file: Path | None) -> None:
-    text = f"access_key = {made.user.name}\nsecret_key = {made.secret}\n"
+    lines = (f"access_key = {made.user.name}", f"secret_key = {made.secret}")
     if file is None:
-        click.echo(text, nl=False)
+        for line in lines:
+            say(line)
         return
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(text)
+        out.write("".join(f"{line}\n" for line in lines))
     say(f"access key and secret are in {file}")
