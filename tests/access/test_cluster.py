@@ -125,6 +125,14 @@ def test_no_secret_is_in_a_log_or_on_a_command_line(up: Up, tmp_path: Path) -> N
         Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace") for pid in up.pids()
     ]
     assert any("user created" in text for text in logs)
+    assert any(
+        "administrative call" in line and "operator:command" in line and "CreateUser" in line
+        for text in logs
+        for line in text.splitlines()
+    )
+    up.run("topic", "create", "logged")
+    said = (up.data / "logs" / "nameserver.log").read_text()
+    assert any("Create on Topic:logged" in line for line in said.splitlines())
     for text in (*logs, *commands, up.said()):
         assert secret not in text
         assert cluster not in text

@@ -7,6 +7,7 @@ tells nothing of it. What streams were allowed is judged again when users or pol
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 from aerobee.access.book import AccessBook
 from aerobee.access.needs import MethodNeeds, NeedsTable, Who
 from aerobee.access.nodes import BROKER, NODE_KEY, OPERATOR, NodeName, NodeVerifier
-from aerobee.access.resources import Need
+from aerobee.access.resources import Action, Need
 from aerobee.access.signature import AUTHORIZATION_KEY, DATE_TIME_KEY, Signed, read_signature
 from aerobee.access.table import KnownUser
 from aerobee.runtime.errors import (
@@ -24,7 +25,11 @@ from aerobee.runtime.errors import (
     RegistryUnavailable,
     Unauthenticated,
 )
+from aerobee.runtime.log import log_event
 
+log = logging.getLogger(__name__)
+
+ADMINISTRATIVE: Final = Action.CREATE | Action.UPDATE | Action.DELETE
 NEEDS_PER_STREAM_MAX: Final = 20_000
 PROVED_MAX: Final = 4_096
 NAMESPACE_KEY: Final = "x-mq-namespace"
@@ -59,6 +64,10 @@ class Caller:
     """As it was when the call came; None: a node."""
     signed: Signed | None = None
     peer_identity: str = ""
+
+    @property
+    def is_operator(self) -> bool:
+        return self.node is not None and self.node.role == OPERATOR
 
     def __str__(self) -> str:
         return f"user {self.name}" if self.node is None else str(self.node)
@@ -171,11 +180,11 @@ class Gate:
 class MethodGate:
     """Of one method."""
 
-    __slots__ = ("_path", "gate", "needs")
+    __slots__ = ("gate", "needs", "path")
 
     def __init__(self, gate: Gate, path: str, needs: MethodNeeds) -> None:
         self.gate = gate
-        self._path = path
+        self.path = path
         self.needs = needs
 
     @property
@@ -186,8 +195,10 @@ class MethodGate:
         """Raises Unauthenticated, AccessDenied."""
         metadata = dict(context.invocation_metadata() or ())
         gate = self.gate
-        caller = gate.caller_of(context, metadata, self._path)
+        caller = gate.caller_of(context, metadata, self.path)
         self._check_who(caller, caller.user)
+        if self.needs.who is Who.SUPER_USERS:
+            _log_administration(caller, self.path, "to be a super user")
         if caller.node is None and FORWARDED_KEY in metadata:
             raise AccessDenied(f"{caller} is no node, and only nodes pass on the calls of others")
         namespace = metadata.get(NAMESPACE_KEY, "")
@@ -242,10 +253,12 @@ class Visit:
         """
         if self._table is not self._method.gate.book.table:
             self.check_again()
-        user = self._user
+        user, needs = self._user, self._method.needs
         if user is None:
+            if self._caller.is_operator:
+                for need in needs.of(request, self._namespace):
+                    self._note(need)
             return
-        needs = self._method.needs
         names = None if needs.names is None else needs.names(request)
         if names is not None and names <= self._names:
             return
@@ -259,6 +272,7 @@ class Visit:
                         "several"
                     )
                 allowed.add(need)
+                self._note(need)
         if names is not None:
             self._names |= names
 
@@ -274,11 +288,20 @@ class Visit:
                 self._judge(need, user)
         self._table = table
 
+    def _note(self, need: Need) -> None:
+        """What an administrator does is a line of the log."""
+        if not need.actions & ~ADMINISTRATIVE:
+            _log_administration(self._caller, self._method.path, str(need))
+
     def _judge(self, need: Need, user: KnownUser) -> None:
         ruling = user.decide(need, self._source)
         if not ruling.is_allowed:
             reason = ruling.why or f"the policy is: {ruling.rule}"
             raise AccessDenied(f"{self._caller} may not: this needs {need}; {reason}")
+
+
+def _log_administration(caller: Caller, method: str, need: str) -> None:
+    log_event(log, "administrative call", caller=caller, method=method, needs=need)
 
 
 def _address(peer: str) -> str:
