@@ -51,25 +51,25 @@ class Streams:
         self.nameserver = grpc.aio.insecure_channel(document["nameserver"])
         self._who = who
 
-    def _said(self, path: str) -> dict[str, Any]:
+    def said(self, path: str) -> dict[str, Any]:
         return {"metadata": (*CLIENT, *self._who.metadata(path))}
 
     async def send(self) -> Any:
-        call = broker_pb2_grpc.SendServiceStub(self.broker).SendStream(**self._said("SendStream"))
+        call = broker_pb2_grpc.SendServiceStub(self.broker).SendStream(**self.said("SendStream"))
         frame = broker_pb2.SendFrame(batches=[broker_pb2.RecordBatch(topic="orders", sequence=1)])
         await call.write(frame)
         await call.read()  # that the batch is empty
         return call
 
     async def pull(self) -> Any:
-        call = broker_pb2_grpc.PullServiceStub(self.broker).PullStream(**self._said("PullStream"))
+        call = broker_pb2_grpc.PullServiceStub(self.broker).PullStream(**self.said("PullStream"))
         request = broker_pb2.PullRequest(topic="orders", group="readers-pull")
         subscribe = broker_pb2.SubscribeQueue(handle=1, request=request, credit_bytes=1 << 20)
         await call.write(broker_pb2.PullCommand(subscribe=subscribe))
         return call
 
     async def member(self) -> Any:
-        call = broker_pb2_grpc.GroupServiceStub(self.broker).Membership(**self._said("Membership"))
+        call = broker_pb2_grpc.GroupServiceStub(self.broker).Membership(**self.said("Membership"))
         join = broker_pb2.Join(
             group="readers-own",
             client_id="shop-1",
@@ -83,14 +83,14 @@ class Streams:
     async def routes(self) -> Any:
         stub = nameserver_pb2_grpc.NameserverServiceStub(self.nameserver)
         call = stub.WatchRoutes(
-            nameserver_pb2.WatchRoutesRequest(topics=["orders"]), **self._said("WatchRoutes")
+            nameserver_pb2.WatchRoutesRequest(topics=["orders"]), **self.said("WatchRoutes")
         )
         assert (await call.read()).routes
         return call
 
     async def telemetry(self) -> Any:
         stub = service_pb2_grpc.MessagingServiceStub(self.broker)
-        call = stub.Telemetry(**self._said("Telemetry"))
+        call = stub.Telemetry(**self.said("Telemetry"))
         settings = v2.Settings(
             client_type=v2.SIMPLE_CONSUMER,
             subscription=v2.Subscription(
@@ -111,7 +111,7 @@ class Streams:
             invisible_duration=duration(15_000),
             long_polling_timeout=duration(20_000),
         )
-        return stub.ReceiveMessage(request, timeout=30, **self._said("ReceiveMessage"))
+        return stub.ReceiveMessage(request, timeout=30, **self.said("ReceiveMessage"))
 
 
 async def ended_s(call: Any) -> float:
@@ -169,3 +169,24 @@ async def test_streams_end_when_a_user_may_no_more(
         # From the first that heard of it; the command takes most of a second to start.
         assert time.monotonic() - first_s < IN_TIME_S
     await changing
+
+
+async def test_a_pull_that_waits_gives_nothing_that_is_no_longer_allowed(
+    up: Up, tmp_path: Path
+) -> None:
+    streams = Streams(up, allowed(up, "shop-pulling", tmp_path))
+    request = broker_pb2.PullRequest(
+        topic="orders", group="readers-pull", wait_ms=4_000, max_bytes=1 << 20
+    )
+    stub = broker_pb2_grpc.PullServiceStub(streams.broker)
+    said = streams.said("/aerobee.v1.PullService/Pull")
+    waiting = asyncio.ensure_future(stub.Pull(request, timeout=30, **said))
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    await asyncio.to_thread(up.run, "acl", "add", "shop-pulling", "Topic:orders", "All", "--deny")
+    await asyncio.to_thread(up.run, "produce", "orders", given="secret\n" * 40)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await waiting
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    await streams.broker.close()
+    await streams.nameserver.close()
