@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from aerobee.access.book import AccessBook
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import view_of
@@ -54,6 +55,7 @@ def link_of(roles: Any, store: Any = None) -> ClusterLink:
         files=nothing,
         no_room_reason=lambda: "",
         on_topics_gone=lambda: None,
+        book=AccessBook(),
         lease_ms=10_000,
         store_host_ipv6=False,
     )
