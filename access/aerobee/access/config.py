@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from aerobee.runtime.addresses import is_loopback
 from aerobee.runtime.config import require
+from aerobee.runtime.config_check import Risk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,4 +35,14 @@ class AccessConfig:
             "access.enabled needs access.cluster_secret_file: without it no node can prove that it "
             "is one",
             self.enabled,
+        )
+
+
+def open_door(access: AccessConfig, listen: str) -> Iterator[Risk]:
+    """Whether other machines may do everything."""
+    if not access.enabled and not is_loopback(listen):
+        yield Risk(
+            ("access.enabled", "listen"),
+            "access.enabled is false and other machines can connect: every one of them may read, "
+            "send and delete everything, and pass for a broker",
         )

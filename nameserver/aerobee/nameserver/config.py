@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from aerobee.access.config import AccessConfig
+from aerobee.access.config import AccessConfig, open_door
 from aerobee.rocketmq_api.config import RocketmqConfig
 from aerobee.runtime.addresses import (
     is_loopback,
@@ -269,7 +269,7 @@ class NameserverConfig:
 
     def risks(self) -> list[Risk]:
         """Which of these settings are risky, alone or together."""
-        found = list(common_risks(self))
+        found = [*common_risks(self), *open_door(self.access, self.listen)]
         if self.topics.auto_create and not is_loopback(self.listen):
             found.append(
                 Risk(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from aerobee.access.config import open_door
 from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.store.config import FlushMode
 from aerobee.runtime.addresses import is_loopback
@@ -28,6 +29,7 @@ def broker_risks(config: BrokerConfig) -> list[Risk]:
     """What to say of a broker's settings."""
     return [
         *common_risks(config),
+        *open_door(config.access, config.listen),
         *_place(config),
         *_lease(config),
         *_replication(config),
