@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -537,3 +538,23 @@ async def test_streams_that_break_while_they_are_asked_harm_nobody(
     count = len(stays.asked)
     await until(lambda: len(stays.asked) > count + 40)
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+async def test_what_was_set_aside_keeps_the_log_until_it_is_decided(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await aside(start_broker, connect, "T-1")
+    hold, store = broker.wiring.transactions.hold, broker.wiring.store
+    (record,) = await stored(broker, ASIDE_TOPIC, 1)
+
+    async def need() -> Any:
+        candidate: Any = SimpleNamespace(base=0, end=store.appended_end)
+        return await hold.need(candidate, upkeep=None)  # type: ignore[arg-type]
+
+    found = await need()
+    assert (found.position, found.is_unread) == (record.physical_offset, True)
+    assert "transaction T-1 of topic orders was set aside" in found.reason
+    assert [each.topic for each in hold.losing()] == [ASIDE_TOPIC]
+    await decide(broker, "T-1", Outcome.ROLLED_BACK)
+    await until(lambda: listed(broker) == ([], []))
+    assert await need() is None

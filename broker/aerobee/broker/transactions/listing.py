@@ -10,7 +10,7 @@ from aerobee.broker.transactions.pending import PendingHalves, name_of
 from aerobee.store_format.transaction_records import HalfMessage
 
 PAGE_MAX: Final = 1_000
-LOOKS_MAX: Final = 10_000
+LOOKS_MAX: Final = 2_000
 """Records that one page looks at; it may end before it is full."""
 
 
