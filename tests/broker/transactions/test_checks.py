@@ -4,6 +4,7 @@ that; what nobody ends is set aside, where an operator ends it."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -19,6 +20,7 @@ from aerobee.broker.transactions.listing import Wanted
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.rocketmq_api.times import duration
 from aerobee.runtime.errors import NotWritable
+from aerobee.runtime.grpc_config import Engine, GrpcConfig
 from aerobee.store_format.delayed_records import HALF_TOPIC
 from aerobee.store_format.transaction_records import (
     ASIDE_TOPIC,
@@ -475,3 +477,40 @@ async def test_what_is_measured(start_broker: StartBroker, connect: Connect) -> 
     await until(lambda: age_s() > 0.1)
     await client.call("EndTransaction", end_request("T-4", v2.ROLLBACK))
     await until(lambda: age_s() == 0)
+
+
+async def test_a_hand_over_that_is_called_off_goes_on_asking(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker(topics=TOPICS, transactions=SOON)
+    producer = await connect(broker, "p", ORDERS)
+    await begin(producer.client, "T-1")
+    await until(lambda: producer.asked)
+    transactions = broker.wiring.transactions
+    await transactions.leave()
+    assert not transactions.ends.is_ready
+    transactions.resume()
+    count = len(producer.asked)
+    await until(lambda: len(producer.asked) > count + 1)
+    assert await status(producer.client, "T-1", v2.COMMIT) == "OK"
+    assert await seen(broker) == [b"T-1"]
+
+
+@pytest.mark.parametrize("engine", Engine)
+async def test_streams_that_break_while_they_are_asked_harm_nobody(
+    start_broker: StartBroker, connect: Connect, caplog: pytest.LogCaptureFixture, engine: Engine
+) -> None:
+    settings = TransactionsConfig(timeout_ms=1, check_interval_ms=1, checks_max=100_000)
+    grpc = GrpcConfig(engine=engine)
+    broker = await start_broker(topics=TOPICS, transactions=settings, grpc=grpc)
+    stays = await connect(broker, "stays", ORDERS)
+    await begin(stays.client, *(f"T-{each}" for each in range(20)))
+    for number in range(10):
+        goes = await connect(broker, f"goes-{number}", ORDERS)
+        await until(lambda goes=goes: len(goes.asked) > 2)
+        await goes.close()
+    questions = broker.wiring.rocketmq.service.questions
+    await until(lambda: questions.clients._streams.keys() == {"stays"})
+    count = len(stays.asked)
+    await until(lambda: len(stays.asked) > count + 40)
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]

@@ -96,10 +96,12 @@ class Checks:
         self._ask = ask
         self._is_on = asyncio.Event()
         self._burst_checks = self._burst_bytes = 0
+        self._without_producer: set[str] = set()
+        """Topics, in this scan."""
         self.oldest_since_ms: int | None = None
         """When the oldest open transaction began, as of the last scan."""
         self.unasked = 0
-        """Checks that found no producer."""
+        """How often a scan found no producer of a topic."""
 
     def begin(self) -> None:
         """The master's transactions are known."""
@@ -133,6 +135,7 @@ class Checks:
     async def scan(self) -> None:
         """All that is open now. Raises MqError: the rest comes with the next scan."""
         oldest_ms: int | None = None
+        self._without_producer.clear()
         for number, offset in enumerate(self._pending.all_offsets(), 1):
             if number % LOOKS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -144,6 +147,8 @@ class Checks:
             since_ms = waits_since_ms(half, self._rules)
             oldest_ms = since_ms if oldest_ms is None else min(oldest_ms, since_ms)
             found = verdict(half, self._clock.now_ms(), self._rules)
+            if found is Verdict.CHECK and half.topic in self._without_producer:
+                continue  # its record need not be read
             if found is not Verdict.LEAVE:
                 await self._pace(half.size)
                 await self._act(half, found)
@@ -169,9 +174,11 @@ class Checks:
             self._tell("a transaction cannot be set aside", half, error)
 
     def _asked(self, question: Question) -> bool:
-        is_asked = self._ask(question)
-        self.unasked += not is_asked
-        return is_asked
+        if self._ask(question):
+            return True
+        self.unasked += 1
+        self._without_producer.add(question.half.topic)
+        return False
 
     def _tell(self, event: str, half: HalfMessage, reason: object) -> None:
         log_event(

@@ -58,6 +58,7 @@ class Transactions(Duty):
     def __init__(self, parts: Wiring) -> None:
         self._parts = parts
         self._led: MasterTerm | None = None
+        self._left: MasterTerm | None = None
         self._begun_end = 0
         self._due = asyncio.Event()
         store, durability = parts.store, parts.durability
@@ -103,10 +104,11 @@ class Transactions(Duty):
     def begin(self, term: MasterTerm) -> None:
         if self._led is None:
             self._begun_end = self._parts.store.appended_end
-        self._led = term
+        self._led, self._left = term, None
         self._due.set()
 
     async def leave(self) -> None:
+        self.checks.end()
         try:
             if self.ends.is_ready:
                 self.ends.pay()
@@ -116,12 +118,15 @@ class Transactions(Duty):
             raise
         except (MqError, TimeoutError) as error:
             log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
-        self.checks.end()
         self.ends.end_term()
-        self._led = None
+        self._led, self._left = None, self._led
+
+    def resume(self) -> None:
+        if self._left is not None:
+            self.begin(self._left)
 
     def end(self) -> None:
-        self._led = None
+        self._led = self._left = None
         self.checks.end()
         self.ends.end_term()
         self._due.set()

@@ -37,6 +37,7 @@ from apache.rocketmq.v2 import service_pb2
 
 LOOK_S: Final = 5.0
 """How often the brokers of all topics are looked up; at once when a topic is new here."""
+LOOKS_PER_TURN: Final = 20
 SETTLE_S: Final = 0.2
 """Producers come many at a time."""
 RETRY_S: Final = 1.0
@@ -152,7 +153,9 @@ class QuestionStreams:
         found: dict[str, set[str]] = {}
         own = self._own
         here = own.broker_name if own is not None and own.is_master() else ""
-        for topic in sorted(self._questions.clients.topics):
+        for number, topic in enumerate(sorted(self._questions.clients.topics), 1):
+            if number % LOOKS_PER_TURN == 0:
+                await asyncio.sleep(0)
             try:
                 route = await self._routes.route(topic)
             except MqError:

@@ -32,6 +32,7 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
 _WRITE_S_MAX: Final = 10.0
+_OFFERED_MAX: Final = 256
 _OFFERED_BYTES_MAX: Final = 1 << 20
 """Of questions that wait for a client to read; one may be larger."""
 Commands = AsyncIterator[service_pb2.TelemetryCommand]
@@ -181,19 +182,25 @@ class _Stream:
     def offer(self, command: service_pb2.TelemetryCommand) -> bool:
         """See `CommandStream`."""
         size = command.ByteSize()
-        if self._is_ended or (self._offered and self._offered_bytes + size > _OFFERED_BYTES_MAX):
+        is_full = len(self._offered) >= _OFFERED_MAX or (
+            self._offered and self._offered_bytes + size > _OFFERED_BYTES_MAX
+        )
+        if self._is_ended or is_full:
+            return False
+        writing = self._write_offered(command, size)
+        try:
+            task = self._tasks.create_task(writing, name="question")
+        except RuntimeError:
+            writing.close()  # the stream is just ending
             return False
         self._offered_bytes += size
-        task = self._tasks.create_task(self._write_offered(command, size), name="question")
         self._offered.add(task)
         task.add_done_callback(self._offered.discard)
         return True
 
     async def _write_offered(self, command: service_pb2.TelemetryCommand, size: int) -> None:
-        try:
-            await self.write(command)
-        finally:
-            self._offered_bytes -= size
+        await self.write(command)
+        self._offered_bytes -= size
 
     def end(self) -> None:
         self._is_ended = True

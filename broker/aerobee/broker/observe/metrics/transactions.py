@@ -67,7 +67,7 @@ class TransactionFigures:
             ),
             one_counter(
                 "aerobee_transaction_checks_unasked_total",
-                "How often there was no producer to ask.",
+                "How often a scan found no producer of a topic.",
                 transactions.checks.unasked,
             ),
         ]
