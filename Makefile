@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -144,10 +144,16 @@ k8s-test: setup
 k8s-test-if-built: setup
 	$(RUN) python -m tests.kubernetes --api-server-if-built
 
-# 1,000,000 mutated byte streams against the gRPC server, 100,000 odd requests of Apache's API.
+# 1,000,000 mutated byte streams against the gRPC server, 100,000 odd requests of Apache's API,
+# 500,000 texts that are SQL filters, or nearly.
 fuzz: setup
 	$(RUN) python -m tests.grpc_core.fuzz --streams 1000000
 	$(RUN) python -m tests.rocketmq_api.fuzz --requests 100000
+	$(RUN) python -m tests.sql_filter.fuzz --texts 500000
+
+# Apache's own filter classes and ours on 10,000 expressions and messages; needs Java and Maven.
+filter-judge: setup
+	$(RUN) python -m tests.sql_filter.apache.judge --cases 10000
 
 # The gRPC core at half load for 30 minutes, among clients that cancel, hang and are killed.
 soak: setup

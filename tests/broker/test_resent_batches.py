@@ -191,7 +191,7 @@ class Taking:
             counters,
             self.clock,
             delays=DelayRules(),
-            halves=KnownHalves(PendingHalves(), pending_max=100),
+            halves=KnownHalves(PendingHalves(), PendingHalves(), pending_max=100),
             limits=BatchLimits(batch_bytes_max=3_000),
             store_host_ipv6=False,
             tags=TagsCodes(),

@@ -192,6 +192,7 @@ def test_filters_are_sparks_and_leave_the_frame_whole(spark: SparkSession, live:
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "SCHEDULE_TOPIC_XXXX",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
         "rmq_sys_wheel_timer",
     }
 

@@ -11,6 +11,7 @@ from aerobee.cluster_view.route import Endpoint, TopicRoute
 from aerobee.rocketmq_api.codes import OK, status_of
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
+from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import MqError, NoBrokerAvailable, NotMaster, Unreachable
@@ -64,7 +65,7 @@ def caller(remaining_ms: int = 3_000, *, was_forwarded: bool = False) -> Caller:
 
 
 def sends(routes: Routes, peers: Peers) -> Sends:
-    return Sends(routes, None, peers, SystemClock(), SendLimits())
+    return Sends(routes, None, peers, SystemClock(), SendLimits(), Questions())
 
 
 @pytest.mark.parametrize("error", [NotMaster("b is"), Unreachable("gone")])

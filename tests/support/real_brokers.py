@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from aerobee.broker.app import serve_broker
-from aerobee.broker.config import BrokerConfig, SessionConfig
+from aerobee.broker.config import BrokerConfig, SessionConfig, TransactionsConfig
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.retention.retention_config import RetentionConfig
@@ -27,6 +27,7 @@ from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.supervise import Lifecycle
+from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, encode_batch
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
@@ -44,6 +45,7 @@ class RealBroker:
     session_timeout_min_ms: int = 500
     flush_mode: FlushMode = FlushMode.ASYNC
     store_options: Mapping[str, int] = field(default_factory=dict)
+    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
     port: int = 0
     _lifecycle: Lifecycle | None = None
     _task: asyncio.Task[None] | None = None
@@ -73,6 +75,7 @@ class RealBroker:
                 **{"segment_bytes": 16 * MIB, **self.store_options},  # type: ignore[arg-type]
             ),
             sessions=SessionConfig(timeout_min_ms=self.session_timeout_min_ms),
+            transactions=self.transactions,
         )
         lifecycle = Lifecycle()
         listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -118,12 +121,14 @@ class BrokerProcess:
         folder: Path,
         topics: Mapping[str, int],
         store_options: Mapping[str, int] | None = None,
+        transactions: Mapping[str, int] | None = None,
     ) -> None:
-        """`store_options` are fields of StoreConfig."""
+        """`store_options` are fields of StoreConfig, `transactions` of TransactionsConfig."""
         self.name = name
         self.topics = topics
         self._folder = folder
         self._store_options = dict(store_options or {})
+        self._transactions = dict(transactions or {})
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
 
@@ -143,6 +148,7 @@ class BrokerProcess:
             str(self._folder),
             json.dumps(dict(self.topics)),
             json.dumps(self._store_options),
+            json.dumps(self._transactions),
             cwd=Path(__file__).parents[2],
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -299,14 +305,19 @@ class RealCluster:
         broker: str = "",
         tag: str = "",
         level: int = 0,
+        properties: Sequence[Mapping[str, str]] = (),
     ) -> int:
-        """Store messages in one queue; returns the offset of the first. `level`: they wait."""
-        properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
-        properties += f"DELAY\x01{level}\x02".encode() if level else b""
+        """Store messages in one queue; returns the offset of the first. `level`: they wait.
+        `properties`: each message's own, beside the tag."""
+        common = f"TAGS\x01{tag}\x02".encode() if tag else b""
+        common += f"DELAY\x01{level}\x02".encode() if level else b""
+        encoded = [common] * len(bodies)
+        if properties:
+            encoded = [common + encode_properties(each) for each in properties]
         records, sizes = encode_batch(
             topic=topic.encode(),
             bodies=bodies,
-            properties=[properties] * len(bodies),
+            properties=encoded,
             born_timestamp_ms=1_700_000_000_000,
             born_host=BORN_HOST,
         )
@@ -466,15 +477,25 @@ class Link:
 
 
 async def serve_one(
-    name: str, folder: Path, topics: Mapping[str, int], store_options: Mapping[str, int]
+    name: str,
+    folder: Path,
+    topics: Mapping[str, int],
+    store_options: Mapping[str, int],
+    transactions: Mapping[str, int],
 ) -> None:
     """What a BrokerProcess runs: it ends with its standard input."""
-    broker = await RealBroker(name, folder, topics, store_options=store_options).start()
+    broker = await RealBroker(
+        name,
+        folder,
+        topics,
+        store_options=store_options,
+        transactions=TransactionsConfig(**transactions),
+    ).start()
     print(broker.port, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     await broker.stop()
 
 
 if __name__ == "__main__":
-    topics_of_folder, options_of_store = map(json.loads, sys.argv[3:5])
-    asyncio.run(serve_one(sys.argv[1], Path(sys.argv[2]), topics_of_folder, options_of_store))
+    options: list[Any] = [json.loads(each) for each in sys.argv[3:6]]
+    asyncio.run(serve_one(sys.argv[1], Path(sys.argv[2]), *options))

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.cluster.registration import RegistrationConfig
-from aerobee.broker.config import BrokerConfig
+from aerobee.broker.config import BrokerConfig, TransactionsConfig
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
@@ -355,6 +355,7 @@ def _config_of(settings: dict[str, Any]) -> BrokerConfig:
             heartbeat_interval_ms=settings.get("heartbeat_interval_ms", 200),
             slave_read_bytes=settings.get("slave_read_bytes", 0),
         ),
+        transactions=TransactionsConfig(**settings.get("transactions", {})),
     )
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
+
+import grpc
 
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.store_format.record import Record, iterate_records
@@ -74,3 +78,49 @@ async def stored(broker: Any, topic: str, queues: int = QUEUES) -> list[Record]:
 async def seen(broker: Any, topic: str = ORDERS) -> list[bytes]:
     """The bodies that consumers see, sorted."""
     return sorted(bytes(record.body) for record in await stored(broker, topic))
+
+
+class Asked:
+    """A producer with a stream, that keeps what it is asked."""
+
+    def __init__(self, client: V2, *topics: str) -> None:
+        """`topics`: what its settings name."""
+        self.client = client
+        self.asked: list[v2.Message] = []
+        self._topics = topics
+        self._stream: Any = None
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the transactions it was asked about."""
+        return [message.system_properties.message_id for message in self.asked]
+
+    async def open(self) -> Asked:
+        self._stream = self.client.telemetry()
+        topics = [v2.Resource(name=each) for each in self._topics]
+        settings = v2.Settings(client_type=v2.PRODUCER, publishing=v2.Publishing(topics=topics))
+        await self._stream.write(service_pb2.TelemetryCommand(settings=settings))
+        await self._stream.read()
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def _read(self) -> None:
+        with suppress(grpc.aio.AioRpcError):  # its node has died
+            while (command := await self._stream.read()) is not grpc.aio.EOF:
+                if command.HasField("recover_orphaned_transaction_command"):
+                    recover = command.recover_orphaned_transaction_command
+                    message = recover.message
+                    assert recover.transaction_id == message.system_properties.message_id
+                    self.asked.append(message)
+                    await self.answer(recover.transaction_id)
+
+    async def answer(self, transaction_id: str) -> None:
+        """It does not know."""
+
+    async def close(self) -> None:
+        """What went wrong with an answer is raised here."""
+        self._stream.cancel()
+        if self._reading is not None:
+            with suppress(asyncio.CancelledError):
+                await self._reading

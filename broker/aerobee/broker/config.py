@@ -108,7 +108,9 @@ class GroupsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionsConfig:
-    """How many transactions may be open."""
+    """How many transactions may be open, and when their producers are asked how they end; see
+    [transactions](transactions.md).
+    """
 
     pending_max: int = 100_000
     """At most this many transactions are open at once; messages of more are refused.
@@ -116,9 +118,33 @@ class TransactionsConfig:
     Unit: transactions
     Costs: memory, about 1 KiB each, and the time that a new master reads them.
     """
+    timeout_ms: int = 6_000
+    """How old a transaction is before its producers are asked for the first time, unless its
+    message says otherwise (transactionTimeOut).
+
+    Costs: shorter: producers that are still at work are asked; longer: messages of producers that
+    died wait longer.
+    """
+    check_interval_ms: int = 30_000
+    """How often open transactions are looked at, and their producers asked again
+    (transactionCheckInterval).
+
+    Costs: each check stores the message once more; see `checks_max`.
+    """
+    checks_max: int = 15
+    """How often producers are asked before the message is set aside for an operator
+    (transactionCheckMax).
+
+    Unit: checks
+    Costs: more: a message that nobody ends is stored that many times; fewer: an outage of a
+    producer that still answers ends sooner with an operator.
+    """
 
     def __post_init__(self) -> None:
-        require(self.pending_max > 0, "transactions.pending_max must be > 0", self.pending_max)
+        for name in ("pending_max", "timeout_ms", "check_interval_ms", "checks_max"):
+            require(
+                getattr(self, name) > 0, f"transactions.{name} must be > 0", getattr(self, name)
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,10 +173,13 @@ class Channels:
             call.cancel()
             raise
 
-    def open_stream(self, address: str, method: Method[Q, R]) -> Stream[Q, R]:
-        """Start a bidirectional stream; a missing connection shows at the first write or read."""
+    def open_stream(
+        self, address: str, method: Method[Q, R], *, metadata: tuple[tuple[str, str], ...] = ()
+    ) -> Stream[Q, R]:
+        """Start a bidirectional stream; a missing connection shows at the first write or read.
+        `metadata` goes beside the request id."""
         ids = outgoing_ids(self._names)
-        call = self._channel(address).stream(method.path, metadata=ids.metadata())
+        call = self._channel(address).stream(method.path, metadata=(*ids.metadata(), *metadata))
         return Stream(address, call, _parser(method), ids.request_id)
 
     def open_server_stream(

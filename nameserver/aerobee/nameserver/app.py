@@ -44,6 +44,7 @@ from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
+from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import nameserver_pb2, nameserver_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ async def serve_nameserver(
         topics = Topics(etcd, keys, cache, config.topics, clock)
         service = _own_service(config, cache, topics, sessions, sets)
         channels = Channels(chance=chance, engine=config.grpc.engine)
-        rocketmq = _rocketmq_service(config, cache, channels, clock)
+        rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
         server = _server(config, service, rocketmq, figures.latencies, peer_limits, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
@@ -110,6 +111,7 @@ async def serve_nameserver(
                     tasks.create_task(sessions.ends.run(), name="stream-ends"),
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
+                    tasks.create_task(rocketmq.run(), name="questions"),
                 ]
                 if on_listening is not None:
                     on_listening(port)
@@ -129,12 +131,18 @@ async def serve_nameserver(
 
 
 def _rocketmq_service(
-    config: NameserverConfig, cache: RouteCache, channels: Channels, clock: Clock
+    config: NameserverConfig,
+    cache: RouteCache,
+    channels: Channels,
+    clock: Clock,
+    chance: random.Random,
 ) -> MessagingService:
     return MessagingService(
         routes=KnownRoutes(config.cluster, cache),
         groups=AskedGroups(cache, channels, clock),
         clients=ClientTable(clock),
+        node=f"nameserver-{chance.getrandbits(64):016x}",
+        expressions=CompiledExpressions(),
         peers=channels,
         clock=clock,
         sending=config.rocketmq.sending(),

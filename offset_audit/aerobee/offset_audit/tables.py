@@ -64,8 +64,8 @@ COMMITS = f"""{ORIGIN}, group string, topic string, queue_id int, offset long, l
 committed_at_ms long, client_id string, is_reset boolean, first_unread_ms long,
 matching_unread long, read_at_ms long"""
 """`offset`: the next message to consume. `first_unread_ms`: store time of that message, null if
-nothing is unread or it is not known. `matching_unread`: unread messages that the group's tag filter
-lets through; null if the group has no tag filter or it is not known."""
+nothing is unread or it is not known. `matching_unread`: unread messages that the group's filter
+lets through; null if the group has no filter or it is not known."""
 
 LEASES = f"""{ORIGIN}, group string, topic string, queue_id int, client_id string,
 lease_epoch long"""

@@ -2,7 +2,8 @@
 
     half message   RMQ_SYS_TRANS_HALF_TOPIC     the message, with REAL_TOPIC, REAL_QID, TRAN_MSG
     op message     RMQ_SYS_TRANS_OP_HALF_TOPIC  tag `d`; body: queue offsets of halves that are done
-    set aside      TRANS_CHECK_MAX_TIME_TOPIC   a half message whose producers never answered
+    set aside      TRANS_CHECK_MAX_TIME_TOPIC   a half message whose producers never answered; and
+                                                our op messages, when an operator has decided
 
 A half message that is checked is stored once more, with TRANSACTION_CHECK_TIMES raised; the older
 record is done then. A committed message has system flag 0x8 and, as its prepared transaction
@@ -229,6 +230,13 @@ def op_properties(outcome: Outcome) -> bytes:
     if outcome is not Outcome.UNKNOWN:
         properties[_OUTCOME] = outcome.value
     return encode_properties(properties)
+
+
+def is_op_of_aside(record: Record) -> bool:
+    """Whether a record of the topic of what was set aside is no half message, but says which of
+    them are done."""
+    properties = record.properties
+    return _OUTCOME in properties and _N.REAL_TOPIC not in properties
 
 
 def op_of(record: Record) -> tuple[Sequence[int], Outcome]:

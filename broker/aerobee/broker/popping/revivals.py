@@ -72,6 +72,8 @@ class Revivals(Duty):
     def __init__(self, parts: Wiring) -> None:
         self._parts = parts
         self._led: MasterTerm | None = None
+        self._left: MasterTerm | None = None
+        """A term that may be resumed."""
         self._due = asyncio.Event()
         self._reader = ConfirmedReader("revivals", parts.store, parts.roles, parts.reads)
         self._copied: set[tuple[PollKey, int]] = set()
@@ -79,17 +81,18 @@ class Revivals(Duty):
         parts.store.on_grown(self._on_grown)
 
     def begin(self, term: MasterTerm) -> None:
-        self._led = term
+        self._led, self._left = term, None
         self._due.set()
 
     async def leave(self) -> None:
-        self._led = None
-
-    def end(self) -> None:
-        self._led = None
+        self._led, self._left = None, self._led
 
     def resume(self) -> None:
-        self._due.set()
+        if self._left is not None:
+            self.begin(self._left)
+
+    def end(self) -> None:
+        self._led = self._left = None
 
     def _on_grown(self, names: Iterable[QueueName]) -> None:
         if any(topic.startswith(REVIVE_TOPIC_PREFIX) for topic, _ in names):

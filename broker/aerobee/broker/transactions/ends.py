@@ -3,6 +3,10 @@
     is it known? -> read the half message -> may we? -> intent, message, op message, in one turn
       -> answer once all of it is as safe as an ordinary send
 
+A half message whose producers are asked moves up in its topic; one that they never decided is set
+aside, where an operator decides. Both are a copy and an op message in one turn. A log that ends
+between them has both records, and the half message counts.
+
 Owns: the order of these steps, and what was decided under this term and is not followed yet. A
 transaction ends once. Who asks again, for the same end or another, late or at the same time, waits
 for the first one and is answered with it.
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -21,10 +26,12 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.statistics import Appended
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, CommitIntent
 from aerobee.broker.transactions.known import KnownHalves
-from aerobee.broker.transactions.pending import TransactionName
+from aerobee.broker.transactions.pending import PendingHalves, TransactionName, name_of
+from aerobee.broker.transactions.questions import Question
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     Busy,
@@ -39,15 +46,19 @@ from aerobee.runtime.errors import (
     TopicNotFound,
 )
 from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.histogram import Histogram
 from aerobee.store_format.batch import BatchIllegal
 from aerobee.store_format.delayed_records import HALF_TOPIC, Moved
 from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
 from aerobee.store_format.record_view import Record
 from aerobee.store_format.transaction_records import (
+    ASIDE_TOPIC,
     OP_TOPIC,
     HalfIllegal,
     HalfMessage,
     Outcome,
+    aside_record,
+    checked_record,
     committed_record,
     op_body,
     op_properties,
@@ -55,17 +66,29 @@ from aerobee.store_format.transaction_records import (
 
 log = logging.getLogger(__name__)
 
+LATENCY_S: Final = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 3_600)
 ENDS: Final = (Outcome.COMMITTED, Outcome.ROLLED_BACK)
 
-ReadHalf = Callable[[HalfMessage], Awaitable[bytes]]
-"""The half message's record. Raises MessageNotFound, MqError."""
+ReadHalf = Callable[[str, HalfMessage], Awaitable[bytes]]
+"""The half message's record in a topic. Raises MessageNotFound, MqError."""
 
 
 class _Ending(NamedTuple):
-    """An end that is in the log up to `end`, and not followed yet."""
+    """An end that is in the log up to `end`, and not followed yet. `is_aside`: of what was set
+    aside before."""
 
     outcome: Outcome
     end: int
+    is_aside: bool = False
+
+
+class _Owed(NamedTuple):
+    """An op message that follows what is stored already."""
+
+    name: TransactionName
+    offsets: Sequence[int]
+    outcome: Outcome
+    is_aside: bool = False
 
 
 class Ends:
@@ -88,6 +111,7 @@ class Ends:
         """`on_owing`: `pay` must be called before long."""
         self._known = known
         self._pending = known.pending
+        self._aside = known.aside
         self._writes = writes
         self._store = store
         self._guard = guard
@@ -99,11 +123,14 @@ class Ends:
         self._on_owing = on_owing
         self._term: object | None = None
         self._ending: dict[TransactionName, _Ending] = {}
-        self._owed: tuple[CommitIntent, TransactionName] | None = None
-        """A message that is stored, and whose op message could not be."""
+        self._owed: _Owed | None = None
+        """What is stored has no op message yet."""
         self._progress = asyncio.Event()
-        self.committed = 0
-        self.rolled_back = 0
+        self.committed: Counter[str] = Counter()
+        """By topic."""
+        self.rolled_back: Counter[str] = Counter()
+        self.checked = 0
+        self.latency_s = Histogram(LATENCY_S)
 
     # ------------------------------------------------------------------------------ the role
 
@@ -127,11 +154,16 @@ class Ends:
 
     def followed(self) -> None:
         """The state knows more."""
-        pending = self._pending
-        for name in [name for name in self._ending if not pending.of(name)]:
+        for name in [name for name, begun in self._ending.items() if self._knows(name, begun)]:
             del self._ending[name]
         self._known.followed()
         self._wake()
+
+    def _knows(self, name: TransactionName, begun: _Ending) -> bool:
+        if begun.is_aside:
+            return not self._aside.of(name)
+        is_there = begun.outcome is not Outcome.SET_ASIDE or self._aside.of(name)
+        return bool(is_there) and not self._pending.of(name)
 
     def _wake(self) -> None:
         self._progress.set()
@@ -139,8 +171,17 @@ class Ends:
 
     # ------------------------------------------------------------------------------ ending
 
-    async def end(self, name: TransactionName, outcome: Outcome, timeout_ms: int) -> Outcome:
+    async def end(
+        self,
+        name: TransactionName,
+        outcome: Outcome,
+        timeout_ms: int,
+        *,
+        by_operator: bool = False,
+    ) -> Outcome:
         """End a transaction. Returns how it ended: with `outcome`, or as it was decided before.
+
+        `by_operator`: also one that was set aside, which nobody else can end.
 
         Raises:
             MessageNotFound: there is no such transaction here.
@@ -155,21 +196,31 @@ class Ends:
             await self._until(lambda: not self._known.is_recent(name), deadline_s)
             term = self._term
             if (begun := self._ending.get(name)) is not None:
-                return await self._safe(begun, deadline_s)
-            waiting = self._pending.of(name)
+                if not by_operator or begun.outcome is not Outcome.SET_ASIDE:
+                    return await self._safe(begun, deadline_s)
+                await self._until(lambda: name not in self._ending, deadline_s)
+                continue
+            state, waiting = self._pending, self._pending.of(name)
+            if not waiting and by_operator:
+                state, waiting = self._aside, self._aside.of(name)
             if not waiting:
                 return await self._ended_before(name)
-            data = await self._read_half(waiting[-1]) if outcome is Outcome.COMMITTED else b""
+            data = b""
+            if outcome is Outcome.COMMITTED:
+                topic = HALF_TOPIC if state is self._pending else ASIDE_TOPIC
+                data = await self._read_half(topic, waiting[-1])
             if term is None or term is not self._term:
                 raise _not_master()
-            if name in self._ending or self._pending.of(name) != waiting:
+            is_new = name in self._ending or self._known.is_recent(name)
+            if is_new or state.of(name) != waiting:
                 continue  # somebody else has ended it meanwhile, or it was checked
-            end = self._act(name, waiting, outcome, data)
-            begun = self._ending[name] = _Ending(outcome, end)
-            return await self._safe(begun, deadline_s)
+            self._act(name, state, waiting[-1], outcome, data)
+            return await self._safe(self._ending[name], deadline_s)
 
     async def _ended_before(self, name: TransactionName) -> Outcome:
-        ended = self._pending.ended(name)
+        if self._aside.of(name):
+            return Outcome.SET_ASIDE
+        ended = self._aside.ended(name) or self._pending.ended(name)
         if ended is not None:
             return ended.outcome
         # Of long ago, or of before this replica began to follow.
@@ -180,6 +231,8 @@ class Ends:
             found = ()
         if any(Record(each).property_value("REAL_TOPIC") == name.topic for each in found):
             return Outcome.UNKNOWN
+        # Who is replaced already does not know what his successor has stored.
+        self._guard.check_acting()
         raise MessageNotFound(
             f"topic {name.topic} has no transaction {name.transaction_id} here: it was not begun, "
             "or is so old that it is forgotten"
@@ -211,19 +264,21 @@ class Ends:
     def _act(
         self,
         name: TransactionName,
-        waiting: Sequence[HalfMessage],
+        state: PendingHalves,
+        half: HalfMessage,
         outcome: Outcome,
         data: bytes,
-    ) -> int:
-        """Returns where the log ends then. Raises MqError: nothing has happened."""
+    ) -> None:
+        """Raises MqError: nothing has happened."""
         self._guard.check_master()
         self.pay()
-        offsets = [half.offset for half in waiting]
+        is_aside = state is self._aside
+        offsets = state.offsets(name)
         if outcome is Outcome.ROLLED_BACK:
-            end = self._append_op(offsets, outcome)
-            self.rolled_back += 1
-            return end
-        half = waiting[-1]
+            end = self._append_op(offsets, outcome, is_aside=is_aside)
+            self._ending[name] = _Ending(outcome, end, is_aside)
+            self.rolled_back[name.topic] += 1
+            return
         moved = self._message(half, data)
         queue = self._store.queues.get_or_create(moved.topic, moved.queue_id)
         intent = CommitIntent(
@@ -232,27 +287,76 @@ class Ends:
             moved.topic,
             moved.queue_id,
             queue.next_offset,
-            tuple(offsets[:-1]),
+            tuple(offset for offset in offsets if offset != half.offset),
+            is_aside,
         )
         self._writes.append(TRANSACTION_JOURNAL_TOPIC, 0, intent.encode())
+        appended = self._append(half, moved)
+        self.committed[name.topic] += 1
+        self.latency_s.observe(max(0, self._clock.now_ms() - half.born_ms) / 1_000)
+        # A reader that sees the message has a broker that knows it is done.
+        self._ending[name] = _Ending(outcome, appended.end, is_aside)
+        self._owe(_Owed(name, offsets, outcome, is_aside))
+
+    def check(self, half: HalfMessage, data: bytes, ask: Callable[[Question], bool]) -> bool:
+        """Ask its producers how an open transaction ends; its half message moves up then.
+
+        False: nobody can be asked now, or it has ended. Raises MqError: nothing has happened, or
+        the check was not counted.
+        """
+        if not self._is_open(half):
+            return False
+        self._guard.check_master()
+        self.pay()
+        record, checks = self._record(half, data), half.checks + 1
         try:
-            appended = self._writes.append_copies(moved.topic, moved.queue_id, [moved.record], ())
+            copy = checked_record(
+                record, checks=checks, store_host_ipv6=self._writes.store_host_ipv6
+            )
+        except (RecordCorrupt, RecordIllegal) as error:
+            raise _undeliverable(half, str(error)) from None
+        if not ask(Question(half, record, checks)):
+            return False
+        name = name_of(half)
+        offsets = self._pending.offsets(name)
+        appended = self._append(half, Moved(HALF_TOPIC, HALF_QUEUE, copy))
+        self.checked += 1
+        # An end that comes before the copy is followed must name it too.
+        self._known.stored(name.topic, name.transaction_id, appended)
+        self._owe(_Owed(name, offsets, Outcome.CHECKED))
+        return True
+
+    def put_aside(self, half: HalfMessage, data: bytes) -> bool:
+        """An operator decides from now on. False: the transaction has ended. Raises MqError."""
+        if not self._is_open(half):
+            return False
+        self._guard.check_master()
+        self.pay()
+        try:
+            copy = aside_record(
+                self._record(half, data), store_host_ipv6=self._writes.store_host_ipv6
+            )
+        except (RecordCorrupt, RecordIllegal) as error:
+            raise _undeliverable(half, str(error)) from None
+        name = name_of(half)
+        appended = self._append(half, Moved(ASIDE_TOPIC, HALF_QUEUE, copy))
+        self._ending[name] = _Ending(Outcome.SET_ASIDE, appended.end)
+        self._owe(_Owed(name, self._pending.offsets(name), Outcome.SET_ASIDE))
+        return True
+
+    def _is_open(self, half: HalfMessage) -> bool:
+        """Whether this is the newest record of a transaction that nobody is ending."""
+        name = name_of(half)
+        if self._term is None or name in self._ending or self._known.is_recent(name):
+            return False
+        return self._pending.of(name)[-1:] == [half]
+
+    def _append(self, half: HalfMessage, moved: Moved) -> Appended:
+        """The caller calls `_owe` in the same turn."""
+        try:
+            return self._writes.append_copies(moved.topic, moved.queue_id, [moved.record], ())
         except BatchIllegal as error:
             raise _undeliverable(half, str(error)) from None
-        self.committed += 1
-        self._owed = intent, name
-        # A reader that sees the message has a broker that knows it is done.
-        self._ending[name] = _Ending(outcome, appended.end)
-        self._writes.publish()
-        try:
-            self.pay()
-        except StoreFailed:
-            raise
-        except MqError as error:
-            # Known by its intent already; the op message follows when the log takes it.
-            log_event(log, "an op message waits to be written", level=logging.WARNING, reason=error)
-            self._on_owing()
-        return self._ending[name].end
 
     def _message(self, half: HalfMessage, data: bytes) -> Moved:
         """What is delivered. Raises MqError: it cannot be."""
@@ -270,44 +374,82 @@ class Ends:
                 "write"
             )
         try:
-            record = Record(data, 0, len(data))
-            if record.physical_offset != half.position:
-                raise RecordCorrupt(0, f"it is not the record at {half.position}")
-            return committed_record(record, store_host_ipv6=self._writes.store_host_ipv6)
+            return committed_record(
+                self._record(half, data), store_host_ipv6=self._writes.store_host_ipv6
+            )
         except (RecordCorrupt, RecordIllegal, HalfIllegal) as error:
             raise _undeliverable(half, str(error)) from None
 
+    def _record(self, half: HalfMessage, data: bytes) -> Record:
+        try:
+            record = Record(data, 0, len(data))
+            if record.physical_offset == half.position:
+                return record
+        except RecordCorrupt as error:
+            raise _undeliverable(half, str(error)) from None
+        raise _undeliverable(half, f"it is not the record at {half.position}")
+
+    def _owe(self, owed: _Owed) -> None:
+        """What was appended goes its way, and its op message follows at once if it can."""
+        self._owed = owed
+        self._writes.publish()
+        try:
+            self.pay()
+        except StoreFailed:
+            raise
+        except MqError as error:
+            # Known by what is stored already; the op message follows when the log takes it.
+            log_event(log, "an op message waits to be written", level=logging.WARNING, reason=error)
+            self._on_owing()
+
     def pay(self) -> None:
         """What could not be written when its message was. Raises MqError: not now either."""
-        if self._owed is None:
+        owed = self._owed
+        if owed is None:
             return
-        intent, name = self._owed
-        end = self._append_op(intent.offsets, Outcome.COMMITTED)
+        end = self._append_op(owed.offsets, owed.outcome, is_aside=owed.is_aside)
         self._owed = None
-        self._ending[name] = _Ending(Outcome.COMMITTED, end)
+        if owed.outcome is not Outcome.CHECKED:
+            self._ending[owed.name] = _Ending(owed.outcome, end, owed.is_aside)
 
     @property
     def owes(self) -> bool:
         """Whether an op message is missing."""
         return self._owed is not None
 
-    def finish(self, intent: CommitIntent, is_stored: bool) -> None:
-        """What the last master began last. Raises MqError: it is not finished."""
-        if is_stored and self._pending.is_waiting(intent.half_offset):
-            self._append_op(intent.offsets, Outcome.COMMITTED)
-            log_event(
-                log,
-                "a commit of the last master is finished",
-                half=intent.half_offset,
-                topic=intent.topic,
-                queue_id=intent.queue_id,
-                offset=intent.offset,
-            )
+    def finish(self, intent: CommitIntent, is_stored: bool) -> bool:
+        """What the last master began last. Whether something was missing, which must be followed
+        before anything ends. Raises MqError: it is not finished."""
+        state = self._aside if intent.is_aside else self._pending
+        if not is_stored or state.at(intent.half_offset) is None:
+            return False
+        self._append_op(intent.offsets, Outcome.COMMITTED, is_aside=intent.is_aside)
+        log_event(
+            log,
+            "a commit of the last master is finished",
+            half=intent.half_offset,
+            topic=intent.topic,
+            queue_id=intent.queue_id,
+            offset=intent.offset,
+        )
+        return True
 
-    def _append_op(self, offsets: Sequence[int], outcome: Outcome) -> int:
+    def drop_leftovers(self) -> bool:
+        """Where the last master died while it set something aside, the half message counts. Returns
+        as `finish`. Raises MqError."""
+        leftovers = self._aside.names & self._pending.names
+        for name in leftovers:
+            self._append_op(self._aside.offsets(name), Outcome.CHECKED, is_aside=True)
+        return bool(leftovers)
+
+    def _append_op(self, offsets: Sequence[int], outcome: Outcome, *, is_aside: bool) -> int:
         # Of a full disk too: it is little, and what is done can be removed.
         return self._writes.append(
-            OP_TOPIC, HALF_QUEUE, op_body(offsets), properties=op_properties(outcome), reserve=True
+            ASIDE_TOPIC if is_aside else OP_TOPIC,
+            HALF_QUEUE,
+            op_body(offsets),
+            properties=op_properties(outcome),
+            reserve=True,
         ).end
 
 

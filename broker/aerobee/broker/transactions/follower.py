@@ -1,4 +1,4 @@
-"""What is confirmed in the two topics of transactions reaches the state, on every replica.
+"""What is confirmed in the topics of transactions reaches the state, on every replica.
 
 Owns: where reading goes on. A turn of the loop takes a bounded part of a queue. It goes on when
 more is confirmed, and after a failure; nothing here looks by the clock.
@@ -21,7 +21,14 @@ from aerobee.runtime.errors import MqError, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.delayed_records import HALF_TOPIC
 from aerobee.store_format.record_layout import RecordCorrupt
-from aerobee.store_format.transaction_records import OP_TOPIC, HalfIllegal, half_of, op_of
+from aerobee.store_format.transaction_records import (
+    ASIDE_TOPIC,
+    OP_TOPIC,
+    HalfIllegal,
+    half_of,
+    is_op_of_aside,
+    op_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +38,7 @@ STEP_RECORDS: Final = 256
 RETRY_S: Final = 1.0
 HALVES: Final[QueueName] = (HALF_TOPIC, HALF_QUEUE)
 OPS: Final[QueueName] = (OP_TOPIC, HALF_QUEUE)
+ASIDES: Final[QueueName] = (ASIDE_TOPIC, HALF_QUEUE)
 
 
 class TransactionFollower:
@@ -39,6 +47,7 @@ class TransactionFollower:
     def __init__(
         self,
         pending: PendingHalves,
+        aside: PendingHalves,
         reader: ConfirmedReader,
         store: MessageStore,
         *,
@@ -46,6 +55,7 @@ class TransactionFollower:
     ) -> None:
         """`on_followed` is called when the state has changed."""
         self._pending = pending
+        self._aside = aside
         self._reader = reader
         self._store = store
         self._on_followed = on_followed
@@ -54,16 +64,17 @@ class TransactionFollower:
 
     @property
     def has_all(self) -> bool:
-        """Whether the state knows all that consumers could see in the two topics."""
+        """Whether the state knows all that consumers could see in these topics."""
         bounds = self._store.queues.bounds
         return (
             self._pending.next_half >= bounds(*HALVES).max_offset
             and self._pending.next_op >= bounds(*OPS).max_offset
+            and self._aside.next_half >= bounds(*ASIDES).max_offset
         )
 
     def on_grown(self, names: Iterable[QueueName]) -> None:
         """Queues of the store have got messages."""
-        if not {HALVES, OPS}.isdisjoint(names):
+        if not {HALVES, OPS, ASIDES}.isdisjoint(names):
             self._due.set()
 
     def on_confirmed(self) -> None:
@@ -73,9 +84,10 @@ class TransactionFollower:
 
     def look_at_begin(self) -> None:
         """The log may have lost what waited, by an operator's command."""
-        low = self._store.queues.bounds(*HALVES).min_offset
-        for half in self._pending.lose_before(low):
-            _tell("a half message was removed unanswered", half.offset, half.transaction_id)
+        for state, queue in ((self._pending, HALVES), (self._aside, ASIDES)):
+            low = self._store.queues.bounds(*queue).min_offset
+            for half in state.lose_before(low):
+                _tell("a half message was removed unanswered", half.offset, half.transaction_id)
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
@@ -104,16 +116,21 @@ class TransactionFollower:
 
     async def _step(self) -> bool:
         """A part of what is new; False if there is nothing. Raises MqError."""
-        read_halves = await self._read_halves()
-        return await self._read_ops() or read_halves
-
-    async def _read_halves(self) -> bool:
-        pending, begin = self._pending, self._pending.next_half
         self.look_at_begin()
-        found = await self._read(HALVES, begin)
+        read_halves = await self._read_halves(self._pending, HALVES)
+        read_asides = await self._read_halves(self._aside, ASIDES)
+        return await self._read_ops() or read_halves or read_asides
+
+    async def _read_halves(self, pending: PendingHalves, queue: QueueName) -> bool:
+        begin = pending.next_half
+        found = await self._read(queue, begin)
         for record in found.records:
             try:
-                pending.read_half(half_of(record))
+                if queue is ASIDES and is_op_of_aside(record):
+                    pending.read_op(record.queue_offset, *op_of(record))
+                    pending.skip_half(record.queue_offset)
+                else:
+                    pending.read_half(half_of(record))
             except (HalfIllegal, RecordCorrupt) as error:
                 _tell("a record among the half messages is none", record.queue_offset, str(error))
                 pending.skip_half(record.queue_offset)

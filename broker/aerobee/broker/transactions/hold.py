@@ -11,7 +11,7 @@ from aerobee.broker.sending.durability import Durability
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.retention_ledger import Candidate
 from aerobee.broker.store.retention.unread_search import QueueReaders
-from aerobee.broker.transactions.follower import HALVES, TransactionFollower
+from aerobee.broker.transactions.follower import ASIDES, HALVES, TransactionFollower
 from aerobee.broker.transactions.pending import PendingHalves
 
 FLUSH_TIMEOUT_S: Final = 3.0
@@ -24,11 +24,13 @@ class TransactionsHold(Hold):
     def __init__(
         self,
         pending: PendingHalves,
+        aside: PendingHalves,
         follower: TransactionFollower,
         store: MessageStore,
         durability: Durability,
     ) -> None:
         self._pending = pending
+        self._aside = aside
         self._follower = follower
         self._store = store
         self._durability = durability
@@ -39,16 +41,23 @@ class TransactionsHold(Hold):
             return Need(candidate.base, "transactions are there, and are still being read")
         self._losing = []
         self._follower.look_at_begin()
-        oldest = self._pending.oldest
-        if oldest is not None and oldest.position < candidate.end:
-            self._losing = [QueueReaders(*HALVES, {"open transactions": oldest.offset})]
-            return Need(
-                oldest.position,
-                f"transaction {oldest.transaction_id} of topic {oldest.topic} is open, which keeps "
-                f"the log from offset {oldest.position} on: end it, or remove it with `aerobee "
-                "cluster clean --unread`",
-                is_unread=True,
-            )
+        need: Need | None = None
+        for state, queue in ((self._pending, HALVES), (self._aside, ASIDES)):
+            oldest = state.oldest
+            if oldest is None or oldest.position >= candidate.end:
+                continue
+            self._losing.append(QueueReaders(*queue, {"open transactions": oldest.offset}))
+            if need is None or oldest.position < need.position:
+                what = "is open" if state is self._pending else "was set aside"
+                need = Need(
+                    oldest.position,
+                    f"transaction {oldest.transaction_id} of topic {oldest.topic} {what}, which "
+                    f"keeps the log from offset {oldest.position} on: end it, or remove it with "
+                    "`aerobee cluster clean --unread`",
+                    is_unread=True,
+                )
+        if need is not None:
+            return need
         # A half message must not come back after a power cut that took its end.
         self._durability.request_flush()
         try:

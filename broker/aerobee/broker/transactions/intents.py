@@ -20,7 +20,8 @@ TRANSACTION_JOURNAL_TOPIC: Final = "AEROBEE_TRANSACTION_JOURNAL"
 
 class CommitIntent(NamedTuple):
     """`half_offset` and `half_position` are the half message's; the message will be at `offset` of
-    its queue. `also_done` are other records of the same transaction."""
+    its queue. `also_done` are other records of the same transaction. `is_aside`: these are records
+    of the topic of what was set aside."""
 
     half_offset: int
     half_position: int
@@ -28,6 +29,7 @@ class CommitIntent(NamedTuple):
     queue_id: int
     offset: int
     also_done: tuple[int, ...] = ()
+    is_aside: bool = False
 
     @property
     def offsets(self) -> list[int]:
@@ -41,6 +43,7 @@ class CommitIntent(NamedTuple):
             "half": [self.half_offset, self.half_position],
             "alsoDone": list(self.also_done),
             "queue": [self.topic, self.queue_id, self.offset],
+            "isAside": self.is_aside,
         }
         return json.dumps(value, separators=(",", ":")).encode()
 
@@ -55,7 +58,13 @@ class CommitIntent(NamedTuple):
             topic, queue_id, offset = value["queue"]
             also_done = tuple(map(int, value["alsoDone"]))
             return cls(
-                half_offset, half_position, str(topic), int(queue_id), int(offset), also_done
+                half_offset,
+                half_position,
+                str(topic),
+                int(queue_id),
+                int(offset),
+                also_done,
+                bool(value.get("isAside", False)),
             )
-        except (LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(f"the intent of a commit is damaged: {error}") from None

@@ -13,7 +13,7 @@ from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTabl
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName
 from aerobee.runtime.errors import Busy
 from aerobee.store_format.delayed_records import HALF_TOPIC
-from aerobee.store_format.transaction_records import OP_TOPIC, TRANSACTIONS_GROUP
+from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC, TRANSACTIONS_GROUP
 
 
 def opened_halves(
@@ -27,24 +27,27 @@ def opened_halves(
         return min(said, store.queues.bounds(topic, HALF_QUEUE).max_offset)
 
     pending = PendingHalves(next_half=begin(HALF_TOPIC), next_op=begin(OP_TOPIC))
-    return KnownHalves(pending, pending_max=pending_max)
+    aside = PendingHalves(next_half=begin(ASIDE_TOPIC))
+    return KnownHalves(pending, aside, pending_max=pending_max)
 
 
 class KnownHalves:
     """On the loop. The send path's `HalfMemory`."""
 
-    def __init__(self, pending: PendingHalves, *, pending_max: int) -> None:
+    def __init__(self, pending: PendingHalves, aside: PendingHalves, *, pending_max: int) -> None:
+        """`aside`: what was set aside, and waits until an operator decides."""
         self.pending = pending
+        self.aside = aside
         self._pending_max = pending_max
         self._recent: dict[TransactionName, Appended] = {}
         """In the order of the log."""
 
     def check_room(self) -> None:
         """Raises Busy: too many transactions are open."""
-        if len(self.pending) + len(self._recent) >= self._pending_max:
+        if len(self.pending) + len(self.aside) + len(self._recent) >= self._pending_max:
             raise Busy(
-                f"{self._pending_max} transactions are open at this broker: end some of them, or "
-                "raise transactions.pending_max"
+                f"{self._pending_max} transactions are open at this broker, {len(self.aside)} of "
+                "them set aside: end some of them, or raise transactions.pending_max"
             )
 
     def standing(self, topic: str, message_id: str) -> Appended | None:
@@ -52,18 +55,21 @@ class KnownHalves:
         name = TransactionName(topic, message_id)
         if (recent := self._recent.get(name)) is not None:
             return recent
-        waiting, ended = self.pending.of(name), self.pending.ended(name)
+        ended = self.pending.ended(name) or self.aside.ended(name)
+        waiting = self.pending.of(name) or self.aside.of(name)
         half = waiting[-1] if waiting else None if ended is None else ended.half
         if half is None:
             return None
         return Appended(half.offset, half.position, half.position + half.size, half.stored_ms)
 
     def stored(self, topic: str, message_id: str, appended: Appended) -> None:
-        """It was appended just now."""
-        self._recent[TransactionName(topic, message_id)] = appended
+        """It was appended just now, for the first time or in the place of an older record."""
+        name = TransactionName(topic, message_id)
+        self._recent.pop(name, None)
+        self._recent[name] = appended
 
     def is_recent(self, name: TransactionName) -> bool:
-        """Whether it is stored and the state does not know it yet."""
+        """Whether its newest record is stored and the state does not know it yet."""
         return name in self._recent
 
     def followed(self) -> None:

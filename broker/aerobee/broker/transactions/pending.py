@@ -7,12 +7,15 @@ replica that has read both to the same place knows the same.
 Owns: what waits, by its offset and by its transaction; what has ended of late, and how; and how far
 the two topics need not be read again. Records of one transaction are one message: a half message
 that was sent twice, or stored once more to be checked, ends with the other.
+
+What was set aside is known in the same way, from one topic: its records wait until an operator
+decides, and are done by op messages that stand among them.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aerobee.store_format.transaction_records import HalfMessage, Outcome
@@ -51,6 +54,10 @@ class PendingHalves:
         self._waiting: dict[int, HalfMessage] = {}
         """By offset, rising."""
         self._by_name: dict[TransactionName, list[int]] = {}
+        self._replaced: dict[TransactionName, list[int]] = {}
+        """Records whose place a newer one has taken, and that no op message has named yet."""
+        self._replaced_at: dict[int, TransactionName] = {}
+        self._topics: Counter[str] = Counter()
         self._ended: OrderedDict[TransactionName, Ended] = OrderedDict()
         self._early: dict[int, Outcome] = {}
         """Done before they were read."""
@@ -61,7 +68,8 @@ class PendingHalves:
         return f"PendingHalves({len(self)} wait, read to {self.next_half} and {self.next_op})"
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        """Transactions that wait."""
+        return len(self._by_name)
 
     def __iter__(self) -> Iterator[HalfMessage]:
         """In the order of their offsets."""
@@ -78,13 +86,31 @@ class PendingHalves:
         """The records of a transaction that wait, the newest last; empty: it does not wait."""
         return [self._waiting[offset] for offset in self._by_name.get(name, ())]
 
+    def offsets(self, name: TransactionName) -> list[int]:
+        """All that the op message must name by which a transaction is done."""
+        return [*self._replaced.get(name, ()), *self._by_name.get(name, ())]
+
+    def at(self, offset: int) -> HalfMessage | None:
+        """The record at an offset, if it waits."""
+        return self._waiting.get(offset)
+
+    @property
+    def names(self) -> KeysView[TransactionName]:
+        """Of those that wait."""
+        return self._by_name.keys()
+
+    def all_offsets(self) -> list[int]:
+        """Of all that wait, rising."""
+        return list(self._waiting)
+
+    @property
+    def by_topic(self) -> Mapping[str, int]:
+        """How many transactions of each topic wait."""
+        return self._topics
+
     def ended(self, name: TransactionName) -> Ended | None:
         """How a transaction ended, if that is remembered."""
         return self._ended.get(name)
-
-    def is_waiting(self, offset: int) -> bool:
-        """Whether this record of the half topic waits."""
-        return offset in self._waiting
 
     @property
     def half_progress(self) -> int:
@@ -95,10 +121,13 @@ class PendingHalves:
     @property
     def op_progress(self) -> int:
         """No op message before this one names a half message at `half_progress` or after."""
+        self._drop_ops()
+        return self._ops[0][0] if self._ops else self.next_op
+
+    def _drop_ops(self) -> None:
         progress = self.half_progress
         while self._ops and self._ops[0][1] < progress:
             self._ops.popleft()
-        return self._ops[0][0] if self._ops else self.next_op
 
     # ------------------------------------------------------------------------------ reading
 
@@ -108,14 +137,18 @@ class PendingHalves:
         self.next_half = half.offset + 1
         name = name_of(half)
         if half.is_copy:
-            for older in self._by_name.get(name, [])[:]:
-                self._forget(older)
+            self._replace(name)
         early = self._early.pop(half.offset, None)
         if early is not None:
+            if name not in self._by_name:
+                self._forget_replaced(name)
             self._note_ended(half, early)
             return
         self._waiting[half.offset] = half
-        self._by_name.setdefault(name, []).append(half.offset)
+        offsets = self._by_name.setdefault(name, [])
+        if not offsets:
+            self._topics[name.topic] += 1
+        offsets.append(half.offset)
 
     def skip_half(self, offset: int) -> None:
         """The record at an offset of the half topic is no half message, or cannot be read."""
@@ -136,6 +169,9 @@ class PendingHalves:
                 self._note_ended(half, outcome)
             elif offset >= self.next_half:
                 self._early[offset] = outcome
+            elif (name := self._replaced_at.pop(offset, None)) is not None:
+                self._replaced[name].remove(offset)
+        self._drop_ops()
 
     def lose_before(self, offset: int) -> Iterable[HalfMessage]:
         """The half topic begins with this offset now: what waited before is gone. Returns it."""
@@ -145,6 +181,18 @@ class PendingHalves:
         self.next_half = max(self.next_half, offset)
         return lost
 
+    def _replace(self, name: TransactionName) -> None:
+        older, replaced = self._by_name.get(name, ())[:], self._replaced.pop(name, [])
+        for offset in older:
+            self._forget(offset)
+            self._replaced_at[offset] = name
+        if replaced or older:
+            self._replaced[name] = [*replaced, *older]
+
+    def _forget_replaced(self, name: TransactionName) -> None:
+        for offset in self._replaced.pop(name, ()):
+            del self._replaced_at[offset]
+
     def _forget(self, offset: int) -> None:
         half = self._waiting.pop(offset)
         name = name_of(half)
@@ -152,6 +200,10 @@ class PendingHalves:
         offsets.remove(offset)
         if not offsets:
             del self._by_name[name]
+            self._forget_replaced(name)
+            self._topics[name.topic] -= 1
+            if not self._topics[name.topic]:
+                del self._topics[name.topic]
 
     def _note_ended(self, half: HalfMessage, outcome: Outcome) -> None:
         if outcome is Outcome.CHECKED:

@@ -1,7 +1,7 @@
 """The parts of transactions, put together over one opened folder.
 
-Owns: when a master may end transactions, and how far it says that the two topics are done. The
-state is followed on every replica.
+Owns: when a master may end transactions and ask about them, and how far it says that their topics
+are done. The state is followed on every replica.
 """
 
 from __future__ import annotations
@@ -15,10 +15,21 @@ from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.confirmed_records import ConfirmedReader
 from aerobee.broker.replication.master_term import MasterTerm
+from aerobee.broker.sending.halves import HALF_QUEUE
+from aerobee.broker.transactions.asked import AskedProducers
+from aerobee.broker.transactions.checks import CheckRules, Checks
 from aerobee.broker.transactions.ends import Ends
-from aerobee.broker.transactions.follower import HALVES, OPS, READER, TransactionFollower
+from aerobee.broker.transactions.follower import (
+    ASIDES,
+    HALVES,
+    OPS,
+    READER,
+    TransactionFollower,
+)
 from aerobee.broker.transactions.hold import TransactionsHold
 from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, CommitIntent
+from aerobee.broker.transactions.listing import Listing
+from aerobee.broker.transactions.questions import Producers, Question
 from aerobee.runtime.errors import MessageNotFound, MqError, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.record_layout import RecordCorrupt
@@ -30,6 +41,7 @@ from aerobee.store_format.transaction_records import (
 )
 
 if TYPE_CHECKING:
+    from aerobee.broker.config import BrokerConfig
     from aerobee.broker.wiring import Wiring
 
 log = logging.getLogger(__name__)
@@ -46,13 +58,16 @@ class Transactions(Duty):
     def __init__(self, parts: Wiring) -> None:
         self._parts = parts
         self._led: MasterTerm | None = None
+        self._left: MasterTerm | None = None
+        """A term that may be resumed."""
         self._begun_end = 0
         self._due = asyncio.Event()
         store, durability = parts.store, parts.durability
-        self.pending = parts.halves.pending
-        self._said = (self.pending.next_half, self.pending.next_op)
+        self.pending, self.aside = parts.halves.pending, parts.halves.aside
+        self._said = (self.pending.next_half, self.pending.next_op, self.aside.next_half)
         self.follower = TransactionFollower(
             self.pending,
+            self.aside,
             ConfirmedReader(READER, store, parts.roles, parts.reads),
             store,
             on_followed=self._on_followed,
@@ -69,7 +84,19 @@ class Transactions(Duty):
             read_half=self._read_half,
             on_owing=self._due.set,
         )
-        self.hold = TransactionsHold(self.pending, self.follower, store, durability)
+        self.checks = Checks(
+            self.ends,
+            self.pending,
+            parts.clock,
+            _rules(parts.config),
+            read_half=self._read_half,
+            ask=self._ask,
+        )
+        self.asked = AskedProducers()
+        self.listing = Listing(
+            self.pending, self.aside, parts.guard, has_all=lambda: self.follower.has_all
+        )
+        self.hold = TransactionsHold(self.pending, self.aside, self.follower, store, durability)
         store.on_grown(self.follower.on_grown)
         durability.listen(self._on_confirmed)
 
@@ -78,10 +105,11 @@ class Transactions(Duty):
     def begin(self, term: MasterTerm) -> None:
         if self._led is None:
             self._begun_end = self._parts.store.appended_end
-        self._led = term
+        self._led, self._left = term, None
         self._due.set()
 
     async def leave(self) -> None:
+        self.checks.end()
         try:
             if self.ends.is_ready:
                 self.ends.pay()
@@ -92,10 +120,15 @@ class Transactions(Duty):
         except (MqError, TimeoutError) as error:
             log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
         self.ends.end_term()
-        self._led = None
+        self._led, self._left = None, self._led
+
+    def resume(self) -> None:
+        if self._left is not None:
+            self.begin(self._left)
 
     def end(self) -> None:
-        self._led = None
+        self._led = self._left = None
+        self.checks.end()
         self.ends.end_term()
         self._due.set()
 
@@ -106,6 +139,7 @@ class Transactions(Duty):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.follower.run(), name="transactions-follower")
             tasks.create_task(self._lead(), name="transactions-master")
+            tasks.create_task(self.checks.run(), name="transactions-checks")
 
     async def _lead(self) -> None:
         trouble = ""
@@ -135,10 +169,14 @@ class Transactions(Duty):
             if not self._knows_everything():
                 return None
             led = self._led
-            await self._finish_newest()
+            was_missing = await self._finish_newest()
             if led is not self._led:
                 return None
+            if self.ends.drop_leftovers() or was_missing:
+                self._begun_end = self._parts.store.appended_end  # not before that is known too
+                return None
             self.ends.begin()
+            self.checks.begin()
         self.ends.pay()
         await self._say_progress()
         return PROGRESS_S
@@ -147,22 +185,25 @@ class Transactions(Duty):
         confirmed_end = self._parts.roles.confirmed_end
         return confirmed_end >= self._begun_end and self.follower.has_all
 
-    async def _finish_newest(self) -> None:
-        """A commit of the last master may have its message and not its op message. Raises
-        MqError."""
+    async def _finish_newest(self) -> bool:
+        """A commit of the last master may have its message and not its op message: whether it was
+        so. Raises MqError."""
         end = self._parts.store.queues.bounds(TRANSACTION_JOURNAL_TOPIC, 0).max_offset
         data = await self._record(TRANSACTION_JOURNAL_TOPIC, 0, end - 1) if end else None
         if data is None:
-            return
+            return False
         try:
             intent = CommitIntent.decode(bytes(Record(data).body))
-            if intent is None or not self.pending.is_waiting(intent.half_offset):
-                return
+            if intent is None:
+                return False
+            state = self.aside if intent.is_aside else self.pending
+            if state.at(intent.half_offset) is None:
+                return False
             message = await self._record(intent.topic, intent.queue_id, intent.offset)
             is_stored = message is not None and is_commit_of(Record(message), intent.half_position)
         except (RecordCorrupt, ValueError) as error:
             raise MqError(f"the newest intent of a commit cannot be read: {error}") from None
-        self.ends.finish(intent, is_stored)
+        return self.ends.finish(intent, is_stored)
 
     def _on_followed(self) -> None:
         self.ends.followed()
@@ -174,11 +215,25 @@ class Transactions(Duty):
         if self._led is not None and not self.ends.is_ready:
             self._due.set()
 
+    # ------------------------------------------------------------------------------ asking
+
+    @property
+    def producers(self) -> tuple[Producers, ...]:
+        """Who can be asked, by protocol."""
+        return (self._parts.rocketmq.producers, self.asked)
+
+    def _ask(self, question: Question) -> bool:
+        # Each protocol's first in turn, if it has any.
+        turn = question.checks % len(self.producers)
+        ordered = (*self.producers[turn:], *self.producers[:turn])
+        return any(each.ask(question) for each in ordered)
+
     # ------------------------------------------------------------------------------ progress
 
     async def _say_progress(self) -> None:
         """In Apache's form. Raises MqError."""
-        said = (self.pending.half_progress, self.pending.op_progress)
+        pending, aside = self.pending, self.aside
+        said = (pending.half_progress, pending.op_progress, aside.half_progress)
         if said == self._said or not self._parts.journal.is_ready:
             return
         end = self._parts.store.appended_end
@@ -186,7 +241,7 @@ class Transactions(Duty):
         self._parts.durability.request_flush()
         await self._parts.durability.flushed.wait(end, float("inf"))
         # The half messages first: op messages that were read too often do no harm.
-        for (topic, queue_id), offset in zip((HALVES, OPS), said, strict=True):
+        for (topic, queue_id), offset in zip((HALVES, OPS, ASIDES), said, strict=True):
             key = GroupQueue(TRANSACTIONS_GROUP, topic, queue_id)
             if (written := self._parts.offsets.commit(key, offset, NOBODYS)) is not None:
                 await asyncio.shield(written)
@@ -194,8 +249,8 @@ class Transactions(Duty):
 
     # ------------------------------------------------------------------------------ reading
 
-    async def _read_half(self, half: HalfMessage) -> bytes:
-        data = await self._record(*HALVES, half.offset)
+    async def _read_half(self, topic: str, half: HalfMessage) -> bytes:
+        data = await self._record(topic, HALF_QUEUE, half.offset)
         if data is None:
             raise MessageNotFound(
                 f"the half message of transaction {half.transaction_id} was removed from the log"
@@ -204,3 +259,9 @@ class Transactions(Duty):
 
     async def _record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         return await self._parts.queues.record(topic, queue_id, offset)
+
+
+def _rules(config: BrokerConfig) -> CheckRules:
+    retention, ours = config.store.retention, config.transactions
+    reserved_ms = retention.file_reserved_hours * 3_600_000 if retention.enabled else None
+    return CheckRules(ours.timeout_ms, ours.check_interval_ms, ours.checks_max, reserved_ms)

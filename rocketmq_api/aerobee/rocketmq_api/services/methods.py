@@ -22,6 +22,9 @@ END_TRANSACTION: Final = Method(
     service_pb2.EndTransactionRequest,
     service_pb2.EndTransactionResponse,
 )
+TELEMETRY: Final = Method(
+    _PREFIX + "Telemetry", service_pb2.TelemetryCommand, service_pb2.TelemetryCommand
+)
 HEARTBEAT: Final = Method(
     _PREFIX + "Heartbeat", service_pb2.HeartbeatRequest, service_pb2.HeartbeatResponse
 )

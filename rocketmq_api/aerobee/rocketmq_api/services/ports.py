@@ -16,9 +16,11 @@ from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.runtime.errors import MqError
+from aerobee.sql_filter.wish import Wish
 from aerobee.store_format.record import Record
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.transaction_records import Outcome
+from apache.rocketmq.v2 import service_pb2
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -146,7 +148,7 @@ class OwnReads(Protocol):
         offset: int,
         *,
         messages_max: int,
-        tags: tuple[str, ...] | None,
+        wish: Wish,
         wait_ms: int,
     ) -> Read:
         """Raises TopicNotFound, QueueNotFound, NotReadableTopic, NotMaster, Busy and others; see
@@ -187,7 +189,7 @@ class Wanted:
     """A poll that repeats it gets what the earlier one took."""
     attempts_max: int
     """Deliveries of a message before it is a dead letter."""
-    tags: tuple[str, ...] | None
+    wish: Wish
     wait_ms: int
 
 
@@ -271,8 +273,30 @@ class Peers(Protocol):
         ...
 
 
+class CommandPeer(Protocol):
+    """A stream of commands to another node, and from it."""
+
+    async def write(self, request: service_pb2.TelemetryCommand) -> None:
+        """Raises Unreachable, MqError."""
+        ...
+
+    async def read(self) -> service_pb2.TelemetryCommand | None:
+        """None: it has ended. Raises Unreachable, MqError."""
+        ...
+
+    def cancel(self) -> None: ...
+
+
 class StreamingPeers(Peers, Protocol):
-    """Other nodes, also for calls with many answers."""
+    """Other nodes, also for calls with many answers or requests."""
+
+    def open_stream(
+        self,
+        address: str,
+        method: Method[service_pb2.TelemetryCommand, service_pb2.TelemetryCommand],
+        *,
+        metadata: tuple[tuple[str, str], ...] = (),
+    ) -> CommandPeer: ...
 
     def open_server_stream(
         self,

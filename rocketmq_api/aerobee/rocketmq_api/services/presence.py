@@ -11,6 +11,7 @@ import contextlib
 from typing import Any, Final
 
 from aerobee.cluster_view.methods import Method
+from aerobee.rocketmq_api.clients.producers import ProducerTable
 from aerobee.rocketmq_api.clients.table import Client, ClientTable
 from aerobee.rocketmq_api.resources import stored_group
 from aerobee.rocketmq_api.services.caller import Caller
@@ -26,8 +27,11 @@ _TELL_MS_MAX: Final = 1_000
 class Presence:
     """Of one node's clients."""
 
-    def __init__(self, clients: ClientTable, routes: RouteSource, peers: Peers) -> None:
+    def __init__(
+        self, clients: ClientTable, producers: ProducerTable, routes: RouteSource, peers: Peers
+    ) -> None:
         self._clients = clients
+        self._producers = producers
         self._routes = routes
         self._peers = peers
 
@@ -73,6 +77,7 @@ class Presence:
         client = self.client(caller)
         told = [(name, passed.topic) for name, passed in client.passed_to.items()]
         self._clients.left(client)
+        self._producers.left(caller.client_id)
         if not caller.was_forwarded:
             await self._tell(NOTIFY_CLIENT_TERMINATION, request, caller, told)
 

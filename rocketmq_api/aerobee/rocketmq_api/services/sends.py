@@ -35,6 +35,7 @@ from aerobee.rocketmq_api.services.ports import (
     Sent,
     Unsafe,
 )
+from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, NoBrokerAvailable, NotMaster, TopicNotFound, Unreachable
@@ -71,6 +72,7 @@ class Sends:
         peers: Peers,
         clock: Clock,
         limits: SendLimits,
+        questions: Questions,
     ) -> None:
         """`own` is None on a node without a store."""
         self._routes = routes
@@ -78,6 +80,7 @@ class Sends:
         self._peers = peers
         self._clock = clock
         self._limits = limits
+        self._questions = questions
         self._turn = 0
 
     def begin(
@@ -93,7 +96,7 @@ class Sends:
         route = self._routes.known(stored_topic(messages[0].topic, caller.namespace))
         if route is None:
             return self.send(request, caller)
-        parts = self._placed(messages, route, here)
+        parts = self._placed(messages, route, here, caller)
         if own is None or parts.keys() != {here}:
             self._check(messages, caller)
             return self._send(parts, request, route, caller)
@@ -118,7 +121,7 @@ class Sends:
             route = await self._routes.route(topic)
         except TopicNotFound:
             raise topic_not_found(topic) from None
-        parts = self._placed(messages, route, self._own_name())
+        parts = self._placed(messages, route, self._own_name(), caller)
         return await self._send(parts, request, route, caller)
 
     def _check(self, messages: Sequence[v2.Message], caller: Caller) -> None:
@@ -130,8 +133,12 @@ class Sends:
         except Refused as error:
             raise _readable(error, caller) from None
 
-    def _placed(self, messages: Sequence[v2.Message], route: TopicRoute, here: str) -> _Parts:
+    def _placed(
+        self, messages: Sequence[v2.Message], route: TopicRoute, here: str, caller: Caller
+    ) -> _Parts:
         self._turn += 1
+        if messages[0].system_properties.message_type == v2.TRANSACTION:
+            self._questions.sent(caller, route.topic, messages)
         return places(messages, route, here=here, turn=self._turn)
 
     async def _send(

@@ -30,6 +30,7 @@ from aerobee.rocketmq_api.services.ports import (
 )
 from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.services.pulls import Pulled, Pulls
+from aerobee.rocketmq_api.services.questions import Questions, QuestionStreams
 from aerobee.rocketmq_api.services.recalls import Recalls
 from aerobee.rocketmq_api.services.receives import Receives
 from aerobee.rocketmq_api.services.sends import Sends
@@ -39,6 +40,7 @@ from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import TopicNotFound
 from aerobee.runtime.served_method import answered_later
+from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
 
@@ -54,6 +56,8 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         clock: Clock,
         groups: Groups,
         clients: ClientTable,
+        expressions: CompiledExpressions,
+        node: str = "node",
         own: OwnQueues | None = None,
         reads: OwnReads | None = None,
         pops: OwnPops | None = None,
@@ -62,20 +66,31 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         polling: PollLimits | None = None,
     ) -> None:
         """`own`, `reads`, `pops` and `transactions` are a broker's; a node without them passes on
-        what needs a store. `clients` are those that it hears of."""
+        what needs a store. `clients` are those that it hears of, `expressions` keeps the filters
+        that they ask for. `node`: a name that no other node has."""
         self._routes = routes
         self._groups = groups
-        self._presence = Presence(clients, routes, peers)
+        self.questions = Questions()
+        self._question_streams = QuestionStreams(node, self.questions, routes, transactions, peers)
+        self._presence = Presence(clients, self.questions.clients, routes, peers)
         sending = sending or SENDING
-        self._sends = Sends(routes, own, peers, clock, sending)
+        self._sends = Sends(routes, own, peers, clock, sending, self.questions)
         polling = polling or PollLimits()
         passing = Passing(routes, peers)
         self._recalls = Recalls(routes, own, passing)
         self._end_transactions = EndTransactions(routes, transactions, passing)
-        self._pulls = Pulls(routes, reads, passing, self._presence, polling)
-        self._receives = Receives(routes, pops, passing, self._presence, groups, clock, polling)
+        self._pulls = Pulls(routes, reads, passing, self._presence, polling, expressions)
+        self._receives = Receives(
+            routes, pops, passing, self._presence, groups, clock, polling, expressions
+        )
         self._deliveries = Deliveries(routes, pops, passing, polling)
-        self._telemetry = Telemetry(clients, groups, sending=sending, polling=polling)
+        self._telemetry = Telemetry(
+            clients, groups, self.questions, expressions, sending=sending, polling=polling
+        )
+
+    async def run(self) -> None:
+        """Until cancelled: what brokers ask the producers of this node reaches them."""
+        await self._question_streams.run()
 
     def end_streams(self) -> None:
         """End what would last as long as its clients."""

@@ -21,15 +21,21 @@ from aerobee.rocketmq_api.clients.settings import (
 )
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.receiving.polling import PollLimits
+from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.ports import Groups
+from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.runtime.errors import NoBrokerAvailable
 from aerobee.runtime.served_method import send_head
+from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
 _WRITE_S_MAX: Final = 10.0
+_OFFERED_MAX: Final = 256
+_OFFERED_BYTES_MAX: Final = 1 << 20
+"""Of questions that wait for a client to read; one may be larger."""
 Commands = AsyncIterator[service_pb2.TelemetryCommand]
 
 
@@ -40,12 +46,16 @@ class Telemetry:
         self,
         clients: ClientTable,
         groups: Groups,
+        questions: Questions,
+        expressions: CompiledExpressions,
         *,
         sending: SendLimits,
         polling: PollLimits,
     ) -> None:
         self._clients = clients
         self._groups = groups
+        self._questions = questions
+        self._expressions = expressions
         self._sending = sending
         self._polling = polling
         self._readers: set[asyncio.Task[None]] = set()
@@ -57,6 +67,7 @@ class Telemetry:
         # Some clients do nothing before the headers come.
         send_head(context)
         caller = Caller.of(context)
+        producers = self._questions.table_of(caller)
         async with asyncio.TaskGroup() as tasks:
             stream = _Stream(context, tasks)
             reader = tasks.create_task(
@@ -68,6 +79,7 @@ class Telemetry:
             finally:
                 self._readers.discard(reader)
                 stream.end()
+                producers.stream_ended(caller.client_id, stream)
                 by_client = not self._is_ending and _ended_by_client(reader)
                 self._clients.stream_ended(caller.client_id, stream, by_client=by_client)
 
@@ -78,7 +90,9 @@ class Telemetry:
             reader.cancel()
 
     async def _read(self, commands: Commands, caller: Caller, stream: _Stream) -> None:
-        self._clients.stream_began(caller.client_id, stream)
+        if not caller.was_forwarded:  # a node is no client
+            self._clients.stream_began(caller.client_id, stream)
+        self._questions.table_of(caller).stream_began(caller.client_id, stream)
         async for command in commands:
             # Others answer questions of servers, which this one does not ask.
             if command.WhichOneof("command") == "settings":
@@ -94,9 +108,12 @@ class Telemetry:
     async def _told(
         self, settings: v2.Settings, caller: Caller
     ) -> tuple[Traits, service_pb2.TelemetryCommand]:
-        registration = registration_of(settings, caller.namespace)
-        client = self._clients.heard(caller.client_id, caller.language, caller.version, caller.peer)
-        self._clients.registered(client, registration)
+        registration = registration_of(settings, self._expressions, caller.namespace)
+        if not caller.was_forwarded:
+            client = self._clients.heard(
+                caller.client_id, caller.language, caller.version, caller.peer
+            )
+            self._clients.registered(client, registration)
         rules = GroupRules()
         if registration.group:
             # Some clients never start after an error. They tell their settings again.
@@ -104,8 +121,23 @@ class Telemetry:
                 rules = await self._groups.rules(registration.group)
         language = language_of(caller.language, settings.user_agent)
         traits = traits_of(language, caller.version or settings.user_agent.version)
+        self._questions.table_of(caller).told(
+            caller.client_id,
+            _named(settings, caller.namespace),
+            needs_plain_body=traits.needs_plain_body,
+        )
         told = answered(settings, rules, traits, sending=self._sending, polling=self._polling)
         return traits, settings_command(told)
+
+
+def _named(settings: v2.Settings, namespace: str) -> dict[str, v2.Resource]:
+    """A producer's topics, as it says them, by the names in the store."""
+    found: dict[str, v2.Resource] = {}
+    for resource in settings.publishing.topics:
+        kept = v2.Resource()
+        kept.CopyFrom(resource)
+        found.setdefault(stored_topic(resource, namespace), kept)
+    return found
 
 
 def _ended_by_client(reader: asyncio.Task[None]) -> bool:
@@ -126,6 +158,9 @@ class _Stream:
         self._tasks = tasks
         self._turn = asyncio.Lock()
         self._again: asyncio.Task[None] | None = None
+        self._offered: set[asyncio.Task[None]] = set()
+        self._offered_bytes = 0
+        self._is_ended = False
 
     async def write(self, command: service_pb2.TelemetryCommand) -> None:
         try:
@@ -147,6 +182,31 @@ class _Stream:
         await asyncio.sleep(delay_s)
         await self.write(command)
 
+    def offer(self, command: service_pb2.TelemetryCommand) -> bool:
+        """See `CommandStream`."""
+        size = command.ByteSize()
+        is_full = len(self._offered) >= _OFFERED_MAX or (
+            self._offered and self._offered_bytes + size > _OFFERED_BYTES_MAX
+        )
+        if self._is_ended or is_full:
+            return False
+        writing = self._write_offered(command, size)
+        try:
+            task = self._tasks.create_task(writing, name="question")
+        except RuntimeError:
+            writing.close()  # the stream is just ending
+            return False
+        self._offered_bytes += size
+        self._offered.add(task)
+        task.add_done_callback(self._offered.discard)
+        return True
+
+    async def _write_offered(self, command: service_pb2.TelemetryCommand, size: int) -> None:
+        await self.write(command)
+        self._offered_bytes -= size
+
     def end(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
+        self._is_ended = True
+        for task in (self._again, *self._offered):
+            if task is not None:
+                task.cancel()

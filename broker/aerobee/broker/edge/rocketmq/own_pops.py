@@ -11,6 +11,7 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.pop.requests import Handled, Poll
 from aerobee.broker.popping.pops import Popped, Pops
+from aerobee.broker.reading.filters import filter_of
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import TopicTable
@@ -78,7 +79,8 @@ class OwnPops:
             wanted.topic,
         )
         keys = self._keys(wanted.group, wanted.topic)
-        popped = await self._pops.receive(keys, poll, wanted.tags, wanted.wait_ms / 1_000)
+        passing = filter_of(wanted.wish, is_exact=True)
+        popped = await self._pops.receive(keys, poll, passing, wanted.wait_ms / 1_000)
         if popped:
             size = sum(each.record.size for each in popped)
             self._on_delivered(wanted.group, wanted.topic, len(popped), size)

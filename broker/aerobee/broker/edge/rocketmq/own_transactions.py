@@ -1,4 +1,4 @@
-"""Transactions of this broker, as official clients end them."""
+"""Transactions of this broker, as official clients end them and are asked about them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.pending import TransactionName
+from aerobee.broker.transactions.questions import Question
+from aerobee.rocketmq_api.services.questions import Questions
+from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.transaction_records import Outcome
 
 
@@ -22,3 +25,20 @@ class OwnTransactions:
     ) -> Outcome:
         """See the port."""
         return await self._ends.end(TransactionName(topic, transaction_id), outcome, timeout_ms)
+
+
+class AskedProducers:
+    """Official clients, in the words of `transactions.questions`."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    def ask(self, question: Question) -> bool:
+        """See `Producers`."""
+        half = question.half
+        try:
+            return self._questions.ask(
+                half.topic, half.transaction_id, half.queue_id, question.record
+            )
+        except RecordCorrupt:
+            return False

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from aerobee.broker.edge.rocketmq.known import OwnGroups, OwnTopics
 from aerobee.broker.edge.rocketmq.own_pops import OwnPops
 from aerobee.broker.edge.rocketmq.own_queues import OwnQueues
 from aerobee.broker.edge.rocketmq.own_reads import OwnReads
-from aerobee.broker.edge.rocketmq.own_transactions import OwnTransactions
+from aerobee.broker.edge.rocketmq.own_transactions import AskedProducers, OwnTransactions
 from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.cluster_view.routes import Routes
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.services.ports import RouteSource
 from aerobee.rocketmq_api.services.service import MessagingService
+from aerobee.sql_filter.expression import CompiledExpressions
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring
 
 
 class RocketmqApi:
-    """The service of one run; `run` keeps the routes fresh that it has asked for."""
+    """The service of one run; `run` keeps the routes fresh that it has asked for, and lets other
+    brokers ask the producers that are here."""
 
     def __init__(self, parts: Wiring) -> None:
         config, clock, is_master = parts.config, parts.clock, parts.roles.may_act
@@ -41,9 +44,11 @@ class RocketmqApi:
             is_master=is_master,
         )
         self.clients = ClientTable(clock, on_gone=parts.popping.pops.client_gone)
+        self.expressions = CompiledExpressions()
         self.service = MessagingService(
             routes=routes,
             clients=self.clients,
+            node=f"{config.broker_name}-{config.broker_id}-{parts.chance.getrandbits(64):016x}",
             peers=parts.channels,
             clock=clock,
             sending=config.rocketmq.sending(),
@@ -83,8 +88,13 @@ class RocketmqApi:
                 config.broker_name, parts.transactions.ends, is_master=is_master
             ),
             groups=OwnGroups(parts.folder.groups),
+            expressions=self.expressions,
         )
 
+        self.producers = AskedProducers(self.service.questions)
+
     async def run(self) -> None:
-        if self._routes is not None:
-            await self._routes.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.service.run(), name="questions")
+            if self._routes is not None:
+                tasks.create_task(self._routes.run(), name="routes")

@@ -19,6 +19,7 @@ from aerobee.broker.observe.metrics.delays import DelayFigures
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.observe.metrics.traffic import Traffic
+from aerobee.broker.observe.metrics.transactions import TransactionFigures
 from aerobee.broker.observe.stats import BrokerStatistics, Counters, LoopDelay
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.replication.roles import Roles
@@ -63,6 +64,7 @@ class BrokerFigures:
         times: StoreTimes,
         lag: LagReading,
         delays: DelayFigures,
+        transactions: TransactionFigures,
         sessions: Callable[[], list[PullSession]],
     ) -> None:
         """`sessions` are the broker's pull streams."""
@@ -85,6 +87,7 @@ class BrokerFigures:
         self._times = times
         self._lag = lag
         self._delays = delays
+        self._transactions = transactions
         self._sessions = sessions
 
     async def gather(self) -> Gathered:
@@ -97,6 +100,7 @@ class BrokerFigures:
         families += await self._traffic_families(slices)
         families += await self._lags(slices)
         families += await self._delays.families()
+        families += self._transactions.families()
         families += rocketmq.broker_families(
             self._statistics(),
             is_readable=self._is_readable(),

@@ -8,6 +8,7 @@ from aerobee.broker.observe.metrics.delays import DelayFigures
 from aerobee.broker.observe.metrics.figures import BrokerFigures
 from aerobee.broker.observe.metrics.lag import LagReading
 from aerobee.broker.observe.metrics.store_times import StoreTimes
+from aerobee.broker.observe.metrics.transactions import TransactionFigures
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring
@@ -46,6 +47,11 @@ def make_figures(wiring: Wiring) -> BrokerFigures:
         ),
         delays=DelayFigures(
             wiring.delays,
+            wiring.clock,
+            topics_max=wiring.config.metrics.topics_max,
+        ),
+        transactions=TransactionFigures(
+            wiring.transactions,
             wiring.clock,
             topics_max=wiring.config.metrics.topics_max,
         ),

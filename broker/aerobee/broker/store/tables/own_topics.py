@@ -1,5 +1,5 @@
 """The topics that every broker has for itself, which no nameserver knows: journals, and those in
-which messages wait until they are due. Clients read them, and cannot send to them."""
+which messages wait until they are due or decided. Clients read them, and cannot send to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC
 from aerobee.store_format.delayed_records import HALF_TOPIC, TIMER_TOPIC
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 from aerobee.store_format.topic_end import JOURNAL_TOPIC
-from aerobee.store_format.transaction_records import OP_TOPIC
+from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC
 
 OWN_TOPICS: Final = (
     JOURNAL_TOPIC,
@@ -24,6 +24,7 @@ OWN_TOPICS: Final = (
     TIMER_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
+    ASIDE_TOPIC,
 )
 
 

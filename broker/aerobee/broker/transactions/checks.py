@@ -1,0 +1,201 @@
+"""A master asks producers about transactions that they do not end.
+
+A scan looks at all that is open, once in each interval. A half message that is old enough moves up
+in its topic, with one check more, and a producer is asked. A check that reaches no producer does
+not count: the transaction waits until one is there. After the last check, or when the log would
+have been removed, the message is set aside.
+
+Owns: the scans, and their pace. Whether an answer, or a scan that was cut off, comes in between is
+for `Ends` to know: what ended is not asked about, and what is asked about twice ends once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NamedTuple
+
+from aerobee.broker.transactions.ends import Ends, ReadHalf
+from aerobee.broker.transactions.pending import PendingHalves
+from aerobee.broker.transactions.questions import Question
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import MessageIllegal, MessageNotFound, MqError, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.store_format.delayed_records import HALF_TOPIC
+from aerobee.store_format.transaction_records import HalfMessage
+
+log = logging.getLogger(__name__)
+
+LOOKS_PER_TURN: Final = 500
+BURST_CHECKS: Final = 50
+BURST_BYTES: Final = 1024 * 1024
+BURST_S: Final = 0.1
+"""So many checks, or the one that passes these bytes, take at least this long: at most 500 in a
+second, and about 10 MiB."""
+
+
+class CheckRules(NamedTuple):
+    """Apache's names: transactionTimeOut, transactionCheckInterval, transactionCheckMax,
+    fileReservedTime."""
+
+    timeout_ms: int
+    interval_ms: int
+    checks_max: int
+    reserved_ms: int | None
+    """None: the log keeps everything."""
+
+
+class Verdict(Enum):
+    """What a scan does with a half message."""
+
+    LEAVE = "leave"
+    CHECK = "check"
+    SET_ASIDE = "set aside"
+
+
+def verdict(half: HalfMessage, now_ms: int, rules: CheckRules) -> Verdict:
+    """PURE. By the broker's clock alone: clients say when a message was born, and may be wrong."""
+    age_ms = now_ms - half.stored_ms
+    if rules.reserved_ms is not None and age_ms > rules.reserved_ms:
+        return Verdict.SET_ASIDE
+    if half.checks:
+        # Scans are an interval apart, and checks not quite: the last one may have been paced.
+        wait_ms = rules.interval_ms // 2
+    else:
+        wait_ms = rules.timeout_ms if half.immunity_ms is None else half.immunity_ms
+    if abs(age_ms) < wait_ms:  # not less than 0 for long, if the clock was set back
+        return Verdict.LEAVE
+    return Verdict.CHECK if half.checks < rules.checks_max else Verdict.SET_ASIDE
+
+
+def waits_since_ms(half: HalfMessage, rules: CheckRules) -> int:
+    """About when a transaction began: each check stored its half message anew."""
+    return half.stored_ms - half.checks * rules.interval_ms
+
+
+class Checks:
+    """On the loop, while `run` runs; between `begin` and `end` it asks."""
+
+    def __init__(
+        self,
+        ends: Ends,
+        pending: PendingHalves,
+        clock: Clock,
+        rules: CheckRules,
+        *,
+        read_half: ReadHalf,
+        ask: Callable[[Question], bool],
+    ) -> None:
+        self._ends = ends
+        self._pending = pending
+        self._clock = clock
+        self._rules = rules
+        self._read_half = read_half
+        self._ask = ask
+        self._is_on = asyncio.Event()
+        self._burst_checks = self._burst_bytes = 0
+        self._without_producer: set[str] = set()
+        """Topics, in this scan."""
+        self.oldest_since_ms: int | None = None
+        """When the oldest open transaction began, as of the last scan."""
+        self.unasked = 0
+        """How often a scan found no producer of a topic."""
+
+    def begin(self) -> None:
+        """The master's transactions are known."""
+        self._is_on.set()
+
+    def end(self) -> None:
+        """Nobody is asked any more."""
+        self._is_on.clear()
+        self.oldest_since_ms = None
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StoreFailed."""
+        trouble = ""
+        while True:
+            await self._is_on.wait()
+            begun_s = self._clock.monotonic_s()
+            try:
+                await self.scan()
+                trouble = ""
+            except StoreFailed:
+                raise
+            except MqError as error:
+                if self._is_on.is_set() and str(error) != trouble:
+                    trouble = str(error)
+                    log_event(
+                        log, "transactions are not checked", level=logging.WARNING, reason=trouble
+                    )
+            passed_s = self._clock.monotonic_s() - begun_s
+            await asyncio.sleep(max(BURST_S, self._rules.interval_ms / 1_000 - passed_s))
+
+    async def scan(self) -> None:
+        """All that is open now. Raises MqError: the rest comes with the next scan."""
+        oldest_ms: int | None = None
+        self._without_producer.clear()
+        for number, offset in enumerate(self._pending.all_offsets(), 1):
+            if number % LOOKS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if not self._is_on.is_set():
+                return
+            half = self._pending.at(offset)
+            if half is None:
+                continue
+            since_ms = waits_since_ms(half, self._rules)
+            oldest_ms = since_ms if oldest_ms is None else min(oldest_ms, since_ms)
+            found = verdict(half, self._clock.now_ms(), self._rules)
+            if found is Verdict.CHECK and half.topic in self._without_producer:
+                continue  # its record need not be read
+            if found is not Verdict.LEAVE:
+                await self._pace(half.size)
+                await self._act(half, found)
+        self.oldest_since_ms = oldest_ms
+
+    async def _act(self, half: HalfMessage, found: Verdict) -> None:
+        try:
+            data = await self._read_half(HALF_TOPIC, half)
+        except MessageNotFound:
+            return  # an operator has the log cleaned
+        if found is Verdict.CHECK:
+            try:
+                if not self._ends.check(half, data, self._asked):
+                    return
+            except MessageIllegal as error:
+                self._tell("a transaction cannot be checked", half, error)
+            else:
+                return
+        try:
+            if self._ends.put_aside(half, data):
+                self._tell("a transaction was set aside", half, "its producers did not end it")
+        except MessageIllegal as error:
+            self._tell("a transaction cannot be set aside", half, error)
+
+    def _asked(self, question: Question) -> bool:
+        if self._ask(question):
+            return True
+        self.unasked += 1
+        self._without_producer.add(question.half.topic)
+        return False
+
+    def _tell(self, event: str, half: HalfMessage, reason: object) -> None:
+        log_event(
+            log,
+            event,
+            level=logging.WARNING,
+            topic=half.topic,
+            transaction=half.transaction_id,
+            checks=half.checks,
+            reason=reason,
+        )
+
+    async def _pace(self, size: int) -> None:
+        self._burst_checks += 1
+        self._burst_bytes += size
+        if self._burst_checks >= BURST_CHECKS or self._burst_bytes >= BURST_BYTES:
+            self._burst_checks = self._burst_bytes = 0
+            await asyncio.sleep(BURST_S)
+        else:
+            await asyncio.sleep(0)
