@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.broker.config import TransactionsConfig
 from aerobee.client_core import ClusterConnection, MessageQueue, Offsets, Transactions
 from aerobee.client_core.message import Message
 from aerobee.producer_client import CheckAnswer, Producer, TransactionCheck
@@ -57,7 +58,7 @@ async def unknown(check: TransactionCheck) -> CheckAnswer:
 
 
 async def test_transactions_wait_that_are_open_or_set_aside(tmp_path: Path) -> None:
-    rules = {"timeout_ms": 1, "check_interval_ms": 20, "checks_max": 1}
+    rules = TransactionsConfig(timeout_ms=1, check_interval_ms=20, checks_max=1)
     broker = await RealBroker("broker-a", tmp_path, {"orders": 1}, transactions=rules).start()
     nameserver = await FakeNameserver(
         brokers={"broker-a": BrokerAt(broker.address)},
