@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz soak clients-test image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -47,7 +47,7 @@ demo: .venv/.product
 # What takes minutes by nature is in `make proof`.
 test: setup .venv/.java
 	$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 20 \
-	  -m "not long and not kubernetes and not procedures"
+	  -m "not long and not kubernetes and not procedures and not apache"
 
 # What is marked `long`, but for the audit's.
 long: setup
@@ -144,10 +144,16 @@ k8s-test: setup
 k8s-test-if-built: setup
 	$(RUN) python -m tests.kubernetes --api-server-if-built
 
-# 1,000,000 mutated byte streams against the gRPC server, 100,000 odd requests of Apache's API.
+# 1,000,000 mutated byte streams against the gRPC server, 100,000 odd requests of Apache's API,
+# 500,000 texts that are SQL filters, or nearly.
 fuzz: setup
 	$(RUN) python -m tests.grpc_core.fuzz --streams 1000000
 	$(RUN) python -m tests.rocketmq_api.fuzz --requests 100000
+	$(RUN) python -m tests.sql_filter.fuzz --texts 500000
+
+# Apache's own filter classes and ours on 10,000 expressions and messages; needs Java and Maven.
+filter-judge: setup
+	$(RUN) python -m tests.sql_filter.apache.judge --cases 10000
 
 # The gRPC core at half load for 30 minutes, among clients that cancel, hang and are killed.
 soak: setup
@@ -160,6 +166,12 @@ clients-test: setup
 	$(RUN) python -m tests.grpc_core.interop.programs
 	$(RUN) python -m tests.rocketmq_api.official.programs
 	$(RUN) pytest tests/grpc_core/interop tests/grpc_core/test_client_shapes.py tests/rocketmq_api/official
+
+# A store folder changes owners between Apache's broker and ours, both ways, by stops and by kill -9.
+# Fetches Apache RocketMQ 5.3.3 from Maven Central once (91 MB); needs Java and Maven.
+apache-test: setup
+	$(RUN) python -m tests.apache_broker.programs
+	$(RUN) pytest -m apache tests/apache_broker
 
 # Every page of docs/operations, carried out as it stands.
 procedures: setup

@@ -20,7 +20,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "runtime": frozenset({"grpc_core"}),
     "store_format": frozenset(),
     "sql_filter": frozenset({"runtime"}),
-    "nameserver": frozenset({"cluster_view", "v1", "runtime", "rocketmq_api"}),
+    "nameserver": frozenset({"cluster_view", "v1", "runtime", "rocketmq_api", "sql_filter"}),
     "broker": frozenset(
         {"cluster_view", "v1", "runtime", "store_format", "rocketmq_api", "sql_filter"}
     ),
@@ -125,6 +125,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "store_format/",
         "broker/store/",
         "broker/reading/tag_filter.py",
+        "broker/reading/sql_filter.py",
         "broker/timers/",
         "broker/delayed/apache_",
         "store_repair/",

@@ -121,11 +121,16 @@ async def commit(broker: Any, group: str, queue_id: int, offset: int, **more: An
     assert [result.code for result in answer.results] == [common_pb2.OK]
 
 
-async def join(broker: Any, group: str, client_id: str, *expressions: str) -> Any:
+async def join(
+    broker: Any, group: str, client_id: str, *expressions: str, is_sql: bool = False
+) -> Any:
     """A member that asks for the tags in `expressions` of topic `t`."""
     call = broker.groups.Membership()
+    kind = broker_pb2.SQL92 if is_sql else broker_pb2.TAG
     subscriptions = [
-        broker_pb2.Subscription(topic="t", filter=broker_pb2.Filter(expression=expression))
+        broker_pb2.Subscription(
+            topic="t", filter=broker_pb2.Filter(type=kind, expression=expression)
+        )
         for expression in expressions or ("*",)
     ]
     joining = broker_pb2.Join(
@@ -264,6 +269,31 @@ async def test_unread_messages_are_counted_by_the_tags_that_members_ask_for(brok
         ("all", 0): -1,
         ("nobody", 0): -1,
     }
+    del members
+
+
+async def test_unread_messages_are_counted_by_the_expressions_that_members_ask_for(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.broker.observe.audit.unread.JUDGED_PER_TURN", 3)
+    for tag, count in (("a", 3), ("b", 2), ("c", 4), ("", 1)):
+        await broker.send_bodies("t", 0, *[b"x"] * count, tag=tag)
+    for group in ("sql", "none", "both", "nobody"):
+        await commit(broker, group, 0, 1)
+    wanted = "TAGS IS NULL OR TAGS IN ('a', 'c')"
+    members = [
+        await join(broker, "sql", "c1", wanted, is_sql=True),
+        await join(broker, "sql", "c2", wanted, is_sql=True),
+        await join(broker, "none", "c1", "TAGS = 'x'", is_sql=True),
+        await join(broker, "both", "c1", "TAGS = 'a'", is_sql=True),
+        await join(broker, "both", "c2", "b || c"),
+    ]
+    taken = await take(broker, with_matching_unread=True)
+    found = {group: row["matching"] for (group, _, _), row in taken.commits.items()}
+    assert found == {"sql": 7, "none": 0, "both": 8, "nobody": -1}
+    monkeypatch.setattr("aerobee.broker.observe.audit.unread.JUDGED_PER_ROW_MAX", 8)
+    taken = await take(broker, with_matching_unread=True)
+    assert {row["matching"] for row in taken.commits.values()} == {-1}  # 9 are too many
     del members
 
 

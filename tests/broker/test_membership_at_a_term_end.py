@@ -21,6 +21,7 @@ from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable, To
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.grpcio_channel import build_channel
+from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import broker_pb2_grpc, common_pb2
 from tests.broker.test_membership import Participant
 from tests.support.journal_log import MemoryLog
@@ -66,6 +67,7 @@ async def served(
         settings=RetrySettings(SubscriptionGroupTable(), lambda group: None, nothing),
         make_topics=no_topics,
         clients=ClientTable(clock),
+        expressions=CompiledExpressions(),
     )
     server = grpc.aio.server()
     broker_pb2_grpc.add_GroupServiceServicer_to_server(service, server)

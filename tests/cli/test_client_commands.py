@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aerobee.consumer_client import PushConsumer
+from aerobee.producer_client import Message, Producer
 from aerobee.store_format.recall_handle import RecallHandle
 from tests.support.local_up import (
     AEROBEE,
@@ -84,6 +85,18 @@ def test_a_tag_expression_selects(cluster: Up) -> None:
         sent(cluster, "tagged", [f"{tag} {line}" for line in numbers(50)], "--tag", tag)
     got = received(cluster, "tagged", "g", 100, "--tag", "red || blue")
     assert {line.split()[0] for line in got} == {"red", "blue"}
+
+
+def test_a_condition_selects_by_properties(cluster: Up) -> None:
+    for price in range(10):
+        sent(cluster, "priced", [f"{price}"], "--property", f"price={price}", "--tag", "t")
+    condition = "price > 5 AND TAGS = 't' -- and no more"
+    assert sorted(received(cluster, "priced", "g", 4, "--sql", condition)) == ["6", "7", "8", "9"]
+    asked = ("consume", "priced", "--group", "g")
+    refused = cluster.run(*asked, "--sql", "price LIKE '5%'", expect=2)
+    assert "at character 7" in refused.stderr
+    refused = cluster.run(*asked, "--sql", "price > 5", "--tag", "t", expect=2)
+    assert "--tag and --sql cannot be combined" in refused.stderr
 
 
 def test_json_lines_go_out_as_they_came_in(cluster: Up) -> None:
@@ -172,6 +185,42 @@ def test_what_waits_is_listed_recalled_delivered_and_moved(cluster: Up) -> None:
     assert waiting(expect=1) == []
     nonsense = cluster.run("schedule", "move", "nonsense", "--delay", "1s", expect=2)
     assert "no recall handle" in nonsense.stderr
+
+
+def test_open_transactions_are_listed_shown_and_ended(cluster: Up) -> None:
+    async def begin() -> list[str]:
+        async with Producer(cluster.document()["nameserver"]) as producer:
+            messages = [Message("open", b"%d" % number, keys=["k"]) for number in range(3)]
+            return [(await producer.begin(each)).transaction_id for each in messages]
+
+    ids = asyncio.run(begin())
+
+    def open_ids(*arguments: str, expect: int = 0) -> list[str]:
+        shown = cluster.run("transaction", "list", "open", "--ids", *arguments, expect=expect)
+        return shown.stdout.splitlines()
+
+    assert open_ids() == ids
+    assert open_ids("--max", "1") == ids[:1]
+    assert open_ids("--until", "2020-01-01T00:00", expect=1) == []
+    assert open_ids("--set-aside", expect=1) == []
+    first = cluster.json("transaction", "list", "open")["transactions"][0]
+    assert (first["transactionId"], first["topic"], first["checks"]) == (ids[0], "open", 0)
+    assert ids[0] in cluster.run("transaction", "list", "open", "--wide").stdout
+    shown = json.loads(cluster.run("transaction", "show", "open", ids[1]).stdout)
+    assert (shown["transactionId"], shown["message"]["keys"]) == (ids[1], ["k"])
+    cluster.run("transaction", "show", "open", "nonsense", expect=1)
+
+    refused = cluster.run("transaction", "commit", "open", ids[0], expect=2)
+    assert "--yes" in refused.stderr
+    cluster.run("transaction", "commit", "open", ids[0], "--yes")
+    cluster.run("transaction", "rollback", "open", ids[1], "--yes")
+    mixed = cluster.run("transaction", "rollback", "open", *ids, "--yes", expect=1)
+    assert "rolled back 2 transactions" in mixed.stdout
+    assert "was committed before" in mixed.stderr
+    unknown = cluster.run("transaction", "commit", "open", "nonsense", "--yes", expect=1)
+    assert "no broker has transaction" in unknown.stderr
+    assert open_ids(expect=1) == []
+    assert received(cluster, "open", "g", 1) == ["0"]
 
 
 def test_a_rate_is_kept(cluster: Up, tmp_path: Path) -> None:
@@ -288,10 +337,11 @@ def test_groups_show_their_lag_and_can_be_reset(cluster: Up) -> None:
 def test_a_running_member_is_shown_and_leaves_at_sigterm(cluster: Up) -> None:
     sent(cluster, "held", numbers(10))
     member = subprocess.Popen(
-        [*AEROBEE, "consume", "held", "--group", "holders", "--client-id", "me"],
+        [*AEROBEE, "consume", "held", "--group", "holders", "--client-id", "me", "--sql", "TRUE"],
         env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
         stdout=subprocess.DEVNULL,
     )
+    wishes: list[str] = []
     try:
 
         def holds_all() -> bool:
@@ -303,12 +353,15 @@ def test_a_running_member_is_shown_and_leaves_at_sigterm(cluster: Up) -> None:
             )
             if done.returncode:
                 return False
-            queues = json.loads(done.stdout)["queueList"]
+            shown = json.loads(done.stdout)
+            wishes[:] = [each["subscriptions"]["held"] for each in shown["memberList"]]
+            queues = shown["queueList"]
             return bool(queues) and {queue["leaseHolder"] for queue in queues} == {"me"}
 
         wait_until(holds_all, "the member holds all queues")
     finally:
         member.terminate()
+    assert wishes == ["SQL: TRUE"]
     assert member.wait(PATIENCE_S) == 143
     group = cluster.json("group", "show", "holders")
     assert group["members"] == 0

@@ -14,10 +14,15 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from aerobee.broker.pop.entries import POP_JOURNAL_TOPIC
+from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC
 from aerobee.nameserver.stored import BrokerRecord, ReplicaSet
+from aerobee.store_format.delayed_records import HALF_TOPIC
+from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC
 from tests.cluster_simulation.log import Folder, Record
 from tests.cluster_simulation.offset_checks import OffsetChecks
 from tests.cluster_simulation.pop_checks import PopChecks
+from tests.cluster_simulation.transacting import SAGAS
+from tests.cluster_simulation.transaction_checks import TransactionChecks
 from tests.cluster_simulation.violation import Violation
 from tests.cluster_simulation.waiting_checks import WaitingChecks
 
@@ -26,6 +31,16 @@ if TYPE_CHECKING:
     from tests.cluster_simulation.derived import Message
     from tests.cluster_simulation.master import Hello
     from tests.cluster_simulation.world import World
+
+
+_OF_NONE_THAT_WAITS = (
+    POP_JOURNAL_TOPIC,
+    TRANSACTION_JOURNAL_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    ASIDE_TOPIC,
+    SAGAS,
+)
 
 
 @dataclass(slots=True)
@@ -52,6 +67,10 @@ class Figures:
     deliveries: int = 0
     errands: int = 0
     pop_dead_letters: int = 0
+    halves: int = 0
+    committed: int = 0
+    checks: int = 0
+    set_aside: int = 0
 
     def add(self, other: Figures) -> None:
         for item in fields(self):
@@ -66,7 +85,8 @@ class Figures:
             f"{self.waited} messages waited, {self.came} came, {self.rolled} were rolled, "
             f"{self.sent_back} sent back, {self.dead_letters} dead letters; "
             f"{self.deliveries} deliveries by POP, {self.errands} acknowledged, "
-            f"{self.pop_dead_letters} given up"
+            f"{self.pop_dead_letters} given up; {self.halves} half messages, "
+            f"{self.committed} committed, {self.checks} checks, {self.set_aside} set aside"
         )
 
 
@@ -86,6 +106,7 @@ class Checks:
         self.offsets = OffsetChecks(world)
         self.waiting = WaitingChecks(self.figures)
         self.pops = PopChecks(world)
+        self.transactions = TransactionChecks(world)
         self._acting: dict[int, str] = {}
         """Epoch -> the instance that acted under it."""
         self._ends: list[tuple[float, int]] = []
@@ -378,25 +399,30 @@ class Checks:
         """What waits, fails or is received by POP and is not done yet; empty when all is."""
         if self._lacks_origins:
             return ""
-        return self.waiting.missing() or self.pops.missing(master)
+        parts = self.pops, self.transactions
+        return self.waiting.missing() or next(
+            filter(None, (one.missing(master) for one in parts)), ""
+        )
 
     def _judge_anew(self) -> None:
         """Of what is left, everything comes once; what members were told may be lost with it."""
         figures, self.figures = self.figures, Figures()
         self.waiting = WaitingChecks(self.figures)
         self.pops = PopChecks(self._world, self.pops.asked)
+        self.transactions = TransactionChecks(self._world, self.transactions.asked)
         for record in self.records:
             self._judge_alone(record)
         self.waiting.figures = self.figures = figures
 
     def _judge_alone(self, record: Record) -> None:
-        """What waits, fails or is received by POP."""
+        """What waits, fails, is received by POP or is of a transaction."""
         place = record.queue_id
         if self._lacks_origins:
             return
         if isinstance(place, tuple):
             self.pops.confirmed(place, record)
-            if place[0] != POP_JOURNAL_TOPIC:
+            self.transactions.confirmed(place, record)
+            if place[0] not in _OF_NONE_THAT_WAITS:
                 self.waiting.confirmed(place, record)
         elif record.kind == "journal":
             self.pops.offsets(record.data)

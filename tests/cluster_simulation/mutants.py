@@ -236,6 +236,42 @@ class JournalsNoMove(Variant):
         return b"[]" if b'"kind":"move"' in body else body
 
 
+class WritesNoEnd(Variant):
+    """That a transaction has ended is known to the master alone."""
+
+    writes_ends = False
+
+
+class AnswersEndsEarly(Variant):
+    """An end is answered as soon as it is appended."""
+
+    waits_for_ends = False
+
+
+class FinishesNoCommit(Variant):
+    """A new master does not look at what the last one began."""
+
+    finishes_commits = False
+
+
+class ForgetsWhatItFinished(Variant):
+    """A new master lets others end a transaction that it has just finished."""
+
+    knows_what_it_finished = False
+
+
+class ChecksWhatEnded(Variant):
+    """A check does not look whether the transaction has ended meanwhile."""
+
+    checks_open_ones_only = False
+
+
+class LosesWhatIsSetAside(Variant):
+    """What is set aside is stored nowhere."""
+
+    keeps_what_is_set_aside = False
+
+
 MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
     {
         "no-fencing": NoFencing,
@@ -267,5 +303,11 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "pop-hands-out-unwritten": HandsOutUnwritten,
         "pop-overtaken-retry": OvertakesRetries,
         "pop-stale-handle": TakesStaleHandles,
+        "end-not-journalled": WritesNoEnd,
+        "end-answered-early": AnswersEndsEarly,
+        "commit-not-finished": FinishesNoCommit,
+        "finished-commit-forgotten": ForgetsWhatItFinished,
+        "check-of-what-ended": ChecksWhatEnded,
+        "set-aside-lost": LosesWhatIsSetAside,
     }
 )

@@ -99,7 +99,7 @@ class PopClient(Process):
             invisible_ms=400 if self.is_calm else chance.choice((None, 300, 1_000, 2_000)),
             attempt_id=f"poll {self._poll_number}",
             attempts_max=ATTEMPTS_MAX,
-            tags=None,
+            wish=None,
             wait_ms=chance.choice((0, 0, 600)),
         )
 

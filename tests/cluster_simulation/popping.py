@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -158,15 +158,15 @@ class _Parts:
         self._broker = broker
         self._waiting = waiting
         some: Any = self
-        offset_journal: Any = _OffsetJournal(broker, waiting)
-        coordinator: Any = _Coordinator(broker)
+        offset_journal: Any = OffsetJournal(broker, waiting)
+        coordinator: Any = QueueCoordinator(broker)
         self.clock = waiting.clock
         self.folder = SimpleNamespace(pops=open_state(broker, waiting))
         self.config = SimpleNamespace(
             store=SimpleNamespace(segment_bytes=_IMAGE_INTERVAL_BYTES),
             groups=SimpleNamespace(waiting_polls_max=1_000),
         )
-        self.store = _Store(broker, waiting)
+        self.store = StoreQueues(broker, waiting)
         self.durability = self.roles = waiting
         self.writes = self.files = self.failure = some
         send_backs: SendBacks = waiting.send_backs
@@ -185,7 +185,13 @@ class _Parts:
         self.reads = pool
         self.guard: Guard = Guard(self.topics, broker_name="b", authority=some)
         counters: Any = SimpleNamespace(
-            messages_out=0, bytes_out=0, cold_reads=0, cold_bytes=0, cold_reads_waiting=0
+            messages_out=0,
+            bytes_out=0,
+            cold_reads=0,
+            cold_bytes=0,
+            cold_reads_waiting=0,
+            filter_judged=0,
+            filter_matched=0,
         )
         any_store: Any = self.store
         self.egress = Egress(
@@ -257,7 +263,7 @@ class _Parts:
         await asyncio.sleep(0)
 
 
-class _Store:
+class StoreQueues:
     """Its queues by name: who reads sees what is confirmed of them."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
@@ -265,6 +271,9 @@ class _Store:
         self._waiting = waiting
         self._found = waiting.queues
         self.queues = self.reads = self
+
+    def on_grown(self, told: Callable[[list[QueueName]], None]) -> None:
+        """Who follows a queue is told by the broker's own part here."""
 
     @property
     def min_offset(self) -> int:
@@ -329,7 +338,7 @@ class _ReadPool:
         """Nobody counts."""
 
 
-class _OffsetJournal:
+class OffsetJournal:
     """The present term's, as those see it who commit."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
@@ -355,7 +364,7 @@ class _OffsetJournal:
         await asyncio.sleep(0.2 * timeout_s)
 
 
-class _Coordinator:
+class QueueCoordinator:
     """The present term's members and owners of queues."""
 
     def __init__(self, broker: Broker) -> None:

@@ -18,6 +18,7 @@ from tests.cluster_simulation.members import GroupMember
 from tests.cluster_simulation.old_copies import OldCopies
 from tests.cluster_simulation.pop_clients import ErrandProducer, PopClient
 from tests.cluster_simulation.popping import ORDERED, PLAIN
+from tests.cluster_simulation.transaction_clients import TransactionClient
 from tests.cluster_simulation.variant import Variant
 from tests.cluster_simulation.violation import Violation
 from tests.cluster_simulation.waiting import EPOCH_MS
@@ -47,9 +48,11 @@ def draw_settings(chance: random.Random) -> Settings:
 class Scenario:
     def __init__(self, seed: int, *, variant: Variant, trace: Trace | None = None) -> None:
         self._chance = chance = random.Random(seed)
-        # In every other seed messages wait and fail; in a quarter of the rest POP hands them out.
-        has_pops = seed % 8 == 0
-        waiting_chance = random.Random(f"waiting in {seed}") if seed % 2 or has_pops else None
+        # In every other seed messages wait and fail; in a quarter of the rest POP hands them out,
+        # and in a quarter of it they are of transactions.
+        has_pops, has_transactions = seed % 8 == 0, seed % 8 == 4
+        has_waiting = seed % 2 or has_pops or has_transactions
+        waiting_chance = random.Random(f"waiting in {seed}") if has_waiting else None
         self.world = world = World(
             chance,
             draw_settings(chance),
@@ -57,6 +60,7 @@ class Scenario:
             trace,
             waiting_chance=waiting_chance,
             has_pops=has_pops,
+            has_transactions=has_transactions,
         )
         world.note("%s", world.settings)
         world.start_etcd()
@@ -97,7 +101,8 @@ class Scenario:
             (self._reset_offset, 1),
             (self._pause_member, 1),
         ]
-        self._delaying: DelayingProducer | ErrandProducer | None = None
+        self._delaying: DelayingProducer | ErrandProducer | TransactionClient | None = None
+        self._transacting: TransactionClient | None = None
         self._pop_clients: list[PopClient] = []
         if world.has_waiting:
             self._begin_waiting(world.waiting_chance)
@@ -110,6 +115,11 @@ class Scenario:
         world.full_share = chance.choice((0.0, 0.0, 0.1))
         if world.has_pops:
             self._begin_popping()
+        elif world.has_transactions:
+            place = world.producer_of_transactions = world.new_place("producer of transactions")
+            place.process = self._delaying = self._transacting = TransactionClient(world, place)
+            for _ in range(chance.choice((0, 2))):
+                self._at(14.0 * chance.random(), self._hand_over_in_vain)
         else:
             place = world.new_place("delaying producer")
             place.process = self._delaying = DelayingProducer(world, place)
@@ -251,6 +261,8 @@ class Scenario:
             self._commits_before = commits
         if world.members and commits <= self._commits_before:
             return "no commit was acknowledged"
+        if self._transacting is not None and self._transacting.open_count:
+            return f"{self._transacting.open_count} transactions were not answered"
         return world.checks.missing(master)
 
     # ------------------------------------------------------------------------------ faults
@@ -408,6 +420,20 @@ class Scenario:
             self.world.note("%s is to hand over", broker.instance)
             if broker.master is not None:
                 broker.master.hand_over(self._chance.choice(others))
+
+    def _hand_over_in_vain(self) -> None:
+        """The successor dies, and the term goes on."""
+        group = self.world.etcd_state.group
+        if group is None or group.master_id < 0:
+            return
+        broker = self.world.broker_places[group.master_id].process
+        others = [name.broker_id for name in group.in_sync if name.broker_id != group.master_id]
+        if others and isinstance(broker, Broker) and broker.master is not None:
+            successor_id = self.world.waiting_chance.choice(others)
+            broker.master.hand_over(successor_id)
+            self.world.note("replica %s is killed as it is to take over", successor_id)
+            self.world.end_process(self.world.broker_places[successor_id])
+            self._start_later(successor_id)
 
     def _stop_cleanly(self) -> None:
         broker = self._running()

@@ -55,6 +55,19 @@ class Variant:
     refuses_copies = True
     """A log is not registered that lacks what its incarnation is known to have had."""
 
+    writes_ends = True
+    """That a transaction has ended gets into the log."""
+    waits_for_ends = True
+    """An end is answered once it is safe."""
+    finishes_commits = True
+    """A new master finishes the commit that the last one began."""
+    knows_what_it_finished = True
+    """Nobody ends that transaction again before its end is followed."""
+    checks_open_ones_only = True
+    """What was ended while a check read its half message is not checked."""
+    keeps_what_is_set_aside = True
+    """A message that is set aside is stored where an operator finds it."""
+
     def term(self, **arguments: Any) -> MasterTerm:
         return MasterTerm(**arguments)
 

@@ -56,6 +56,7 @@ from aerobee.store_format.tags import TagsCodes
 from tests.cluster_simulation.log import Record
 from tests.cluster_simulation.popping import SimulatedPopping
 from tests.cluster_simulation.process_loop import ProcessLoop
+from tests.cluster_simulation.transacting import SimulatedTransactions
 
 if TYPE_CHECKING:
     from tests.cluster_simulation.broker import Broker
@@ -233,6 +234,10 @@ class Waiting:
         if world.has_pops:
             self.popping = SimulatedPopping(broker, self)
             self.popping.start()
+        self.transacting: SimulatedTransactions | None = None
+        if world.has_transactions:
+            self.transacting = SimulatedTransactions(broker, self)
+            self.transacting.start()
 
     def _as_any(self) -> Any:
         """As the store, the log of what waits, the durability and the writes of the product."""
@@ -301,6 +306,9 @@ class Waiting:
         self.journal.begin(Led(epoch, is_unclean))
         if self.popping is not None:
             self.popping.journal.begin(Led(epoch, is_unclean))
+        if self.transacting is not None:
+            term: Any = Led(epoch, is_unclean)
+            self.transacting.begin(term)
         self.send_backs.wake()
 
     def end(self) -> None:
@@ -308,17 +316,23 @@ class Waiting:
         self.journal.end()
         if self.popping is not None:
             self.popping.journal.end()
+        if self.transacting is not None:
+            self.transacting.end()
         self.confirmed.give_up()
 
     def leave(self) -> None:
         """Nothing is handed out any more, unless the term is resumed."""
         if self.popping is not None:
             self.loop.start(self.popping.journal.leave())
+        if self.transacting is not None:
+            self.loop.start(self.transacting.leave())
 
     def resume(self) -> None:
         """It goes on after all."""
         if self.popping is not None:
             self.popping.journal.resume()
+        if self.transacting is not None:
+            self.transacting.resume()
 
     def appended(self, record: Record, start: int) -> None:
         """The log has grown by this record."""
@@ -327,6 +341,8 @@ class Waiting:
             self.feeder.on_grown([record.queue_id])
             if self.popping is not None:
                 self.popping.appended(record, start)
+        if self.transacting is not None:
+            self.transacting.appended(record)
 
     def on_confirmed(self) -> None:
         """More of the log is confirmed."""
@@ -356,6 +372,9 @@ class Waiting:
         if await self._hold.need(candidate, self._as_any()) is not None:
             return
         is_held = bool(self._broker.derived.journal.open_copies)
+        if self.transacting is not None:
+            transactions: Any = self.transacting.hold
+            is_held |= await transactions.need(candidate, self._as_any()) is not None
         if self.popping is not None:
             popping = self.popping
             why = await popping.journal.prepare_removal(position, popping.file.save_if_room)
@@ -514,6 +533,10 @@ class Waiting:
         for data, run in zip(records, runs, strict=True):
             if world.variant.appends_copy(topic):
                 self.append((topic, queue_id), self._stamped(topic, queue_id, data, run), run)
+
+    def append_copy(self, topic: str, queue_id: int, data: bytes) -> Placed:
+        """A copy that has no number."""
+        return self.append((topic, queue_id), self._stamped(topic, queue_id, data, None), None)
 
     def publish(self) -> None:
         """It goes its way at the end of this turn."""

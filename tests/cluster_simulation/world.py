@@ -29,6 +29,7 @@ from tests.cluster_simulation.master import Frame, Hello
 from tests.cluster_simulation.members import GroupMember
 from tests.cluster_simulation.nameserver import Nameserver
 from tests.cluster_simulation.network import Network, Stream
+from tests.cluster_simulation.transaction_clients import ask as ask_about
 from tests.cluster_simulation.variant import Variant
 
 Trace = Callable[[str], None]
@@ -59,9 +60,10 @@ class World:
         *,
         waiting_chance: random.Random | None = None,
         has_pops: bool = False,
+        has_transactions: bool = False,
     ) -> None:
         """`waiting_chance`: messages wait and fail here as it decides, or are consumed by POP if
-        `has_pops`; None: there are none."""
+        `has_pops`, or are of transactions if `has_transactions`; None: there are none."""
         self.chance = chance
         self.settings = settings
         self.variant = variant
@@ -69,6 +71,7 @@ class World:
         self._waiting_chance = waiting_chance
         self.has_waiting = waiting_chance is not None
         self.has_pops = has_pops
+        self.has_transactions = has_transactions
         self.set_back_ms = 0
         """What the clock of a machine said before it was set back, at most."""
         self.kernel = Kernel()
@@ -86,6 +89,7 @@ class World:
         self.etcd_place = self.new_place("etcd")
         self.nameserver_places: list[Place] = []
         self.members: list[GroupMember] = []
+        self.producer_of_transactions: Place | None = None
         self.full_share = 0.0
         """How many copies find the disk full."""
         self.has_old_copies = False
@@ -336,6 +340,13 @@ class World:
     def on_member_heartbeat(self, broker: Process, stream: Stream, sequence: int) -> None:
         if groups := self._groups(broker, stream):
             groups.heartbeat(stream, sequence)
+
+    def ask_producer(self, broker: Broker, number: int) -> bool:
+        """What became of a transaction; False: no producer is connected."""
+        if self.producer_of_transactions is None or self.waiting_chance.random() < 0.1:
+            return False
+        self.network.post(broker.place, self.producer_of_transactions, ask_about, number)
+        return True
 
     def on_acquire(self, broker: Process, stream: Stream, key: GroupQueue) -> None:
         if groups := self._groups(broker, stream):

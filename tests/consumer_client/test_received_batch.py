@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from aerobee.client_core import MessageQueue
 from aerobee.consumer_client import ReceivedBatch
-from aerobee.consumer_client.received_batch import decode_entries, parse_tag_expression
+from aerobee.consumer_client.filters import compared_tags
+from aerobee.consumer_client.received_batch import decode_entries
 from aerobee.runtime import errors
 from aerobee.store_format.record import HostAddress, encode_record
 from aerobee.store_format.record_layout import BODY_AT
@@ -84,15 +85,15 @@ def test_one_damaged_body_is_not_handed_out_among_whole_ones() -> None:
 
 def test_tags_are_compared_as_text() -> None:
     records = [record(tag.encode() or b"-", tag=tag) for tag in ("a", "b", "", "ab")]
-    wanted = parse_tag_expression("a || ab || a")
+    wanted = compared_tags("a || ab || a")
     assert batch(*records, tags=wanted).bodies() == [b"a", b"ab"]
-    assert len(batch(*records, tags=parse_tag_expression(" * ")).bodies()) == 4
+    assert len(batch(*records, tags=compared_tags(" * ")).bodies()) == 4
 
 
 @pytest.mark.parametrize("expression", ["||", " || ", "a || *"])
 def test_expressions_without_a_meaning_are_refused(expression: str) -> None:
     with pytest.raises(errors.FilterIllegal):
-        parse_tag_expression(expression)
+        compared_tags(expression)
 
 
 @given(st.integers(1, 300), st.binary(max_size=100))

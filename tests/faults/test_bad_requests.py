@@ -131,10 +131,16 @@ PULLS = [
         ("write 'a || b'",),
     ),
     Refused(
-        "filter of a kind that is not served",
-        pull(filter=broker_pb2.Filter(type=broker_pb2.SQL92, expression="a > 1")),
+        "filter in SQL that is none",
+        pull(filter=broker_pb2.Filter(type=broker_pb2.SQL92, expression="a >")),
         errors.FilterIllegal,
-        ("tag",),
+        ("at its end", "here comes a property's name"),
+    ),
+    Refused(
+        "filter of a kind that is not served",
+        pull(filter=broker_pb2.Filter(type=7)),  # type: ignore[arg-type]
+        errors.FilterIllegal,
+        ("TAG or SQL92",),
     ),
 ]
 

@@ -3,6 +3,7 @@ nameservers and a real etcd."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -122,6 +123,25 @@ async def test_where_it_is_allowed_the_loss_is_recorded_and_logged(
         await slave.until_master(epoch=2)
     assert (await group_in(etcd, cluster)).unclean_epochs == (2,)
     assert any("unclean election" in one.getMessage() for one in caplog.records)
+
+
+async def test_nobody_is_passed_over_who_is_silent_and_registered(
+    shared_etcd: Any,
+    start_nameserver: Any,
+    make_replica: Any,
+    etcd: Any,
+    cluster: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A long registration has rare heartbeats: what it lacks is known from the last one."""
+    monkeypatch.setattr(elector, "HEARD_PAUSE_S", 0.1)
+    server = await start_nameserver(shared_etcd.endpoint, unclean_election=True)
+    master, slave = await in_sync_but_short(server, make_replica, lease_ms=30_000)
+    await master.leave()
+    await until_gone(server, 0)
+    await asyncio.sleep(5 * elector.LOOK_INTERVAL_S / 2)  # the elector looks twice
+    assert (await slave.beat(log_end=400)).epoch == 2
+    assert (await group_in(etcd, cluster)).unclean_epochs == ()
 
 
 async def test_what_a_stranger_says_to_be_confirmed_stops_no_election(

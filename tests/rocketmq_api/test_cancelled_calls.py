@@ -25,6 +25,7 @@ from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
+from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.store_format.recall_handle import RecallHandle
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
@@ -127,7 +128,12 @@ async def address(request: pytest.FixtureRequest, broker: StuckBroker) -> AsyncI
         clock=clock,
     )
     service = MessagingService(
-        routes=brokers, peers=channels, clock=clock, groups=brokers, clients=ClientTable(clock)
+        expressions=CompiledExpressions(),
+        routes=brokers,
+        peers=channels,
+        clock=clock,
+        groups=brokers,
+        clients=ClientTable(clock),
     )
     add_messaging_service(service, server.server)
     yield f"127.0.0.1:{await server.start('127.0.0.1:0')}"

@@ -27,6 +27,7 @@ TOPICS = (
     ("leased", "NORMAL"),
     ("moved", "NORMAL"),
     ("tagged", "NORMAL"),
+    ("queried", "NORMAL"),
     ("refused", "NORMAL"),
     ("two-readers", "NORMAL"),
     ("again", "NORMAL"),
@@ -192,11 +193,40 @@ async def test_only_matching_tags_come_and_the_rest_is_finished(up: Up, nodes: N
         seen += found.ids
     assert sorted(seen) == ["ID-0", "ID-2"]
 
-    def lag() -> int:
-        (state,) = (each for each in up.json("group", "list") if each["group"] == "choosy")
-        return int(state["lag"])
+    wait_until(lambda: lag(up, "choosy") == 0, "the committed offset")
 
-    wait_until(lambda: lag() == 0, "the committed offset")
+
+def lag(up: Up, group: str) -> int:
+    (state,) = (each for each in up.json("group", "list") if each["group"] == group)
+    return int(state["lag"])
+
+
+async def test_only_what_an_expression_is_true_for_comes_and_the_rest_is_finished(
+    up: Up, nodes: Nodes
+) -> None:
+    first, second = await two_brokers(nodes, "queried")
+    for number in range(40):
+        message = sent_message("queried", message_id=f"ID-{number}")
+        message.user_properties.update({"a": str(number), "b": "xyz"[number % 3]})
+        await first.send(message)
+    expression = "a > 5 AND b IN ('x', 'y')"
+    wanted = {f"ID-{number}" for number in range(6, 40) if number % 3 != 2}
+    seen: list[str] = []
+    while len(seen) < len(wanted):
+        # Any node compiles it; the broker that has the queue judges.
+        for client in (first, nodes.nameserver):
+            found = await client.receive("queried", "selective", count=4, sql=expression, wait_s=1)
+            assert found.code in (v2.OK, v2.MESSAGE_NOT_FOUND)
+            if found.messages:
+                await client.acknowledge("selective", *found.messages)
+            seen += found.ids
+    assert len(seen) == len(set(seen))
+    assert set(seen) == wanted
+    wait_until(lambda: lag(up, "selective") == 0, "the committed offset")
+    for client in (second, nodes.nameserver):
+        refused = await client.receive("queried", "selective", sql="a > 5 AND")
+        assert refused.code == v2.ILLEGAL_FILTER_EXPRESSION
+        assert "at its end" in refused.words
 
 
 async def test_a_queue_is_either_leased_or_popped(up: Up, nodes: Nodes) -> None:

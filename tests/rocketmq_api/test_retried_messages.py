@@ -57,12 +57,14 @@ async def sent_back(cluster: RealCluster, group: str) -> None:
         await until(lambda: consumer.statistics().sent_back >= 4)
 
 
-async def acknowledged(client: V2, topic: str, count: int, tags: str = "*") -> list[bytes]:
+async def acknowledged(
+    client: V2, topic: str, count: int, tags: str = "*", sql: str | None = None
+) -> list[bytes]:
     """The bodies of so many messages; refused polls are repeated, as clients do it."""
     bodies: list[bytes] = []
     async with asyncio.timeout(30):
         while len(bodies) < count:
-            found = await client.receive(topic, "g", tags=tags, wait_s=5)
+            found = await client.receive(topic, "g", tags=tags, sql=sql, wait_s=5)
             if found.code == v2.PRECONDITION_FAILED:
                 await asyncio.sleep(0.1)  # POP has not got the queue from the members yet
             for message in found.messages:
@@ -88,6 +90,21 @@ async def test_each_topic_s_messages_come_to_its_own_polls_by_its_own_tags(
         assert sorted(refunds) == [b"refunds paid", b"refunds void"]
         for topic, tags in (("orders", "paid"), ("refunds", "*")):
             assert (await client.receive(topic, "g", tags=tags)).code == v2.MESSAGE_NOT_FOUND
+
+
+async def test_an_expression_is_for_the_messages_that_came_from_its_topic(
+    cluster: RealCluster,
+) -> None:
+    await sent_back(cluster, "g")
+    async with build_channel(cluster.brokers["broker-a"].address) as channel:
+        client = V2(channel)
+        orders, refunds = await asyncio.gather(
+            acknowledged(client, "orders", 1, sql="TAGS = 'void' AND RETRY_TOPIC IS NOT NULL"),
+            acknowledged(client, "refunds", 2),
+        )
+        assert orders == [b"orders void"]
+        assert sorted(refunds) == [b"refunds paid", b"refunds void"]
+        assert (await client.receive("orders", "g", wait_s=1)).code == v2.MESSAGE_NOT_FOUND
 
 
 async def test_a_topic_that_nobody_polls_loses_nothing(cluster: RealCluster) -> None:

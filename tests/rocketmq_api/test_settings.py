@@ -9,6 +9,7 @@ import pytest
 from aerobee.rocketmq_api.clients.languages import Traits, language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import (
     GroupRules,
+    Registration,
     answered,
     registration_of,
     settings_command,
@@ -17,11 +18,16 @@ from aerobee.rocketmq_api.codes import Refused
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.times import duration, milliseconds
+from aerobee.sql_filter.expression import CompiledExpressions, SqlExpression
 from aerobee.store_format.retry_delays import Exponential
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 ORDERS = v2.Resource(resource_namespace="shop", name="orders")
 BILLING = v2.Resource(resource_namespace="shop", name="billing")
+
+
+def registered(settings: v2.Settings, namespace: str = "") -> Registration:
+    return registration_of(settings, CompiledExpressions(), namespace)
 
 
 def producer(*topics: v2.Resource) -> v2.Settings:
@@ -36,7 +42,11 @@ def producer(*topics: v2.Resource) -> v2.Settings:
     )
 
 
-def consumer(kind: v2.ClientType = v2.PUSH_CONSUMER, expression: str = "a||b") -> v2.Settings:
+def consumer(
+    kind: v2.ClientType = v2.PUSH_CONSUMER,
+    expression: str = "a||b",
+    filter_type: v2.FilterType = v2.TAG,
+) -> v2.Settings:
     return v2.Settings(
         client_type=kind,
         request_timeout=duration(3_000),
@@ -46,7 +56,7 @@ def consumer(kind: v2.ClientType = v2.PUSH_CONSUMER, expression: str = "a||b") -
             subscriptions=[
                 v2.SubscriptionEntry(
                     topic=ORDERS,
-                    expression=v2.FilterExpression(type=v2.TAG, expression=expression),
+                    expression=v2.FilterExpression(type=filter_type, expression=expression),
                 )
             ],
         ),
@@ -179,22 +189,24 @@ def test_without_metadata_the_settings_tell_the_language() -> None:
 
 def test_a_producer_is_registered_for_its_topics() -> None:
     payments = v2.Resource(name="payments")
-    registration = registration_of(producer(ORDERS, payments, ORDERS))
+    registration = registered(producer(ORDERS, payments, ORDERS))
     assert registration.client_type == v2.PRODUCER
     assert registration.topics == ("shop%orders", "payments")
-    assert registration_of(v2.Settings(publishing=v2.Publishing())).topics == ()
+    assert registered(v2.Settings(publishing=v2.Publishing())).topics == ()
 
 
 def test_a_consumer_is_registered_with_its_group_and_tags() -> None:
-    registration = registration_of(consumer(v2.SIMPLE_CONSUMER))
+    registration = registered(consumer(v2.SIMPLE_CONSUMER))
     assert registration.client_type == v2.SIMPLE_CONSUMER
     assert registration.group == "shop%billing"
     assert registration.subscriptions == {"shop%orders": ("a", "b")}
+    by_sql = registered(consumer(expression="a > 5", filter_type=v2.SQL))
+    assert by_sql.subscriptions == {"shop%orders": SqlExpression("a > 5")}
 
 
 def test_a_client_whose_resources_have_no_namespace_has_the_one_of_its_metadata() -> None:
     sent = producer(v2.Resource(name="orders"))
-    assert registration_of(sent, "shop").topics == ("shop%orders",)
+    assert registered(sent, "shop").topics == ("shop%orders",)
 
 
 def changed(change: Callable[[v2.Settings], object], sent: v2.Settings) -> v2.Settings:
@@ -215,6 +227,7 @@ def changed(change: Callable[[v2.Settings], object], sent: v2.Settings) -> v2.Se
         (consumer(v2.LITE_PUSH_CONSUMER), v2.NOT_IMPLEMENTED),
         (consumer(v2.LITE_SIMPLE_CONSUMER), v2.NOT_IMPLEMENTED),
         (consumer(expression="||"), v2.ILLEGAL_FILTER_EXPRESSION),
+        (consumer(expression="a >", filter_type=v2.SQL), v2.ILLEGAL_FILTER_EXPRESSION),
         (producer(v2.Resource(name="a b")), v2.ILLEGAL_TOPIC),
         (
             changed(lambda sent: sent.subscription.group.Clear(), consumer()),
@@ -226,7 +239,7 @@ def test_settings_that_cannot_be_are_refused_with_their_code(
     sent: v2.Settings, code: v2.Code
 ) -> None:
     with pytest.raises(Refused) as refused:
-        registration_of(sent)
+        registered(sent)
     assert refused.value.code == code
 
 
@@ -252,8 +265,8 @@ def test_a_clients_properties_have_limits(properties: dict[str, str], is_legal: 
     sent = producer()
     sent.client_properties.update(properties)
     if is_legal:
-        registration_of(sent)
+        registered(sent)
         return
     with pytest.raises(Refused) as refused:
-        registration_of(sent)
+        registered(sent)
     assert refused.value.code == v2.INVALID_CLIENT_PROPERTIES

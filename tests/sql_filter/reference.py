@@ -132,7 +132,8 @@ def _number(found: Found, beside: Found) -> int | float:
     text = found.strip("".join(map(chr, range(33))))
     if re.fullmatch(r"[+-]?(NaN|Infinity)", text):
         return float(text)
-    if re.fullmatch(r"[+-]?0x[0-9a-f]+p[+-]?[0-9]+[fd]?", text, re.IGNORECASE | re.ASCII):
+    hexadecimal = r"[+-]?0x([0-9a-f]+\.?|[0-9a-f]*\.[0-9a-f]+)p[+-]?[0-9]+[fd]?"
+    if re.fullmatch(hexadecimal, text, re.IGNORECASE | re.ASCII):
         return float.fromhex(text.rstrip("fFdD") if "p" in text else text)
     if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?[fd]?", text, re.IGNORECASE | re.ASCII):
         return float(text.rstrip("fFdD"))

@@ -12,6 +12,7 @@ from aerobee.store_format.properties import (
     encode_properties,
     encode_usual_properties,
     find_property,
+    find_values,
 )
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1)
@@ -68,6 +69,13 @@ def test_finding_one_property_answers_like_decoding_all(data: st.DataObject) -> 
             )
             value = None if found is None else found.decode("utf-8", "replace")
             assert value == decoded.get(name)
+            values = find_values(
+                container,
+                len(before),
+                len(before) + len(properties),
+                [b"TAGS\x01", name.encode() + b"\x01"],
+            )
+            assert values == [decoded.get("TAGS"), value]
 
 
 @given(TEXT, st.none() | TEXT, st.none() | TEXT)

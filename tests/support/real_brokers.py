@@ -27,6 +27,7 @@ from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.supervise import Lifecycle
+from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, encode_batch
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
@@ -44,7 +45,7 @@ class RealBroker:
     session_timeout_min_ms: int = 500
     flush_mode: FlushMode = FlushMode.ASYNC
     store_options: Mapping[str, int] = field(default_factory=dict)
-    transactions: Mapping[str, int] = field(default_factory=dict)
+    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
     port: int = 0
     _lifecycle: Lifecycle | None = None
     _task: asyncio.Task[None] | None = None
@@ -74,7 +75,7 @@ class RealBroker:
                 **{"segment_bytes": 16 * MIB, **self.store_options},  # type: ignore[arg-type]
             ),
             sessions=SessionConfig(timeout_min_ms=self.session_timeout_min_ms),
-            transactions=TransactionsConfig(**self.transactions),
+            transactions=self.transactions,
         )
         lifecycle = Lifecycle()
         listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -304,14 +305,19 @@ class RealCluster:
         broker: str = "",
         tag: str = "",
         level: int = 0,
+        properties: Sequence[Mapping[str, str]] = (),
     ) -> int:
-        """Store messages in one queue; returns the offset of the first. `level`: they wait."""
-        properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
-        properties += f"DELAY\x01{level}\x02".encode() if level else b""
+        """Store messages in one queue; returns the offset of the first. `level`: they wait.
+        `properties`: each message's own, beside the tag."""
+        common = f"TAGS\x01{tag}\x02".encode() if tag else b""
+        common += f"DELAY\x01{level}\x02".encode() if level else b""
+        encoded = [common] * len(bodies)
+        if properties:
+            encoded = [common + encode_properties(each) for each in properties]
         records, sizes = encode_batch(
             topic=topic.encode(),
             bodies=bodies,
-            properties=[properties] * len(bodies),
+            properties=encoded,
             born_timestamp_ms=1_700_000_000_000,
             born_host=BORN_HOST,
         )
@@ -479,7 +485,11 @@ async def serve_one(
 ) -> None:
     """What a BrokerProcess runs: it ends with its standard input."""
     broker = await RealBroker(
-        name, folder, topics, store_options=store_options, transactions=transactions
+        name,
+        folder,
+        topics,
+        store_options=store_options,
+        transactions=TransactionsConfig(**transactions),
     ).start()
     print(broker.port, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -87,13 +87,16 @@ class V2:
         wait_s: float = 5.0,
         invisible_s: float = 10.0,
         tags: str = "*",
+        sql: str | None = None,
         **changes: Any,
     ) -> Received:
         """As a simple consumer does it."""
         request = service_pb2.ReceiveMessageRequest(
             group=v2.Resource(name=group),
             message_queue=v2.MessageQueue(topic=v2.Resource(name=topic)),
-            filter_expression=v2.FilterExpression(type=v2.TAG, expression=tags),
+            filter_expression=v2.FilterExpression(
+                type=v2.TAG if sql is None else v2.SQL, expression=tags if sql is None else sql
+            ),
             batch_size=count,
             invisible_duration=duration(int(invisible_s * 1_000)),
             long_polling_timeout=duration(int(wait_s * 1_000)),

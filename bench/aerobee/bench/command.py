@@ -11,7 +11,16 @@ import click
 import uvloop
 from rich.console import Console
 
-from aerobee.bench import cold_read, commits, delay, failover, index, replication_cluster, suite
+from aerobee.bench import (
+    cold_read,
+    commits,
+    delay,
+    failover,
+    filters,
+    index,
+    replication_cluster,
+    suite,
+)
 from aerobee.bench.audit import messages_speed, store_speed
 from aerobee.bench.peers.rocketmq import RocketmqPrograms
 from aerobee.bench.peers.run import PEERS, V2, V2_ALONE, compare
@@ -27,6 +36,7 @@ RUNS: dict[str, Run] = {
     "recovery": suite.run_recovery,
     "many-queues": suite.run_many_queues,
     "index": index.run_index,
+    "filters": filters.run_filters,
     "cold": cold_read.run_cold,
     "replication": replication_cluster.run_replication,
     "failover": failover.run_failover,

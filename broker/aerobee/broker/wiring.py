@@ -25,7 +25,6 @@ from aerobee.broker.edge.own.audit_service import AuditService
 from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.edge.own.pull_service import PullService
-from aerobee.broker.edge.own.schedule_service import ScheduleService
 from aerobee.broker.edge.own.send_service import SendService
 from aerobee.broker.edge.replicas.replication_client import connect_to_master
 from aerobee.broker.edge.replicas.replication_service import ReplicationService
@@ -44,6 +43,7 @@ from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.snapshots import Snapshots
+from aerobee.broker.observe.audit.unread import unread_survey
 from aerobee.broker.observe.broker_state import BrokerState, Writability
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.traffic import Traffic
@@ -435,7 +435,7 @@ class Wiring:
                 self.member_streams,
                 self.transactions,  # it says in the offset journal how far it came
                 self.journal,
-                self.popping.journal,
+                self.popping.duty,
                 self.delays.duty,
                 self.proposer,
                 OnChange(self.heartbeat_due.set),
@@ -484,20 +484,16 @@ class Wiring:
             roles,
             self.minutes,
             self.delays.counts.by_topic,
-            self.reads,
+            lambda: unread_survey(self),
             self.clock,
         )
         self.checksums = LogChecksums(self.store, self.reads)
 
     def _wire_own_edge(self) -> None:
         config, guard, clock, stats = self.config, self.guard, self.clock, self.state.now
+        delivered, expressions = self.traffic.delivered, self.rocketmq.expressions
         self.pull_service = PullService(
-            self.egress,
-            guard,
-            self.counters,
-            self.coordinator,
-            clock,
-            on_delivered=self.traffic.delivered,
+            self.egress, guard, self.counters, self.coordinator, clock, expressions, delivered
         )
         self.own_edge: BrokerServer = BrokerServer(
             config,
@@ -513,7 +509,8 @@ class Wiring:
                 promise=promise_of(config),
                 on_acknowledged=partial(count_acknowledged, self.latencies),
             ),
-            schedule=ScheduleService(self.delays.schedule),
+            schedule=self.delays.schedule,
+            transactions=self.transactions,
             pull=self.pull_service,
             offsets=OffsetService(
                 self.offsets,
@@ -537,6 +534,7 @@ class Wiring:
                 make_topics=self.retries.topics.make_subscribed,
                 bounds=self.queues.bounds,
                 clients=self.rocketmq.clients,
+                expressions=expressions,
             ),
             admin=AdminService(self.identity, stats, self.lookup, self.cleaning, self.handover),
             audit=AuditService(

@@ -24,6 +24,11 @@ COMMANDS = (
         "Find and change messages that arrive later.",
     ),
     LazyCommand(
+        "transaction",
+        "aerobee.cli.commands.transaction:transaction",
+        "Find, commit, roll back open transactions.",
+    ),
+    LazyCommand(
         "topic", "aerobee.cli.commands.topic:topic", "Create, show, change, delete topics."
     ),
     LazyCommand("group", "aerobee.cli.commands.group:group", "Show, set, delete consumer groups."),

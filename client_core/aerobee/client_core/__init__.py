@@ -12,6 +12,13 @@ from aerobee.client_core.messages import FoundMessages, Messages
 from aerobee.client_core.offsets import Offsets, QueueBounds
 from aerobee.client_core.schedules import Schedules, WaitingMessage, WaitingMessages
 from aerobee.client_core.topics import Topics
+from aerobee.client_core.transactions import (
+    OpenTransaction,
+    OpenTransactions,
+    TransactionEnded,
+    TransactionOutcome,
+    Transactions,
+)
 from aerobee.cluster_view.own_process import UsedAfterFork
 from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
 from aerobee.cluster_view.routes import RouteChanges, Routes
@@ -38,6 +45,8 @@ __all__ = [
     "Messages",
     "MqError",
     "Offsets",
+    "OpenTransaction",
+    "OpenTransactions",
     "QueueBounds",
     "ReceivedMessage",
     "RouteChanges",
@@ -45,6 +54,9 @@ __all__ = [
     "Schedules",
     "TopicRoute",
     "Topics",
+    "TransactionEnded",
+    "TransactionOutcome",
+    "Transactions",
     "UsedAfterFork",
     "WaitingMessage",
     "WaitingMessages",

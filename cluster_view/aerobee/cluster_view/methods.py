@@ -87,6 +87,21 @@ RESCHEDULE = Method(
     _SCHEDULE + "Reschedule", broker_pb2.RescheduleRequest, broker_pb2.RescheduleResponse
 )
 
+_TRANSACTION = "/aerobee.v1.TransactionService/"
+END_TRANSACTION = Method(
+    _TRANSACTION + "EndTransaction",
+    broker_pb2.EndTransactionRequest,
+    broker_pb2.EndTransactionResponse,
+)
+LIST_TRANSACTIONS = Method(
+    _TRANSACTION + "ListTransactions",
+    broker_pb2.ListTransactionsRequest,
+    broker_pb2.ListTransactionsResponse,
+)
+WATCH_CHECKS = Method(
+    _TRANSACTION + "WatchChecks", broker_pb2.WatchChecksRequest, broker_pb2.TransactionCheck
+)
+
 _PULL = "/aerobee.v1.PullService/"
 PULL_STREAM = Method(_PULL + "PullStream", broker_pb2.PullCommand, broker_pb2.PullFrame)
 PULL = Method(_PULL + "Pull", broker_pb2.PullRequest, broker_pb2.PullResult)

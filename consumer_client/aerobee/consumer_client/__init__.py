@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.filters import sql
 from aerobee.consumer_client.flow_control import FlowLimits
 from aerobee.consumer_client.listener import (
     ConsumeResult,
@@ -32,6 +33,7 @@ from aerobee.consumer_client.strategies import (
     RebalanceStrategy,
     Sticky,
 )
+from aerobee.sql_filter.expression import SqlExpression
 
 __all__ = [
     "Averagely",
@@ -56,6 +58,8 @@ __all__ = [
     "ReceivedBatch",
     "ReceivedMessage",
     "RetryPolicy",
+    "SqlExpression",
     "StartFrom",
     "Sticky",
+    "sql",
 ]

@@ -28,6 +28,7 @@ from aerobee.consumer_client.broadcasting import Broadcasting
 from aerobee.consumer_client.broker_offsets import BrokerOffsetStore
 from aerobee.consumer_client.committing import OffsetStore
 from aerobee.consumer_client.consumption import Consumption
+from aerobee.consumer_client.filters import Expression
 from aerobee.consumer_client.local_offsets import FileOffsetStore
 from aerobee.consumer_client.membership import Identity
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
@@ -97,12 +98,12 @@ class ConsumerRuntime:
     def __init__(
         self,
         settings: ConsumerSettings,
-        subscriptions: Mapping[str, str],
+        subscriptions: Mapping[str, Expression],
         make_queue: Callable[[Assignment, int], OwnedQueue],
         *,
         work: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """`subscriptions`: topic -> tag expression. `make_queue` is given the offset to begin at.
+        """`subscriptions` by topic. `make_queue` is given the offset to begin at.
         `work`: a task to run beside the others."""
         for topic in subscriptions:
             check_topic_name(topic)

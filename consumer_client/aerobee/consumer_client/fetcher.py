@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from aerobee.cluster_view.channels import Stream
+from aerobee.consumer_client.filters import wire_filter
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
@@ -169,7 +170,7 @@ class Fetcher:
                 queue_id=assignment.queue.queue_id,
                 offset=owned.fetch_offset,
                 group=self._group,
-                filter=broker_pb2.Filter(expression=assignment.expression),
+                filter=wire_filter(assignment.expression),
                 max_bytes=self._options.fetch_bytes_max,
                 max_messages=self._options.fetch_messages_max,
                 lease_epoch=assignment.lease_epoch,

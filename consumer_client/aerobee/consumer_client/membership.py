@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from aerobee.consumer_client.filters import Expression, wire_filter
 from aerobee.consumer_client.lease_table import HeldQueue, QueueKey
 from aerobee.v1 import broker_pb2
 
@@ -17,8 +18,8 @@ class Identity:
     group: str
     client_id: str
     instance: str
-    subscriptions: tuple[tuple[str, str], ...]
-    """Topic and tag expression."""
+    subscriptions: tuple[tuple[str, Expression], ...]
+    """By topic."""
     session_timeout_ms: int
     heartbeat_interval_ms: int = 0
     broadcasting: bool = False
@@ -34,7 +35,7 @@ class Identity:
             client_id=self.client_id,
             instance=self.instance,
             subscriptions=[
-                broker_pb2.Subscription(topic=topic, filter=broker_pb2.Filter(expression=wanted))
+                broker_pb2.Subscription(topic=topic, filter=wire_filter(wanted))
                 for topic, wanted in self.subscriptions
             ],
             session_timeout_ms=self.session_timeout_ms,

@@ -11,6 +11,7 @@ from math import inf
 from typing import Protocol
 
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.filters import Expression
 
 
 class Trust(Protocol):
@@ -62,7 +63,7 @@ class Assignment:
     """A queue given to this consumer, and the terms."""
 
     queue: MessageQueue
-    expression: str
+    expression: Expression
     lease_epoch: int
     """0 without a lease."""
     trust: Trust

@@ -18,10 +18,11 @@ from aerobee.consumer_client.consumer_runtime import (
     ConsumerSettings,
     default_client_id,
 )
+from aerobee.consumer_client.filters import Expression, compared_tags
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, Unleased
 from aerobee.consumer_client.pull_queue import PulledQueues, PullQueue
-from aerobee.consumer_client.received_batch import ReceivedBatch, parse_tag_expression
+from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, SystemClock
@@ -86,7 +87,7 @@ class PullConsumer:
             clock=clock or SystemClock(),
         )
         self._auto_commit = auto_commit
-        self._subscriptions: dict[str, str] = {}
+        self._subscriptions: dict[str, Expression] = {}
         self._runtime: ConsumerRuntime | None = None
         self._is_closed = False
         self._queues = PulledQueues(self._settings.clock)
@@ -101,8 +102,9 @@ class PullConsumer:
 
     # ------------------------------------------------------------------------------ life
 
-    def subscribe(self, topic: str, expression: str = "*") -> Self:
-        """Share a topic's queues with the group: all messages, or those with a tag of `a || b`.
+    def subscribe(self, topic: str, expression: Expression = "*") -> Self:
+        """Share a topic's queues with the group: all messages, with a tag of `a || b`, or those for
+        which `sql("price > 5")` is true.
 
         Call it before the start.
 
@@ -113,7 +115,7 @@ class PullConsumer:
         if self._runtime is not None:
             raise InvalidArgument("subscribe before the consumer is started")
         check_topic_name(topic)
-        parse_tag_expression(expression)
+        compared_tags(expression)  # or it is refused
         self._subscriptions[topic] = expression
         return self
 
@@ -165,7 +167,7 @@ class PullConsumer:
         self._queues.close()
         return await self._runtime.close(kind, error, traceback)
 
-    async def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
+    async def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
         """Read exactly these queues from now on, each from its committed offset or, without one,
         from where `start_from` says. Queues that are read already go on.
 
@@ -176,7 +178,7 @@ class PullConsumer:
         """
         if self._subscriptions:
             raise InvalidArgument("a consumer either subscribes to topics or is assigned queues")
-        parse_tag_expression(expression)
+        compared_tags(expression)  # or it is refused
         runtime = self._started()
         wanted = set(queues)
         for queue in runtime.consumption.queues:

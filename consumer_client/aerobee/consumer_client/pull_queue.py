@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.background_tasks import wait_event
+from aerobee.consumer_client.filters import compared_tags
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.received_batch import (
     ReceivedBatch,
     decode_entries,
-    parse_tag_expression,
 )
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError
@@ -66,7 +66,7 @@ class PullQueue:
         self.fetch_offset = start_offset
         self._prefetch_bytes_max = prefetch_bytes_max
         self._on_ready = on_ready
-        self._tags = parse_tag_expression(assignment.expression)
+        self._tags = compared_tags(assignment.expression)
         self._batches: deque[ReceivedBatch] = deque()
         self.cached_bytes = 0
         self._in_flight_bytes = 0

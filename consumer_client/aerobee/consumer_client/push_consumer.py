@@ -19,6 +19,7 @@ from aerobee.consumer_client.consumer_runtime import (
     ConsumerSettings,
     default_client_id,
 )
+from aerobee.consumer_client.filters import ALL_TAGS, Expression, compared_tags, is_wanted
 from aerobee.consumer_client.listener import (
     Listener,
     ListenerOptions,
@@ -30,7 +31,6 @@ from aerobee.consumer_client.listener_pool import ListenerPool
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.push_queue import PushQueue
-from aerobee.consumer_client.received_batch import ALL_TAGS, parse_tag_expression
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.consumer_client.sending_back import FailedWork, SendingBack
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
@@ -157,7 +157,7 @@ class PushConsumer:
             send_back=(self._send_back if self._sends_back or self._counts_at_broker else None),
         )
         self._sending_back: SendingBack | None = None
-        self._subscriptions: dict[str, str] = {}
+        self._subscriptions: dict[str, Expression] = {}
         self._runtime: ConsumerRuntime | None = None
         self._stopping = asyncio.Event()
         self._is_closed = False
@@ -187,8 +187,9 @@ class PushConsumer:
     def client_id(self) -> str:
         return self._settings.client_id
 
-    def subscribe(self, topic: str, expression: str = "*") -> Self:
-        """Consume a topic: all of it, or the messages with one of the tags `a || b`.
+    def subscribe(self, topic: str, expression: Expression = "*") -> Self:
+        """Consume a topic: all of it, what has one of the tags `a || b`, or the messages for which
+        `sql("price > 5")` is true.
 
         Call it before the start; a second call for a topic replaces its expression.
 
@@ -199,7 +200,7 @@ class PushConsumer:
         if self._runtime is not None:
             raise InvalidArgument("subscribe before the consumer is started")
         check_topic_name(topic)
-        parse_tag_expression(expression)
+        compared_tags(expression)  # or it is refused
         self._subscriptions[topic] = expression
         return self
 
@@ -362,9 +363,7 @@ class PushConsumer:
     def _is_wanted(self, message: ReceivedMessage) -> bool:
         """Whether a message that comes again passes the filter of the topic that it was sent to. Of
         a topic that is not subscribed here, as by a member of before, it does."""
-        expression = self._subscriptions.get(message.origin_topic, ALL_TAGS)
-        tags = parse_tag_expression(expression)
-        return tags is None or message.tag in tags
+        return is_wanted(message, self._subscriptions.get(message.origin_topic, ALL_TAGS))
 
     def _on_dropped(self, queue: PushQueue) -> None:
         self._pool.forget(queue)

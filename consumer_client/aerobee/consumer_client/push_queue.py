@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.attempts import Attempts
+from aerobee.consumer_client.filters import compared_tags
 from aerobee.consumer_client.flow_control import CreditWindow, FlowLimits
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.process_queue import Entry, ProcessQueue
-from aerobee.consumer_client.received_batch import decode_entries, parse_tag_expression
+from aerobee.consumer_client.received_batch import decode_entries
 
 CREDIT_CHECK_MESSAGES = 64
 """After so many finished messages the credit is looked at again; earlier when none wait."""
@@ -76,7 +77,7 @@ class PushQueue:
         """Messages that a listener had in hand before; by offset."""
         self.mark = self._attempts.mark(assignment.queue)
         """With an offset, a message's name among all attempts."""
-        self._tags = parse_tag_expression(assignment.expression)
+        self._tags = compared_tags(assignment.expression)
         self._window = CreditWindow(limits)
         self._on_ready = on_ready
         self._on_room = on_room

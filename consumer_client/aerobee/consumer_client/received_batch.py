@@ -15,7 +15,7 @@ from isal.isal_zlib import crc32
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.process_queue import Entry
-from aerobee.runtime.errors import FilterIllegal, MessageIllegal
+from aerobee.runtime.errors import MessageIllegal
 from aerobee.store_format.record_layout import (
     BODY_AT,
     CRC_MASK,
@@ -107,35 +107,6 @@ class ReceivedBatch:
         if position != end:
             raise _broken(self.queue, position)
         return bodies
-
-
-ALL_TAGS = "*"
-SEPARATOR = "||"
-
-
-def parse_tag_expression(expression: str) -> frozenset[str] | None:
-    """The wanted tags; None wants every message.
-
-    Raises:
-        FilterIllegal: no tag in it, or `*` beside other tags.
-    """
-    if not isinstance(expression, str):
-        raise FilterIllegal(
-            f"a tag expression is text, not {type(expression).__name__}; write 'a || b', or '*'"
-        )
-    text = expression.strip()
-    if text in ("", ALL_TAGS):
-        return None
-    tags = {tag for part in text.split(SEPARATOR) if (tag := part.strip())}
-    if not tags:
-        raise FilterIllegal(
-            f"the tag expression {text[:40]!r} names no tag; write 'a || b', or '*' for all"
-        )
-    if ALL_TAGS in tags:
-        raise FilterIllegal(
-            f"the tag expression {text[:40]!r} mixes '*' with other tags; use '*' alone"
-        )
-    return frozenset(tags)
 
 
 def decode_entries(

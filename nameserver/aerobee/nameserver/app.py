@@ -44,6 +44,7 @@ from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
+from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import nameserver_pb2, nameserver_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -141,6 +142,7 @@ def _rocketmq_service(
         groups=AskedGroups(cache, channels, clock),
         clients=ClientTable(clock),
         node=f"nameserver-{chance.getrandbits(64):016x}",
+        expressions=CompiledExpressions(),
         peers=channels,
         clock=clock,
         sending=config.rocketmq.sending(),

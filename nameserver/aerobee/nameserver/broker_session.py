@@ -162,7 +162,10 @@ class BrokerSession:
         before = min(self._topics_known, known)
         self._topics_known = known if before < last_deletion <= known else before
         return dataclasses.replace(
-            convert.broker_record(heartbeat), stream=self.stream, topics_known=self._topics_known
+            convert.broker_record(heartbeat),
+            stream=self.stream,
+            topics_known=self._topics_known,
+            lease_ms=self._sessions.registry.lease_duration_ms(heartbeat.lease_duration_ms),
         )
 
     async def note_durable(self, now_s: float) -> None:

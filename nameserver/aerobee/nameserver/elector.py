@@ -25,7 +25,8 @@ LOOK_INTERVAL_S = 1.0
 HASTY_PAUSE_S = 1.0
 """How long an election waits whose outcome depends on who is back and how much they have."""
 HEARD_PAUSE_S = 5.0
-"""How long it waits when that depends on a heartbeat: all brokers send one within this time."""
+"""How long it waits at least when that depends on heartbeats: most brokers send one within this
+time. Who is not heard of for as long as his registration lasts is not registered any more."""
 
 
 class Elector:
@@ -73,7 +74,10 @@ class Elector:
         if due is None or not is_hasty(replica_set, due):
             self._hasty_since_s.pop(replica_set.broker_name, None)
             return due
-        pause_s = HEARD_PAUSE_S if due.is_short and due.is_unclean else HASTY_PAUSE_S
+        pause_s = HASTY_PAUSE_S
+        if due.is_short and due.is_unclean:
+            lease_s = max(record.lease_ms for record in live.values()) / 1_000
+            pause_s = max(HEARD_PAUSE_S, lease_s + LOOK_INTERVAL_S)
         return None if self._is_too_early(replica_set.broker_name, pause_s) else due
 
     async def _hold(self, replica_set: ReplicaSet, live: LiveReplicas) -> None:

@@ -68,6 +68,8 @@ class BrokerRecord:
     """The stream that it was registered by, as the nameserver that has it calls it."""
     topics_known: int | None = None
     """It knows of all deletions of topics up to this revision; None: an older version wrote it."""
+    lease_ms: int = 0
+    """How long its registration outlives its last heartbeat; 0: an older version wrote it."""
     revision: int = 0
     lease_id: int = 0
 
@@ -236,6 +238,7 @@ def encode_broker(record: BrokerRecord) -> bytes:
             "connected": record.is_connected,
             "stream": record.stream,
             "topicsKnown": record.topics_known,
+            "leaseMs": record.lease_ms,
         }
     )
 
@@ -317,6 +320,7 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         is_connected=document.get("connected") is not False,
         stream=str(document.get("stream", "")),
         topics_known=None if (known := document.get("topicsKnown")) is None else _number(known),
+        lease_ms=_number(document.get("leaseMs", 0)),
         revision=entry.revision,
         lease_id=entry.lease_id,
     )

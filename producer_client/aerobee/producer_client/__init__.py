@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from aerobee.client_core.message import Message
+from aerobee.client_core.transactions import TransactionEnded, TransactionOutcome
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.producer_client.blocking import BlockingProducer
+from aerobee.producer_client.blocking import BlockingProducer, BlockingTransaction
+from aerobee.producer_client.checks import CheckAnswer, CheckTransaction, TransactionCheck
 from aerobee.producer_client.config import Compression, ProducerConfig
 from aerobee.producer_client.producer import Producer, ProducerStats
 from aerobee.producer_client.receipt import (
@@ -14,9 +16,13 @@ from aerobee.producer_client.receipt import (
     Receipts,
     SendStatus,
 )
+from aerobee.producer_client.transactions import Transaction, TransactionUnanswered
 
 __all__ = [
     "BlockingProducer",
+    "BlockingTransaction",
+    "CheckAnswer",
+    "CheckTransaction",
     "Compression",
     "Durability",
     "Message",
@@ -28,4 +34,9 @@ __all__ = [
     "Receipt",
     "Receipts",
     "SendStatus",
+    "Transaction",
+    "TransactionCheck",
+    "TransactionEnded",
+    "TransactionOutcome",
+    "TransactionUnanswered",
 ]

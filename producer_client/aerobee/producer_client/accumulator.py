@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import MqError
@@ -32,6 +32,8 @@ class EncodedBatch(NamedTuple):
 Lane = tuple[MessageQueue, int | None]
 """Messages that can share a batch: those of a queue that arrive at once, those with the same delay
 level, or those with a time; see `Batch.level`."""
+HALF_LEVEL: Final = -1
+"""The `Batch.level` of a half message."""
 
 
 class Batch:
@@ -81,7 +83,8 @@ class Batch:
     ) -> None:
         self.queue = queue
         self.level = level
-        """None: it arrives at once; 0: at the times of its messages; else the delay level."""
+        """None: it arrives at once; 0: at the times of its messages; HALF_LEVEL: when its
+        transaction is committed; else the delay level."""
         self.opened_s = opened_s
         self.born_timestamp_ms = born_timestamp_ms
         self.timeout_ms = timeout_ms
@@ -191,9 +194,19 @@ class Batch:
         return MessageQueue(TIMER_TOPIC, self.queue.broker_name, 0)
 
     @property
+    def is_half(self) -> bool:
+        """It is the message of a transaction, alone in its batch."""
+        return self.level == HALF_LEVEL
+
+    @property
+    def is_recognised(self) -> bool:
+        """Whether its broker knows it when it comes again: by its number, or by its id."""
+        return self.producer_id != 0 or self.is_half
+
+    @property
     def must_stay(self) -> bool:
         """Whether only its own queue can tell if it is stored."""
-        return self.is_pinned or (self.is_outcome_unknown and self.producer_id != 0)
+        return self.is_pinned or (self.is_outcome_unknown and self.is_recognised)
 
     def __len__(self) -> int:
         return len(self.bodies)

@@ -7,8 +7,9 @@ threads may use one BlockingProducer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,18 +17,60 @@ import uvloop
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.client_core.message import Message
+from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.producer_client.checks import CheckAnswer, TransactionCheck
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.producer import NAMESERVER_DEFAULT, Producer
 from aerobee.producer_client.receipt import Receipt, Receipts
+from aerobee.producer_client.transactions import Transaction
 from aerobee.runtime import errors
 
 T = TypeVar("T")
 
 
+CheckAnswerOf = Callable[[TransactionCheck], CheckAnswer]
+
+
+class BlockingTransaction:
+    """A `Transaction` for code without an event loop."""
+
+    def __init__(
+        self, transaction: Transaction, call: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
+        self._transaction = transaction
+        self._call = call
+
+    @property
+    def receipt(self) -> Receipt:
+        """Of the message. It has no place in its queue yet."""
+        return self._transaction.receipt
+
+    @property
+    def transaction_id(self) -> str:
+        """The message's id."""
+        return self._transaction.transaction_id
+
+    @property
+    def outcome(self) -> TransactionOutcome | None:
+        """See `Transaction.outcome`."""
+        return self._transaction.outcome
+
+    def commit(self, *, timeout_ms: int | None = None) -> None:
+        """See `Transaction.commit`."""
+        self._call(self._transaction.commit(timeout_ms=timeout_ms))
+
+    def rollback(self, *, timeout_ms: int | None = None) -> None:
+        """See `Transaction.rollback`."""
+        self._call(self._transaction.rollback(timeout_ms=timeout_ms))
+
+    def __repr__(self) -> str:
+        return repr(self._transaction)
+
+
 class BlockingProducer:
-    """Sends messages from code without an event loop.
+    """Sends messages from code without an event loop. `check_transaction` is called in a thread.
 
     Example::
 
@@ -40,8 +83,12 @@ class BlockingProducer:
         nameservers: str | Sequence[str] = NAMESERVER_DEFAULT,
         cluster: str = CLUSTER_DEFAULT,
         *,
+        check_transaction: CheckAnswerOf | None = None,
+        transaction_topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
     ) -> None:
+        self._check = check_transaction
+        self._transaction_topics = transaction_topics
         self._nameservers = nameservers
         self._cluster = cluster
         self._config = config
@@ -106,6 +153,38 @@ class BlockingProducer:
 
         self._call(send())
 
+    def begin(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> BlockingTransaction:
+        """See `Producer.begin`."""
+        producer = self._opened()
+        begun = self._call(producer.begin(message, queue=queue, timeout_ms=timeout_ms))
+        return BlockingTransaction(begun, self._call)
+
+    @contextmanager
+    def transaction(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> Iterator[BlockingTransaction]:
+        """See `Producer.transaction`."""
+        producer = self._opened()
+        block = producer.transaction(message, queue=queue, timeout_ms=timeout_ms)
+        begun = self._call(block.__aenter__())
+        try:
+            yield BlockingTransaction(begun, self._call)
+        except BaseException as error:
+            self._call(_leave(block, error))
+            raise
+        else:
+            self._call(_leave(block, None))
+
     def flush(self) -> None:
         """See `Producer.flush`."""
         self._call(self._opened().flush())
@@ -129,7 +208,13 @@ class BlockingProducer:
     async def _live(self, opened: Future[None]) -> None:
         self._stop = asyncio.Event()
         try:
-            producer = Producer(self._nameservers, self._cluster, config=self._config)
+            producer = Producer(
+                self._nameservers,
+                self._cluster,
+                check_transaction=None if self._check is None else self._ask,
+                transaction_topics=self._transaction_topics,
+                config=self._config,
+            )
             async with producer:
                 self._loop = asyncio.get_running_loop()
                 self._producer = producer
@@ -143,6 +228,10 @@ class BlockingProducer:
         finally:
             self._producer = None
 
+    async def _ask(self, check: TransactionCheck) -> CheckAnswer:
+        assert self._check is not None
+        return await asyncio.to_thread(self._check, check)
+
     def _opened(self) -> Producer:
         if self._executor is None or self._producer is None:
             raise errors.ShuttingDown("the producer is not open: use it inside `with`")
@@ -152,3 +241,15 @@ class BlockingProducer:
     def _call(self, call: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+async def _leave(
+    block: AbstractAsyncContextManager[Transaction], error: BaseException | None
+) -> None:
+    """The block's own error is for its thread alone."""
+    if error is None:
+        await block.__aexit__(None, None, None)
+        return
+    # What a thread is stopped by would stop the loop.
+    seen = error if isinstance(error, Exception) else RuntimeError(repr(error))
+    await block.__aexit__(type(seen), seen, None)

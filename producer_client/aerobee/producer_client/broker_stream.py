@@ -348,7 +348,7 @@ class BrokerStream:
             batch.sent_s = now_s
             if batch.is_unnamed:
                 batch.name(self._ids.next_ids(self._clock.now_ms(), len(batch)))
-            if self._sequences is not None and not batch.producer_id:
+            if self._sequences is not None and not batch.is_recognised:
                 batch.producer_id, batch.producer_sequence = self._sequences.take(
                     batch.numbered_in, len(batch)
                 )
@@ -389,7 +389,7 @@ class BrokerStream:
 
     def _may_ask_again(self, batch: Batch) -> bool:
         time_left_s = batch.deadline_s - self._clock.monotonic_s()
-        return batch.producer_id != 0 and time_left_s >= ASK_AGAIN_S_MIN
+        return batch.is_recognised and time_left_s >= ASK_AGAIN_S_MIN
 
     def _stored(self, batch: Batch, ack: broker_pb2.SendAck, status: SendStatus) -> StoredBatch:
         encoded = batch.encoded

@@ -307,7 +307,7 @@ class Delivery:
             return
         if retry.avoids_broker:
             self._latency.failed(broker_name, now_s=self._clock.monotonic_s())
-        if retry.is_counted and not (batch.producer_id and batch.is_outcome_unknown):
+        if retry.is_counted and not (batch.is_recognised and batch.is_outcome_unknown):
             batch.failures_counted += 1
             if batch.failures_counted > self._config.retries_max:
                 self.end(batch, refused(batch, error))

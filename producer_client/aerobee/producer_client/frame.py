@@ -24,6 +24,7 @@ _TIMEOUT_MS = b"\x30"
 _SKIP_WAIT = b"\x38\x01"
 _PRODUCER_ID = b"\x50"
 _PRODUCER_SEQUENCE = b"\x58"
+_IS_HALF = b"\x60\x01"
 
 
 def encode_frame(batches: Sequence[Batch], *, first_sequence: int, now_s: float) -> bytes:
@@ -52,6 +53,7 @@ def encode_frame(batches: Sequence[Batch], *, first_sequence: int, now_s: float)
                 varint(max(1, int((batch.deadline_s - now_s) * 900))),
                 _SKIP_WAIT if batch.skip_wait else b"",
                 _numbers(batch) if batch.producer_id else b"",
+                _IS_HALF if batch.is_half else b"",
                 _RECORD_SIZES,
                 varint(len(sizes)),
                 sizes,

@@ -8,28 +8,35 @@ of its choice are stored in the order of sending, and others as long as no attem
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
 from aerobee.client_core.message import Message
+from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
 from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch
 from aerobee.producer_client.blocks import BlockSender
+from aerobee.producer_client.checks import CheckListener, CheckTransaction
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.delivery import Delivery
 from aerobee.producer_client.receipt import Receipt, Receipts
 from aerobee.producer_client.selector import by_sharding_key
 from aerobee.producer_client.targets import Target, Targets
+from aerobee.producer_client.transactions import Transaction, TransactionSender
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.log import log_event
 from aerobee.store_format.message_id import UniqueIdGenerator
+
+log = logging.getLogger(__name__)
 
 NAMESERVER_DEFAULT = "127.0.0.1:8081"
 JOIN_AGE_MAX_MS = 500
@@ -53,6 +60,10 @@ class Producer:
     Args:
         nameservers: host:port of each nameserver, as a list or separated by comma or semicolon.
         cluster: the cluster's name.
+        check_transaction: is asked how a transaction ends that has been open for long. It may be
+            one of another producer of the topic, or of an earlier life of this one.
+        transaction_topics: topics about which it is asked from the start; else from the first
+            transaction of a topic on.
         config: limits and times.
         connection: an open connection to be shared; its owner closes it.
 
@@ -72,6 +83,8 @@ class Producer:
         nameservers: str | Sequence[str] = NAMESERVER_DEFAULT,
         cluster: str = CLUSTER_DEFAULT,
         *,
+        check_transaction: CheckTransaction | None = None,
+        transaction_topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
         connection: ClusterConnection | None = None,
         clock: Clock | None = None,
@@ -94,9 +107,25 @@ class Producer:
         )
         self._tasks = asyncio.TaskGroup()
         self._delivery: Delivery | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._is_closing = False
-        self._one_way: set[asyncio.Task[None]] = set()
-        """One-way messages whose topic is being looked for."""
+        self._transactions = TransactionSender(
+            self._connection,
+            self._config,
+            self._targets,
+            delivery=self._opened,
+            entering=self._entering,
+        )
+        self._under_way: set[str] = set()
+        """Transactions whose blocks run."""
+        if transaction_topics and check_transaction is None:
+            raise errors.InvalidArgument(
+                "transaction_topics says what check_transaction is asked about: give both"
+            )
+        self._checks = self._listener(check_transaction, transaction_topics)
+        self._background: set[asyncio.Task[None]] = set()
+        """One-way messages whose topic is being looked for, and transactions that are rolled
+        back."""
         self._entries: set[asyncio.Future[None]] = set()
         """Sends that wait before they can join a batch; see `_entering`."""
 
@@ -110,6 +139,8 @@ class Producer:
             await self._connection.__aenter__()
         await self._tasks.__aenter__()
         self._delivery = Delivery(self._connection, self._config, self._ids, self._tasks)
+        if self._checks is not None:
+            self._checking = self._tasks.create_task(self._checks.run(), name="send:checks")
         return self
 
     async def __aexit__(
@@ -201,11 +232,7 @@ class Producer:
         except errors.MqError:
             delivery.budget.release(size)
             raise
-        task = self._tasks.create_task(
-            self._send_when_known(delivery, message, queue, size), name="send:one-way"
-        )
-        self._one_way.add(task)
-        task.add_done_callback(self._one_way.discard)
+        self._do_later(self._send_when_known(delivery, message, queue, size), "send:one-way")
 
     async def send_batch(
         self,
@@ -241,9 +268,109 @@ class Producer:
         with self._entering():
             return await sender.send(messages, queue, timeout_ms)
 
+    async def begin(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> Transaction:
+        """Begins a transaction: the message is stored, and nobody sees it before `commit`.
+
+        A transaction that is never ended is decided by a check, or by an operator; see
+        docs/transactions.md. `transaction` ends it by itself.
+
+        Args:
+            message: it cannot ask for a later delivery.
+            queue: where to; by default by sharding key, or else in turn. Its place there is the
+                one of its commit.
+            timeout_ms: instead of the configured one.
+
+        Raises:
+            MqError: as `send`. Unless it is DeadlineExceeded, nothing was begun; else it may be
+                open, and is decided by a check.
+        """
+        if timeout_ms is None:
+            timeout_ms = self._config.send_timeout_ms
+        size = self._checked_size(message)
+        self._opened()
+        if asyncio.get_running_loop() is not self._loop:
+            raise self._on_foreign_loop()
+        return await self._transactions.begin(message, size, queue, timeout_ms)
+
+    @asynccontextmanager
+    async def transaction(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> AsyncIterator[Transaction]:
+        """A block that is a transaction: begun on entering as `begin` does, committed on leaving,
+        and rolled back when an exception leaves it. The block may also end it itself.
+
+        Raises:
+            MqError: as `begin` and `Transaction.commit`. A rollback that fails is logged, since
+                the block's own exception is on its way; a check decides then.
+        """
+        transaction = await self.begin(message, queue=queue, timeout_ms=timeout_ms)
+        self._under_way.add(transaction.transaction_id)
+        try:
+            yield transaction
+        except Exception:
+            if not transaction.is_end_wanted:
+                await self._roll_back(transaction, timeout_ms)
+            raise
+        except BaseException:
+            # Who is cancelled does not wait for a broker.
+            if not transaction.is_end_wanted and not self._is_closing:
+                self._do_later(self._roll_back(transaction, timeout_ms), "send:rollback")
+            raise
+        else:
+            if not transaction.is_end_wanted:
+                await transaction.commit(timeout_ms=timeout_ms)
+        finally:
+            self._under_way.discard(transaction.transaction_id)
+
+    def _listener(
+        self, check: CheckTransaction | None, topics: Sequence[str]
+    ) -> CheckListener | None:
+        if check is None:
+            return None
+
+        async def end(
+            topic: str, broker_name: str, transaction_id: str, outcome: TransactionOutcome
+        ) -> None:
+            timeout_ms = self._config.send_timeout_ms
+            await self._transactions.end_at(topic, broker_name, transaction_id, outcome, timeout_ms)
+
+        listener = CheckListener(
+            self._connection, check, topics, end=end, is_under_way=self._under_way.__contains__
+        )
+        self._transactions.on_topic = listener.add
+        return listener
+
+    async def _roll_back(self, transaction: Transaction, timeout_ms: int | None) -> None:
+        try:
+            await transaction.rollback(timeout_ms=timeout_ms)
+        except errors.MqError as error:
+            log_event(
+                log,
+                "a transaction is not rolled back: a check decides",
+                level=logging.WARNING,
+                transaction=transaction.transaction_id,
+                topic=transaction.topic,
+                reason=error,
+            )
+
+    def _do_later(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = self._tasks.create_task(work, name=name)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
     async def flush(self) -> None:
         """Waits until every message sent so far has its receipt or its error."""
-        entries = {*self._one_way, *self._entries}
+        entries = {*self._background, *self._entries}
         if entries:
             await asyncio.wait(entries)
         if self._delivery is not None:
@@ -262,9 +389,12 @@ class Producer:
             pass
         finally:
             self._delivery = None
-            for task in self._one_way:
+            if self._checking is not None:
+                self._checking.cancel()
+            for task in self._background:
                 task.cancel()
             delivery.stop()
+            self._transactions.stop()
 
     def stats(self) -> ProducerStats:
         """Counts since opening.

@@ -80,7 +80,8 @@ class QueueTurns:
 
     def claim(self, batch: Batch) -> bool:
         """Whether the batch may be written now; it keeps its turn until `leave`."""
-        if batch.has_turn:
+        if batch.has_turn or batch.is_half:
+            # Half messages have no order, and no numbers that could be forgotten.
             return True
         if batch.is_pinned and self._pinned.get(batch.lane, batch) is not batch:
             return False

@@ -16,6 +16,13 @@ class Durability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REPLICATED: _ClassVar[Durability]
     REPLICATED_FSYNCED: _ClassVar[Durability]
 
+class TransactionOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRANSACTION_OUTCOME_UNSPECIFIED: _ClassVar[TransactionOutcome]
+    COMMITTED: _ClassVar[TransactionOutcome]
+    ROLLED_BACK: _ClassVar[TransactionOutcome]
+    SET_ASIDE: _ClassVar[TransactionOutcome]
+
 class FilterType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TAG: _ClassVar[FilterType]
@@ -30,6 +37,10 @@ PAGE_CACHE: Durability
 FSYNCED: Durability
 REPLICATED: Durability
 REPLICATED_FSYNCED: Durability
+TRANSACTION_OUTCOME_UNSPECIFIED: TransactionOutcome
+COMMITTED: TransactionOutcome
+ROLLED_BACK: TransactionOutcome
+SET_ASIDE: TransactionOutcome
 TAG: FilterType
 SQL92: FilterType
 LOWER: Boundary
@@ -217,6 +228,92 @@ class RescheduleResponse(_message.Message):
     RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
     recall_handle: str
     def __init__(self, recall_handle: _Optional[str] = ...) -> None: ...
+
+class EndTransactionRequest(_message.Message):
+    __slots__ = ("topic", "transaction_id", "outcome", "timeout_ms", "by_operator")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    BY_OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    transaction_id: str
+    outcome: TransactionOutcome
+    timeout_ms: int
+    by_operator: bool
+    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., outcome: _Optional[_Union[TransactionOutcome, str]] = ..., timeout_ms: _Optional[int] = ..., by_operator: _Optional[bool] = ...) -> None: ...
+
+class EndTransactionResponse(_message.Message):
+    __slots__ = ("outcome",)
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    outcome: TransactionOutcome
+    def __init__(self, outcome: _Optional[_Union[TransactionOutcome, str]] = ...) -> None: ...
+
+class WatchChecksRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TransactionCheck(_message.Message):
+    __slots__ = ("topic", "transaction_id", "record", "checks")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    transaction_id: str
+    record: bytes
+    checks: int
+    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., record: _Optional[bytes] = ..., checks: _Optional[int] = ...) -> None: ...
+
+class ListTransactionsRequest(_message.Message):
+    __slots__ = ("topic", "transaction_id", "begin_ms", "end_ms", "transactions_max", "after", "set_aside")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_MS_FIELD_NUMBER: _ClassVar[int]
+    END_MS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    transaction_id: str
+    begin_ms: int
+    end_ms: int
+    transactions_max: int
+    after: int
+    set_aside: bool
+    def __init__(self, topic: _Optional[str] = ..., transaction_id: _Optional[str] = ..., begin_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., transactions_max: _Optional[int] = ..., after: _Optional[int] = ..., set_aside: _Optional[bool] = ...) -> None: ...
+
+class ListTransactionsResponse(_message.Message):
+    __slots__ = ("transactions", "after")
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    transactions: _containers.RepeatedCompositeFieldContainer[OpenTransaction]
+    after: int
+    def __init__(self, transactions: _Optional[_Iterable[_Union[OpenTransaction, _Mapping]]] = ..., after: _Optional[int] = ...) -> None: ...
+
+class OpenTransaction(_message.Message):
+    __slots__ = ("topic", "queue_id", "transaction_id", "producer_group", "born_timestamp_ms", "store_timestamp_ms", "checks", "physical_offset", "record_bytes")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    BORN_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECORD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    transaction_id: str
+    producer_group: str
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+    checks: int
+    physical_offset: int
+    record_bytes: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., transaction_id: _Optional[str] = ..., producer_group: _Optional[str] = ..., born_timestamp_ms: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., checks: _Optional[int] = ..., physical_offset: _Optional[int] = ..., record_bytes: _Optional[int] = ...) -> None: ...
 
 class Filter(_message.Message):
     __slots__ = ("type", "expression")

@@ -371,6 +371,182 @@ class ScheduleService:
             _registered_method=True)
 
 
+class TransactionServiceStub:
+    """---------------------------------------------------------------------------------- transactions
+
+    Transactions whose half messages are at this broker group; see RecordBatch.is_half.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.EndTransaction = channel.unary_unary(
+                '/aerobee.v1.TransactionService/EndTransaction',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionResponse.FromString,
+                _registered_method=True)
+        self.ListTransactions = channel.unary_unary(
+                '/aerobee.v1.TransactionService/ListTransactions',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.ListTransactionsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.ListTransactionsResponse.FromString,
+                _registered_method=True)
+        self.WatchChecks = channel.unary_stream(
+                '/aerobee.v1.TransactionService/WatchChecks',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.WatchChecksRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.TransactionCheck.FromString,
+                _registered_method=True)
+
+
+class TransactionServiceServicer:
+    """---------------------------------------------------------------------------------- transactions
+
+    Transactions whose half messages are at this broker group; see RecordBatch.is_half.
+    """
+
+    def EndTransaction(self, request, context):
+        """The master ends a transaction, and answers when that is as safe as an ordinary send. It ends
+        once: the same end again, late, or from another client is answered with how it ended.
+        MESSAGE_NOT_FOUND: there is no such transaction here. DEADLINE_EXCEEDED: it has ended, or not; ask
+        again. TOPIC_NOT_FOUND, NOT_WRITABLE_TOPIC: its message cannot be delivered, it stays open.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTransactions(self, request, context):
+        """Open ones, or those that were set aside, in the order in which their half messages were stored. A
+        slave tells what it knows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchChecks(self, request, context):
+        """What the master does not know: how transactions of these topics end that have been open for long.
+        The producer ends them by EndTransaction, or does not, if it does not know either; it is asked
+        again then. Each question goes to one producer of the topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_TransactionServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'EndTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransaction,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.EndTransactionResponse.SerializeToString,
+            ),
+            'ListTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTransactions,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.ListTransactionsRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.ListTransactionsResponse.SerializeToString,
+            ),
+            'WatchChecks': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchChecks,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.WatchChecksRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.TransactionCheck.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'aerobee.v1.TransactionService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('aerobee.v1.TransactionService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class TransactionService:
+    """---------------------------------------------------------------------------------- transactions
+
+    Transactions whose half messages are at this broker group; see RecordBatch.is_half.
+    """
+
+    @staticmethod
+    def EndTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.TransactionService/EndTransaction',
+            aerobee_dot_v1_dot_broker__pb2.EndTransactionRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.TransactionService/ListTransactions',
+            aerobee_dot_v1_dot_broker__pb2.ListTransactionsRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.ListTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchChecks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aerobee.v1.TransactionService/WatchChecks',
+            aerobee_dot_v1_dot_broker__pb2.WatchChecksRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.TransactionCheck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class PullServiceStub:
     """---------------------------------------------------------------------------------- pulling
 

@@ -9,25 +9,25 @@ from typing import Final
 from aerobee.sql_filter.judging import Judge, NoVerdict, Row, judge_of
 from aerobee.sql_filter.numbers import NoNumber
 from aerobee.sql_filter.parser import parse
-from aerobee.sql_filter.tree import names_of
+from aerobee.sql_filter.tree import names_of, size_of
 
 COMPILED_MAX: Final = 256
+CHARACTERS_MAX: Final = 1 << 18
 
 
 class SqlExpression:
     """An expression that is of the language. Equal ones have the same text."""
 
-    __slots__ = ("_judge", "names", "terms", "text")
+    __slots__ = ("_judge", "names", "size", "text")
 
     def __init__(self, text: str) -> None:
         """Costs some tens of microseconds, and 10 ms for the longest. Raises SqlIllegal."""
         tree = parse(text)
-        named = list(names_of(tree))
         self.text = text
-        self.names: tuple[str, ...] = tuple(dict.fromkeys(named))
+        self.names: tuple[str, ...] = tuple(dict.fromkeys(names_of(tree)))
         """The properties that it looks at, in the order of the rows that it judges."""
-        self.terms = max(1, len(named))
-        """About how many comparisons one judgement takes at most."""
+        self.size = size_of(tree)
+        """Values and operators: each is looked at once for a judgement, at most."""
         places = {name: place for place, name in enumerate(self.names)}
         self._judge: Judge = judge_of(tree, places)
 
@@ -54,11 +54,16 @@ class SqlExpression:
 
 
 class CompiledExpressions:
-    """Keeps the expressions that were asked for last: polls bring the same text again and again."""
+    """Keeps the expressions that were asked for last: polls bring the same text again and again.
+
+    Their texts have at most CHARACTERS_MAX characters; compiled, they take up to 50 times as many
+    bytes.
+    """
 
     def __init__(self, kept_max: int = COMPILED_MAX) -> None:
         self._kept_max = kept_max
         self._kept: OrderedDict[str, SqlExpression] = OrderedDict()
+        self._characters = 0
 
     def of(self, text: str) -> SqlExpression:
         """Raises SqlIllegal."""
@@ -66,8 +71,9 @@ class CompiledExpressions:
         found = kept.get(text)
         if found is None:
             found = kept[text] = SqlExpression(text)
-            if len(kept) > self._kept_max:
-                kept.popitem(last=False)
+            self._characters += len(text)
+            while len(kept) > self._kept_max or self._characters > CHARACTERS_MAX:
+                self._characters -= len(kept.popitem(last=False)[0])
         else:
             kept.move_to_end(text)
         return found

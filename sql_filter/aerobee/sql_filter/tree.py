@@ -122,3 +122,14 @@ def names_of(node: Value) -> Iterator[str]:
         yield from names_of(node.right)
     elif isinstance(node, Negated | Not | IsNull | Has):
         yield from names_of(node.operand)
+
+
+def size_of(node: Value) -> int:
+    """Nodes of the tree."""
+    if isinstance(node, All | Any):
+        return 1 + sum(map(size_of, node.operands))
+    if isinstance(node, Equal | Ordered):
+        return 1 + size_of(node.left) + size_of(node.right)
+    if isinstance(node, Negated | Not | IsNull | Has):
+        return 1 + size_of(node.operand)
+    return 1

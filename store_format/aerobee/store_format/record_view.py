@@ -7,12 +7,12 @@ it is first used; bytes that contradict themselves raise RecordCorrupt, never an
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from isal.isal_zlib import crc32
 
-from aerobee.store_format.properties import decode_properties, find_property
+from aerobee.store_format.properties import decode_properties, find_property, find_values
 from aerobee.store_format.record_layout import (
     BODY_AT,
     BODY_CRC_AT,
@@ -229,6 +229,15 @@ class Record:
     def property_value(self, name: str) -> str | None:
         """One property, without decoding the others; None if it is not set."""
         return self._find(name.encode())
+
+    def property_values(self, needles: Iterable[bytes]) -> list[str | None]:
+        """`property_value` of several names, each given in UTF-8 and with NAME_END."""
+        start = self._properties_at or self._properties_start()
+        buffer = self.buffer
+        if isinstance(buffer, memoryview):
+            properties = bytes(buffer[start : self.end])
+            return find_values(properties, 0, len(properties), needles)
+        return find_values(buffer, start, self.end, needles)
 
     @property
     def tag(self) -> str | None:

@@ -167,6 +167,29 @@ async def test_a_queue_is_read_from_any_offset_on_with_the_wanted_tags(client: V
     assert (found.code, found.messages, found.next_offset) == (v2.MESSAGE_NOT_FOUND, [], 3)
 
 
+async def test_a_queue_is_read_by_an_sql_expression(client: V2) -> None:
+    for number in range(4):
+        message = sent_message("fifo", str(number).encode(), f"ID-{number}", message_group="g")
+        message.user_properties.update({"a": str(number * 3), "b": "xy"[number % 2]})
+        assert (await client.send(message)).status.code == v2.OK
+    queue = queue_of("fifo", jump_hash(java_string_hash("g"), 8))
+    expression = v2.FilterExpression(type=v2.SQL, expression="a >= 3 AND b IN ('y', 'z')")
+    found = await client.pull(queue, filter_expression=expression)
+    assert ([each.body for each in found.messages], found.next_offset) == ([b"1", b"3"], 4)
+    found = await client.pull(queue, filter_expression=expression, batch_size=1)
+    assert ([each.body for each in found.messages], found.next_offset) == ([b"1"], 2)
+    waits = duration(20_000)
+    waiting = asyncio.create_task(
+        client.pull(queue, offset=4, filter_expression=expression, long_polling_timeout=waits)
+    )
+    for number in (4, 5):
+        message = sent_message("fifo", str(number).encode(), f"ID-{number}", message_group="g")
+        message.user_properties.update({"a": str(number * 3), "b": "xy"[number % 2]})
+        await client.send(message)
+    found = await asyncio.wait_for(waiting, 10)
+    assert ([each.body for each in found.messages], found.next_offset) == ([b"5"], 6)
+
+
 async def test_a_pull_waits_for_a_message(client: V2) -> None:
     queue = await sent_to_one_queue(client)
     waiting = asyncio.create_task(client.pull(queue, long_polling_timeout=duration(20_000)))
@@ -194,6 +217,13 @@ async def test_a_pull_waits_for_a_message(client: V2) -> None:
         (
             {"filter_expression": v2.FilterExpression(expression="||")},
             v2.ILLEGAL_FILTER_EXPRESSION,
+        ),
+        *(
+            (
+                {"filter_expression": v2.FilterExpression(type=v2.SQL, expression=text)},
+                v2.ILLEGAL_FILTER_EXPRESSION,
+            )
+            for text in ("", "a >", "a LIKE 'x%'")
         ),
     ],
 )

@@ -21,6 +21,7 @@ from aerobee.runtime.grpc_config import Engine, GrpcConfig
 from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
+from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import RunningBroker, StartBroker
@@ -56,6 +57,7 @@ class Gateway:
         self.channels = Channels(engine=engine)
         clock = SystemClock()
         service = MessagingService(
+            expressions=CompiledExpressions(),
             routes=self.routes,
             peers=self.channels,
             clock=clock,

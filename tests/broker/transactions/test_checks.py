@@ -18,6 +18,7 @@ from aerobee.broker.observe.metrics.transactions import TransactionFigures
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.checks import CheckRules, Verdict, verdict
 from aerobee.broker.transactions.ends import Ends
+from aerobee.broker.transactions.listing import Wanted
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.rocketmq_api.times import duration
 from aerobee.runtime.errors import NotWritable
@@ -465,7 +466,7 @@ async def test_lists_come_page_by_page(start_broker: StartBroker, connect: Conne
         found += [half.transaction_id for half in page.halves]
         offset, pages = page.next_offset, pages + 1
     assert (found, pages) == (ids, 3)
-    assert not listing.aside(topic="another").halves
+    assert not listing.aside(Wanted("another")).halves
     assert not listing.open().halves
 
 

@@ -23,6 +23,7 @@ from aerobee.runtime.grpc_config import Engine, GrpcConfig
 from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
+from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import RunningBroker, StartBroker
 from tests.broker.transactions.test_checks import Commits
@@ -48,6 +49,7 @@ class Node:
             peers=self.channels,
             clock=clock,
             groups=OwnGroups({}),  # type: ignore[arg-type]
+            expressions=CompiledExpressions(),
             clients=ClientTable(clock),
             node=name,
         )

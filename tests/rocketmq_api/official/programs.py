@@ -11,6 +11,8 @@ A program's arguments are what it is to be, the address of a node, and
     simple   ADDRESS GROUP TOPIC[=TAGS]...
     push     ADDRESS GROUP TOPIC[=TAGS]...
 
+TAGS may also be `sql:` and an expression.
+
 A line is JSON; it is answered by one line, which is `{"error": WORDS}` if the client refused or
 failed. A producer is told
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.grpc_core.interop.programs import Program
+from tests.rocketmq_api.official.clients import Client
 from tests.rocketmq_api.official.programs import ABILITIES, skip_without
 from tests.rocketmq_api.official.scene import (
     INVISIBLE_S,
@@ -78,14 +79,29 @@ def test_only_the_tags_of_its_subscription_come(scene: Scene) -> None:
         for number in range(12):
             tag = ("paid", "refunded", "cancelled")[number % 3]
             assert "id" in producer.ask("send", topic=scene.topic, body=str(number), tag=tag)
-        messages: list[dict[str, Any]] = []
-        while len(messages) < 8:
-            found = received(consumer, 1)
-            assert found, messages
-            for message in found:
-                assert "id" in consumer.ask("ack", id=message["id"])
-            messages += found
-        assert sorted(int(message["body"]) for message in messages) == [0, 1, 3, 4, 6, 7, 9, 10]
+        assert acknowledged(consumer, 8) == [0, 1, 3, 4, 6, 7, 9, 10]
+
+
+def test_only_what_its_expression_is_true_for_comes(scene: Scene) -> None:
+    scene.begin("sql", "NORMAL")
+    with scene.producer() as producer, scene.simple("sql:a > 5 AND b IN ('x', 'y')") as consumer:
+        for number in range(15):
+            properties = {"a": str(number), "b": "xyz"[number % 3]}
+            sent = producer.ask("send", topic=scene.topic, body=str(number), properties=properties)
+            assert "id" in sent
+        assert acknowledged(consumer, 6) == [6, 7, 9, 10, 12, 13]
+
+
+def acknowledged(consumer: Client, count: int) -> list[int]:
+    """The numbers that are bodies."""
+    messages: list[dict[str, Any]] = []
+    while len(messages) < count:
+        found = received(consumer, 1)
+        assert found, messages
+        for message in found:
+            assert "id" in consumer.ask("ack", id=message["id"])
+        messages += found
+    return sorted(int(message["body"]) for message in messages)
 
 
 @pytest.mark.long

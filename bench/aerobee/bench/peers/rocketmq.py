@@ -7,10 +7,12 @@ the checksum of each.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from aerobee.bench.cluster import running_cluster
@@ -34,6 +36,7 @@ BROKER_CONFIG = """\
 brokerClusterName=DefaultCluster
 brokerName=broker-a
 brokerId=0
+brokerIP1=127.0.0.1
 listenPort={port}
 haListenPort={replicas}
 storePathRootDir={data}
@@ -67,13 +70,35 @@ class RocketmqPrograms:
         await fetch_jars(SOURCES, into)
 
 
+@dataclass(frozen=True, slots=True)
+class RocketmqProcess:
+    """The process that is proxy and broker, and where it and its name server listen."""
+
+    process: asyncio.subprocess.Process
+    address: str
+    nameserver: str
+
+
 @contextlib.asynccontextmanager
 async def running_rocketmq(folder: Path) -> AsyncIterator[tuple[int, str]]:
     """The id of the process that is proxy and broker, and its address. All by default:
     asynchronous flush, the proxy in local mode."""
+    topics = dict.fromkeys(TOPICS, "NORMAL")
+    write_topics(folder / "data", topics, queues=QUEUES)
+    async with rocketmq_on(folder / "data", folder, java_flags=JAVA_FLAGS) as running:
+        await until_routed(running.address)
+        yield running.process.pid, running.address
+
+
+@contextlib.asynccontextmanager
+async def rocketmq_on(
+    data: Path, folder: Path, *, java_flags: Sequence[str], settings: str = ""
+) -> AsyncIterator[RocketmqProcess]:
+    """A name server, and proxy and broker on the store `data`; `folder` gets configuration and
+    logs. `settings`: lines of broker.conf."""
     java = needed_program("java", JDK)
-    nameserver, broker, grpc = free_port(), free_port(), free_port()
-    _write_configuration(folder, nameserver=nameserver, broker=broker, grpc=grpc)
+    nameserver, grpc = free_port(), free_port()
+    _write_configuration(data, folder, nameserver=nameserver, grpc=grpc, settings=settings)
     environment = f"-Drocketmq.home.dir={folder}", f"-Duser.home={folder}"
     command = (java, *environment, "-cp", RocketmqPrograms().classes)
     names = ("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", folder / "namesrv.conf")
@@ -84,10 +109,9 @@ async def running_rocketmq(folder: Path) -> AsyncIterator[tuple[int, str]]:
     )
     async with (
         listening(*command, "-Xmx256m", *names, port=nameserver, folder=folder),
-        listening(*command, *JAVA_FLAGS, *proxy, port=grpc, folder=folder) as process,
+        listening(*command, *java_flags, *proxy, port=grpc, folder=folder) as process,
     ):
-        await until_routed(f"127.0.0.1:{grpc}")
-        yield process.pid, f"127.0.0.1:{grpc}"
+        yield RocketmqProcess(process, f"127.0.0.1:{grpc}", f"127.0.0.1:{nameserver}")
 
 
 class Rocketmq:
@@ -106,34 +130,38 @@ class Rocketmq:
             yield Server(process_id, (*LOAD, address, str(body_bytes)))
 
 
-def _write_configuration(folder: Path, *, nameserver: int, broker: int, grpc: int) -> None:
-    data = folder / "data"
-    for needed in (folder / "conf", data / "config"):
-        needed.mkdir(parents=True)
+def _write_configuration(
+    data: Path, folder: Path, *, nameserver: int, grpc: int, settings: str
+) -> None:
+    (folder / "conf").mkdir(parents=True, exist_ok=True)
     (folder / "namesrv.conf").write_text(f"listenPort={nameserver}\n")
-    (folder / "broker.conf").write_text(
-        BROKER_CONFIG.format(port=broker, replicas=free_port(), nameserver=nameserver, data=data)
-    )
+    ports = {"port": free_port(), "replicas": free_port(), "nameserver": nameserver}
+    (folder / "broker.conf").write_text(BROKER_CONFIG.format(**ports, data=data) + settings)
     proxy = {
         "rocketMQClusterName": "DefaultCluster",
         "grpcServerPort": grpc,
         "remotingListenPort": free_port(),
     }
     (folder / "conf" / "rmq-proxy.json").write_text(json.dumps(proxy))
+
+
+def write_topics(data: Path, types: Mapping[str, str], *, queues: int) -> None:
+    """Of a store that is to be: its topics with the type of message that each takes."""
     topics = {
         name: {
             "topicName": name,
-            "readQueueNums": QUEUES,
-            "writeQueueNums": QUEUES,
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
             "perm": 6,
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": 0,
             "order": False,
-            "attributes": {"message.type": "NORMAL"},
+            "attributes": {"message.type": message_type},
         }
-        for name in TOPICS
+        for name, message_type in types.items()
     }
     table = {"dataVersion": {"counter": 1, "timestamp": 1}, "topicConfigTable": topics}
+    (data / "config").mkdir(parents=True)
     (data / "config" / "topics.json").write_text(json.dumps(table))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.delayed.schedule import Schedule
 from aerobee.broker.edge.own.admin_service import AdminService
 from aerobee.broker.edge.own.audit_service import AuditService
 from aerobee.broker.edge.own.group_service import GroupService
@@ -11,12 +12,14 @@ from aerobee.broker.edge.own.pull_service import PullService, add_pull_service
 from aerobee.broker.edge.own.request_limits import broker_request_limits
 from aerobee.broker.edge.own.schedule_service import ScheduleService
 from aerobee.broker.edge.own.send_service import SendService
+from aerobee.broker.edge.own.transaction_service import TransactionService
 from aerobee.broker.edge.replicas.replication_service import (
     ReplicationService,
     add_replication_service,
 )
 from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.store.config import FlushMode
+from aerobee.broker.transactions.wired import Transactions
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
@@ -48,7 +51,8 @@ class BrokerServer:
         peer_limits: PeerLimits,
         *,
         send: SendService,
-        schedule: ScheduleService,
+        schedule: Schedule,
+        transactions: Transactions,
         pull: PullService,
         offsets: OffsetService,
         groups: GroupService,
@@ -62,6 +66,7 @@ class BrokerServer:
         self._listen = config.listen
         self._pull = pull
         self._rocketmq = rocketmq
+        self._asked = transactions.asked
         self._rpc = RpcServer(
             say_error,
             (*SERVICE_NAMES, ROCKETMQ),
@@ -75,7 +80,10 @@ class BrokerServer:
         )
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
-        broker_pb2_grpc.add_ScheduleServiceServicer_to_server(schedule, server)
+        broker_pb2_grpc.add_ScheduleServiceServicer_to_server(ScheduleService(schedule), server)
+        broker_pb2_grpc.add_TransactionServiceServicer_to_server(
+            TransactionService(transactions.ends, transactions.listing, transactions.asked), server
+        )
         add_pull_service(pull, server)
         broker_pb2_grpc.add_OffsetServiceServicer_to_server(offsets, server)
         broker_pb2_grpc.add_GroupServiceServicer_to_server(groups, server)
@@ -99,6 +107,7 @@ class BrokerServer:
         """Tell every puller to come back later."""
         self._pull.close_sessions()
         self._rocketmq.end_streams()
+        self._asked.close()
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""

@@ -33,6 +33,10 @@ class Counters:
     cold_bytes: int = 0
     cold_reads_waiting: int = 0
     """Now, not since the start."""
+    filter_judged: int = 0
+    filter_matched: int = 0
+    """Records that filters looked into, for readers and to count what they have not read, and how
+    many of these matched."""
     send_streams: int = 0
     pull_streams: int = 0
 

@@ -21,6 +21,7 @@ from aerobee.broker.popping.bells import Bells
 from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.reads import PopReads
+from aerobee.broker.store.queues.reading import Filter
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, MqError
 from aerobee.store_format.record import Record
@@ -85,11 +86,11 @@ class Pops:
         self,
         keys: Sequence[GroupQueue],
         poll: Poll,
-        tags: tuple[str, ...] | None,
+        passing: Filter | None,
         wait_s: float,
     ) -> list[Popped]:
-        """Messages of these queues, looked at in this order; empty: none came in time. Who cannot
-        pass them on gives them back.
+        """Messages of these queues that pass an exact filter, looked at in this order; empty: none
+        came in time. Who cannot pass them on gives them back.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: nothing can be handed out now.
@@ -97,12 +98,12 @@ class Pops:
             TopicNotFound, QueueNotFound, NotReadableTopic: as `Egress.read`.
         """
         deadline_s = self._clock.monotonic_s() + wait_s
-        looked = await self._look(keys, poll, tags)
+        looked = await self._look(keys, poll, passing)
         if not looked.parts:
             with self._bells.waiting_at(keys, poll.topic) as waiter:
                 while not looked.parts:
                     waiter.looks()
-                    looked = await self._look(keys, poll, tags)
+                    looked = await self._look(keys, poll, passing)
                     if looked.parts or looked.refusal is not None:
                         break
                     left_s = deadline_s - self._clock.monotonic_s()
@@ -114,13 +115,13 @@ class Pops:
         return await self._confirmed(looked.parts)
 
     async def _look(
-        self, keys: Sequence[GroupQueue], poll: Poll, tags: tuple[str, ...] | None
+        self, keys: Sequence[GroupQueue], poll: Poll, passing: Filter | None
     ) -> _Looked:
         looked = _Looked()
         left = poll.count
         try:
             for key in keys:
-                part = await self._take(key, poll, left, tags, looked)
+                part = await self._take(key, poll, left, passing, looked)
                 if part is None:
                     continue
                 looked.parts.append(part)
@@ -140,7 +141,7 @@ class Pops:
         key: GroupQueue,
         poll: Poll,
         count: int,
-        tags: tuple[str, ...] | None,
+        passing: Filter | None,
         looked: _Looked,
     ) -> _Part | None:
         """Raises MqError."""
@@ -163,18 +164,18 @@ class Pops:
             if not wanted.again and wanted.room <= 0:
                 looked.refusal = looked.refusal or wanted.refusal
                 return None
-            part, is_over = await self._taken(queue, poll, wanted, tags)
+            part, is_over = await self._taken(queue, poll, wanted, passing)
             if part is not None or is_over:
                 return part
             await asyncio.sleep(0)  # nothing matched; others get their turn
 
     async def _taken(
-        self, queue: QueueState, poll: Poll, wanted: Wanted, tags: tuple[str, ...] | None
+        self, queue: QueueState, poll: Poll, wanted: Wanted, passing: Filter | None
     ) -> tuple[_Part | None, bool]:
         """And whether the queue has nothing more for this poll."""
         key = queue.key
         found = await self._reads.read(
-            key, wanted, tags, is_ordered=queue.is_ordered, origin=poll.origin(key.topic)
+            key, wanted, passing, is_ordered=queue.is_ordered, origin=poll.origin(key.topic)
         )
         term = self._writer()
         if term.queue(key) is not queue:

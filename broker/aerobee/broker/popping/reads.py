@@ -15,8 +15,8 @@ from aerobee.broker.pop.entries import NO_LANE, ranges_of
 from aerobee.broker.pop.lanes import lane_of
 from aerobee.broker.pop.requests import Read, Wanted
 from aerobee.broker.reading.egress import READ_BYTES_MAX, ColdRead, Egress, Fetched, ReadCode
-from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.broker.store.queues.reading import Filter
 from aerobee.store_format.batch import RETRY_PREFIX
 from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record import Record, iterate_records
@@ -46,15 +46,14 @@ class PopReads:
         self,
         key: GroupQueue,
         wanted: Wanted,
-        tags: tuple[str, ...] | None,
+        passing: Filter | None,
         *,
         is_ordered: bool,
         origin: str = "",
     ) -> Found:
-        """`origin`: of a retry topic's messages, the tags are for those that came from this topic;
-        the others are read for what they are. Raises MqError, as `Egress.read` and `Egress.load`.
-        """
-        passing = None if tags is None else TagFilter(tags, is_exact=True)
+        """`passing` is an exact filter. `origin`: of a retry topic's messages, it is for those that
+        came from this topic; the others are read for what they are. Raises MqError, as
+        `Egress.read` and `Egress.load`."""
         wants = None if origin else passing
         records: dict[int, Record] = {}
         again: list[int] = []
@@ -113,7 +112,7 @@ class PopReads:
         return None
 
     async def _fetch(
-        self, key: GroupQueue, offset: int, count: int, wants: TagFilter | None, bytes_max: int
+        self, key: GroupQueue, offset: int, count: int, wants: Filter | None, bytes_max: int
     ) -> Fetched:
         wanted = QueueRead(key.topic, key.queue_id, offset, bytes_max, count, wants, key.group)
         found = self._egress.read(wanted)

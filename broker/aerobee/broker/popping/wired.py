@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from aerobee.broker.duties import Duties
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.log import JournalLog
@@ -28,6 +29,7 @@ from aerobee.broker.popping.hand_overs import HandOvers
 from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.pops import Pops
 from aerobee.broker.popping.reads import PopReads
+from aerobee.broker.popping.revivals import Revivals
 from aerobee.broker.retention.holds import JournalHold
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import MqError, StoreFailed
@@ -43,7 +45,7 @@ SAVE_TIMEOUT_S: Final = 20.0
 
 
 class Popping:
-    """On the loop, while `run` runs; `journal` is one of the master's duties."""
+    """On the loop, while `run` runs; `duty` is one of the master's duties."""
 
     def __init__(self, parts: Wiring, *, held_until_ms: HeldUntil) -> None:
         self._parts = parts
@@ -72,6 +74,8 @@ class Popping:
             POP_PATH, self.state, self.journal, parts.files, parts.store, parts.durability
         )
         parts.durability.listen(self.file.look)
+        self.revivals = Revivals(parts)
+        self.duty = Duties((self.revivals, self.journal))
         self.hold = JournalHold(self.journal, self.file.save_if_room)
         self.bells = Bells(
             parts.egress,
@@ -128,6 +132,7 @@ class Popping:
             tasks.create_task(self.journal.run(), name="pop-journal")
             tasks.create_task(self.commits.run(), name="pop-commits")
             tasks.create_task(self.file.run(), name="pop-file")
+            tasks.create_task(self.revivals.run(), name="pop-revivals")
 
     async def save(self) -> None:
         """At a stop: the next start has little to read. Raises StoreFailed."""

@@ -198,6 +198,9 @@ class Egress:
 
     def _fetched(self, wanted: QueueRead, outcome: ReadOutcome) -> Fetched:
         located = outcome.located
+        if outcome.judged:
+            self._counters.filter_judged += outcome.judged
+            self._counters.filter_matched += located.count
         fetched = Fetched(
             _CODE_OF_STATUS[located.status],
             located.next_offset,

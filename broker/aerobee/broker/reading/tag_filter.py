@@ -23,6 +23,8 @@ class TagFilter:
 
     __slots__ = ("_codes", "_tags", "is_exact")
 
+    judged_max = None
+
     def __init__(self, tags: Iterable[str], *, is_exact: bool = False) -> None:
         """Unless `is_exact`, the reader compares the tags itself, and a read costs no look into
         its records."""

@@ -109,7 +109,7 @@ class QueueReads:
         if records is None:
             return self._work(wanted, queue, entries)
         check = RecordCheck(queue.topic, queue.queue_id)
-        outcome = checked_outcome(located, records, check, wanted.filter)
+        outcome = checked_outcome(located, records, check, wanted.filter, wanted.max_messages)
         self._note(wanted, located, was_cold=False)
         return outcome
 
@@ -210,12 +210,13 @@ class QueueReads:
     def _entry_count(self, wanted: QueueRead, first: bytes) -> int:
         """How many entries to look at. `first` is the entry at the wanted offset, if it is known:
         most records of a queue are about as long as each other, and a read may end early."""
+        is_scanned = wanted.filter is not None and wanted.filter.judged_max is None
         count = entries_to_read(
-            ReadLimits(wanted.max_messages, wanted.max_bytes),
-            filtered=wanted.filter is not None,
+            ReadLimits(_candidates_max(wanted), wanted.max_bytes),
+            filtered=is_scanned,
             scan_entries_max=self._config.filter_scan_entries_max,
         )
-        if wanted.filter is not None or not first:
+        if is_scanned or not first:
             return count
         record_bytes = max(RECORD_SIZE_MIN, int.from_bytes(first[8:12], "big"))
         return min(count, _ENTRIES_MIN + 2 * wanted.max_bytes // record_bytes)
@@ -229,6 +230,7 @@ class QueueReads:
             RecordCheck(queue.topic, queue.queue_id),
             SegmentHandle() if catch_up is None else catch_up.handle,
             filter=wanted.filter,
+            messages_max=wanted.max_messages,
             entries=entries,
             load_entries=queue.plan_read(self._files.disk, wanted.offset, count).run,
         )
@@ -238,18 +240,25 @@ def _reader_of(wanted: QueueRead) -> tuple[str, str, int]:
     return wanted.reader, wanted.topic, wanted.queue_id
 
 
+def _candidates_max(wanted: QueueRead) -> int:
+    """Records to be read: as many as are wanted, unless it has to be seen which of them match."""
+    judged_max = None if wanted.filter is None else wanted.filter.judged_max
+    return wanted.max_messages if judged_max is None else judged_max
+
+
 def _selection(queue: ConsumeQueue, wanted: QueueRead) -> Select:
     """How to choose among the entries from the wanted offset on, whatever the queue becomes."""
     bounds = queue.bounds
     file_start = wanted.offset - wanted.offset % queue.entries_per_file
     next_file_offset = min(file_start + queue.entries_per_file, queue.end)
+    candidates_max = _candidates_max(wanted)
 
     def choose(entries: bytes, log_min_offset: int, bytes_max: int | None) -> Located:
         return select(
             entries,
             offset=wanted.offset,
             bounds=bounds,
-            limits=ReadLimits(wanted.max_messages, bytes_max or wanted.max_bytes),
+            limits=ReadLimits(candidates_max, bytes_max or wanted.max_bytes),
             log_min_offset=log_min_offset,
             next_file_offset=next_file_offset,
             filter=wanted.filter,

@@ -25,6 +25,8 @@ class ReadOutcome:
 
     located: Located
     records: bytes = b""
+    judged: int = 0
+    """Of how many records the filter looked at more than their tags codes."""
 
     @property
     def read_bytes(self) -> int:
@@ -33,18 +35,25 @@ class ReadOutcome:
 
 
 def checked_outcome(
-    located: Located, records: bytes, check: RecordCheck, filter: Filter | None
+    located: Located,
+    records: bytes,
+    check: RecordCheck,
+    filter: Filter | None,
+    messages_max: int,
 ) -> ReadOutcome:
-    """[any thread] What a reader gets of the records that `located` led to.
+    """[any thread] What a reader gets of the records that `located` led to: the first
+    `messages_max` that an exact filter lets through, and then it ends there. Any filter is exact
+    where tags codes lie elsewhere.
 
     Raises EntryMismatch: they are not what `located` means, or an exact filter cannot read one.
     """
     check.check(located, records)
-    if filter is None or not filter.is_exact:
+    if filter is None or not (filter.is_exact or located.is_unsure):
         return ReadOutcome(located, records)
     chosen: list[int] = []
     parts: list[bytes] = []
     start = 0
+    index = -1
     for index, size in enumerate(located.sizes.tolist()):
         try:
             matches = filter.matches(Record(records, start, start + size))
@@ -53,15 +62,19 @@ def checked_outcome(
         if matches:
             chosen.append(index)
             parts.append(records[start : start + size])
+            if len(chosen) == messages_max:
+                break
         start += size
+    located = located.cut(index + 1)
     matching = replace(
         located,
         status=GetStatus.FOUND if chosen else GetStatus.NO_MATCHED_MESSAGE,
         count=len(chosen),
         positions=located.positions[chosen],
         sizes=located.sizes[chosen],
+        offsets=located.offsets[chosen],
     )
-    return ReadOutcome(matching, b"".join(parts))
+    return ReadOutcome(matching, b"".join(parts), index + 1)
 
 
 Select = Callable[[bytes, int, int | None], Located]
@@ -76,6 +89,7 @@ class ReadWork:
         "_filter",
         "_load_entries",
         "_log",
+        "_messages_max",
         "_select",
         "handle",
         "outcome",
@@ -89,6 +103,7 @@ class ReadWork:
         handle: SegmentHandle,
         *,
         filter: Filter | None,
+        messages_max: int,
         entries: bytes | None,
         load_entries: Callable[[], bytes],
     ) -> None:
@@ -100,6 +115,7 @@ class ReadWork:
         self._check = check
         self.handle = handle
         self._filter = filter
+        self._messages_max = messages_max
         self._entries = entries
         self._load_entries = load_entries
         self.outcome: ReadOutcome | None = None
@@ -126,7 +142,9 @@ class ReadWork:
                 continue
             except MessageNotFound as error:
                 raise self._check.mismatch(str(error)) from error
-            self.outcome = checked_outcome(located, records, self._check, self._filter)
+            self.outcome = checked_outcome(
+                located, records, self._check, self._filter, self._messages_max
+            )
         return self.outcome
 
 

@@ -231,6 +231,8 @@ class Ends:
             found = ()
         if any(Record(each).property_value("REAL_TOPIC") == name.topic for each in found):
             return Outcome.UNKNOWN
+        # Who is replaced already does not know what his successor has stored.
+        self._guard.check_acting()
         raise MessageNotFound(
             f"topic {name.topic} has no transaction {name.transaction_id} here: it was not begun, "
             "or is so old that it is forgotten"
@@ -419,7 +421,7 @@ class Ends:
         """What the last master began last. Whether something was missing, which must be followed
         before anything ends. Raises MqError: it is not finished."""
         state = self._aside if intent.is_aside else self._pending
-        if not is_stored or not state.is_waiting(intent.half_offset):
+        if not is_stored or state.at(intent.half_offset) is None:
             return False
         self._append_op(intent.offsets, Outcome.COMMITTED, is_aside=intent.is_aside)
         log_event(

@@ -1,17 +1,50 @@
-"""What is open, and what was set aside, as an operator sees it: page by page."""
+"""What is open, and what was set aside, as an operator sees it: page by page, of any replica."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from aerobee.broker.sending.guard import Guard
 from aerobee.broker.transactions.pending import PendingHalves, name_of
+from aerobee.runtime.errors import InvalidArgument, ReplicaBehind
 from aerobee.store_format.transaction_records import HalfMessage
 
 PAGE_MAX: Final = 1_000
 LOOKS_MAX: Final = 2_000
 """Records that one page looks at; it may end before it is full."""
+
+
+class Wanted(NamedTuple):
+    """Which transactions are listed; empty texts: any."""
+
+    topic: str = ""
+    transaction_id: str = ""
+    begin_ms: int = 0
+    end_ms: int = 0
+    """Begun in [begin_ms, end_ms) by their producers' clocks; 0: without an end."""
+
+    def check(self) -> None:
+        """Raises InvalidArgument: the times are the wrong way round."""
+        if self.begin_ms < 0 or self.end_ms < 0:
+            raise InvalidArgument("times are Unix milliseconds, and not negative")
+        if self.end_ms and self.begin_ms >= self.end_ms:
+            raise InvalidArgument(
+                f"the begin {self.begin_ms} is not before the end {self.end_ms}: swap them"
+            )
+
+    def selects(self, half: HalfMessage) -> bool:
+        """Whether this one is."""
+        return (
+            self.topic in ("", half.topic)
+            and self.transaction_id in ("", half.transaction_id)
+            and self.begin_ms <= half.born_ms
+            and (not self.end_ms or half.born_ms < self.end_ms)
+        )
+
+
+EVERYTHING: Final = Wanted()
 
 
 class Page(NamedTuple):
@@ -24,32 +57,66 @@ class Page(NamedTuple):
 class Listing:
     """On the loop, of any replica: as far as it follows."""
 
-    def __init__(self, pending: PendingHalves, aside: PendingHalves) -> None:
+    def __init__(
+        self,
+        pending: PendingHalves,
+        aside: PendingHalves,
+        guard: Guard,
+        *,
+        has_all: Callable[[], bool],
+    ) -> None:
+        """`has_all`: whether everything that is confirmed has been read."""
         self._pending = pending
         self._aside = aside
+        self._guard = guard
+        self._has_all = has_all
+        self._has_caught_up = False
 
-    def open(self, *, topic: str = "", from_offset: int = 0, limit: int = PAGE_MAX) -> Page:
-        """Transactions that their producers may still end; `topic` empty: of all topics. What is
-        checked between two pages moves to the end."""
-        return _page(self._pending, topic, from_offset, limit)
+    def open(
+        self, wanted: Wanted = EVERYTHING, *, from_offset: int = 0, limit: int = PAGE_MAX
+    ) -> Page:
+        """Transactions that their producers may still end. What is checked between two pages moves
+        to the end.
 
-    def aside(self, *, topic: str = "", from_offset: int = 0, limit: int = PAGE_MAX) -> Page:
-        """Transactions that an operator decides, by `Ends.end` with `by_operator`."""
-        return _page(self._aside, topic, from_offset, limit)
+        Raises:
+            InvalidArgument: the times are the wrong way round, or no page goes on there.
+            ReplicaBehind: this replica has not read them since its start.
+            ShuttingDown, StoreFailed.
+        """
+        return self._page(self._pending, wanted, from_offset, limit)
 
+    def aside(
+        self, wanted: Wanted = EVERYTHING, *, from_offset: int = 0, limit: int = PAGE_MAX
+    ) -> Page:
+        """Transactions that an operator decides, by `Ends.end` with `by_operator`. As `open`."""
+        return self._page(self._aside, wanted, from_offset, limit)
 
-def _page(state: PendingHalves, topic: str, from_offset: int, limit: int) -> Page:
-    limit = max(1, min(limit, PAGE_MAX))
-    offsets = state.all_offsets()
-    first = bisect_left(offsets, from_offset)
-    found: list[HalfMessage] = []
-    for number, offset in enumerate(offsets[first : first + LOOKS_MAX], first + 1):
-        half = state.at(offset)
-        assert half is not None, "nothing changes in between"
-        # One that is stored twice is listed where its newest record is.
-        is_newest = state.of(name_of(half))[-1].offset == offset
-        if is_newest and topic in ("", half.topic):
-            found.append(half)
-        if len(found) == limit:
-            return Page(found, offset + 1 if number < len(offsets) else None)
-    return Page(found, offsets[first + LOOKS_MAX] if first + LOOKS_MAX < len(offsets) else None)
+    def _page(self, state: PendingHalves, wanted: Wanted, from_offset: int, limit: int) -> Page:
+        self._check(wanted, from_offset)
+        limit = max(1, min(limit, PAGE_MAX))
+        offsets = state.all_offsets()
+        first = bisect_left(offsets, from_offset)
+        found: list[HalfMessage] = []
+        for number, offset in enumerate(offsets[first : first + LOOKS_MAX], first + 1):
+            half = state.at(offset)
+            assert half is not None, "nothing changes in between"
+            # One that is stored twice is listed where its newest record is.
+            is_newest = state.of(name_of(half))[-1].offset == offset
+            if is_newest and wanted.selects(half):
+                found.append(half)
+            if len(found) == limit:
+                return Page(found, offset + 1 if number < len(offsets) else None)
+        end = first + LOOKS_MAX
+        return Page(found, offsets[end] if end < len(offsets) else None)
+
+    def _check(self, wanted: Wanted, from_offset: int) -> None:
+        self._guard.check_available()
+        wanted.check()
+        if from_offset < 0:
+            raise InvalidArgument(f"{from_offset} is not where a page ended: pass what it said")
+        self._has_caught_up = self._has_caught_up or self._has_all()
+        if not self._has_caught_up:
+            raise ReplicaBehind(
+                "this replica is still reading the transactions that are open; ask again in a "
+                "moment"
+            )

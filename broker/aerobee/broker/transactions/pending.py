@@ -112,10 +112,6 @@ class PendingHalves:
         """How a transaction ended, if that is remembered."""
         return self._ended.get(name)
 
-    def is_waiting(self, offset: int) -> bool:
-        """Whether this record of the half topic waits."""
-        return offset in self._waiting
-
     @property
     def half_progress(self) -> int:
         """Every record of the half topic before this one is done."""

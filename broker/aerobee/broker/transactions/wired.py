@@ -16,6 +16,7 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.confirmed_records import ConfirmedReader
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.sending.halves import HALF_QUEUE
+from aerobee.broker.transactions.asked import AskedProducers
 from aerobee.broker.transactions.checks import CheckRules, Checks
 from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.follower import (
@@ -58,6 +59,7 @@ class Transactions(Duty):
         self._parts = parts
         self._led: MasterTerm | None = None
         self._left: MasterTerm | None = None
+        """A term that may be resumed."""
         self._begun_end = 0
         self._due = asyncio.Event()
         store, durability = parts.store, parts.durability
@@ -90,7 +92,10 @@ class Transactions(Duty):
             read_half=self._read_half,
             ask=self._ask,
         )
-        self.listing = Listing(self.pending, self.aside)
+        self.asked = AskedProducers()
+        self.listing = Listing(
+            self.pending, self.aside, parts.guard, has_all=lambda: self.follower.has_all
+        )
         self.hold = TransactionsHold(self.pending, self.aside, self.follower, store, durability)
         store.on_grown(self.follower.on_grown)
         durability.listen(self._on_confirmed)
@@ -192,7 +197,7 @@ class Transactions(Duty):
             if intent is None:
                 return False
             state = self.aside if intent.is_aside else self.pending
-            if not state.is_waiting(intent.half_offset):
+            if state.at(intent.half_offset) is None:
                 return False
             message = await self._record(intent.topic, intent.queue_id, intent.offset)
             is_stored = message is not None and is_commit_of(Record(message), intent.half_position)
@@ -215,7 +220,7 @@ class Transactions(Duty):
     @property
     def producers(self) -> tuple[Producers, ...]:
         """Who can be asked, by protocol."""
-        return (self._parts.rocketmq.producers,)
+        return (self._parts.rocketmq.producers, self.asked)
 
     def _ask(self, question: Question) -> bool:
         # Each protocol's first in turn, if it has any.

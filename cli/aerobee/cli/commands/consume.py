@@ -54,11 +54,16 @@ ToLine = Callable[["ReceivedMessage"], bytes]
 )
 @click.option(
     "--tag",
-    "expression",
-    default="*",
-    show_default=True,
+    "tags",
     metavar="EXPRESSION",
-    help="Only messages with these tags, for example 'paid || refunded'.",
+    help="Only messages with these tags, for example 'paid || refunded'.  [default: *]",
+)
+@click.option(
+    "--sql",
+    "condition",
+    metavar="CONDITION",
+    help='Only messages for whose properties this is true, for example "price > 5 AND region IN '
+    "('eu', 'us')\" (docs/filters.md).",
 )
 @format_option(
     "text: bodies, one a line; json: objects that `aerobee produce --format json` reads."
@@ -80,7 +85,8 @@ def consume(
     count: int | None,
     idle_timeout_s: float | None,
     broadcast: bool,
-    expression: str,
+    tags: str | None,
+    condition: str | None,
     line_format: str,
     client_id: str | None,
     session_timeout_ms: int,
@@ -92,7 +98,10 @@ def consume(
     error.
     """
     from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
-    from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
+    from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom, sql
+
+    if tags is not None and condition is not None:
+        raise click.UsageError("--tag and --sql cannot be combined; TAGS is a property for --sql")
 
     starts = {
         MomentKind.FIRST: StartFrom.FIRST,
@@ -113,7 +122,7 @@ def consume(
             cluster=target.cluster,
             options=ConsumerOptions(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
         )
-        consumer.subscribe(topic, expression)
+        consumer.subscribe(topic, (tags or "*") if condition is None else sql(condition))
         return await _consume(consumer, to_line, count, idle_timeout_s)
 
     printed = run(main)

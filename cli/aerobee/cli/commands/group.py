@@ -328,10 +328,17 @@ def _member(member: broker_pb2.GroupMember) -> dict[str, Any]:
         "broadcasting": member.broadcasting,
         "official": member.official or None,
         "lastHeartbeatAgeMs": member.last_heartbeat_age_ms,
-        "subscriptions": {
-            each.topic: each.filter.expression or "*" for each in member.subscriptions
-        },
+        "subscriptions": {each.topic: _expression(each.filter) for each in member.subscriptions},
     }
+
+
+def _expression(wanted: broker_pb2.Filter) -> str:
+    """An SQL filter as one line, so marked."""
+    from aerobee.v1 import broker_pb2
+
+    if wanted.type == broker_pb2.SQL92:
+        return f"SQL: {' '.join(wanted.expression.split())}"
+    return wanted.expression or "*"
 
 
 def _place(queue: MessageQueue) -> dict[str, Any]:

@@ -14,11 +14,13 @@ from typing import Final, Self
 from aerobee.rocketmq_api.clients.backoff import APACHES, policy_of
 from aerobee.rocketmq_api.clients.languages import Traits
 from aerobee.rocketmq_api.codes import OK, Refused
-from aerobee.rocketmq_api.receiving.filters import wanted_tags
+from aerobee.rocketmq_api.receiving.filters import wish_of
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
 from aerobee.rocketmq_api.sending.checks import SendLimits
 from aerobee.rocketmq_api.times import duration
+from aerobee.sql_filter.expression import CompiledExpressions
+from aerobee.sql_filter.wish import Wish
 from aerobee.store_format.retry_delays import Exponential, Steps
 from aerobee.store_format.retry_records import RETRIES_MAX
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -73,11 +75,13 @@ class Registration:
     """A producer's; it may send to others too."""
     group: str = ""
     """A consumer's; empty for producers."""
-    subscriptions: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
-    """A consumer's topics, and which tags of them it wants; None: all. Polls say it anew."""
+    subscriptions: Mapping[str, Wish] = field(default_factory=dict)
+    """A consumer's topics, and what it wants of them. Polls say it anew."""
 
 
-def registration_of(settings: v2.Settings, caller_namespace: str = "") -> Registration:
+def registration_of(
+    settings: v2.Settings, expressions: CompiledExpressions, caller_namespace: str = ""
+) -> Registration:
     """What the settings say, checked.
 
     Raises Refused; its code decides how the stream ends: with INVALID_ARGUMENT below 50000.
@@ -104,7 +108,7 @@ def registration_of(settings: v2.Settings, caller_namespace: str = "") -> Regist
         kind or v2.SIMPLE_CONSUMER,
         group=stored_group(subscription.group, caller_namespace),
         subscriptions={
-            stored_topic(each.topic, caller_namespace): wanted_tags(each.expression)
+            stored_topic(each.topic, caller_namespace): wish_of(each.expression, expressions)
             for each in subscription.subscriptions
         },
     )

@@ -18,13 +18,15 @@ from typing import Final
 from aerobee.rocketmq_api.clients.settings import Registration
 from aerobee.rocketmq_api.receiving.renewal import Holder, RenewalRules, visible_ms
 from aerobee.runtime.clock import Clock
+from aerobee.sql_filter.expression import SqlExpression
+from aerobee.sql_filter.wish import Wish
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 SILENCE_S_MAX: Final = 120
 """Later a client is forgotten; its messages came again before."""
 CLIENTS_MAX: Final = 20_000
 SUBSCRIBED_LENGTH_MAX: Final = 4_096
-"""Characters of the topics and tags that are kept of one client."""
+"""Characters of the topics and filters that are kept of one client."""
 BROKERS_MAX: Final = 64
 """Of those that one client's calls were passed on to."""
 
@@ -32,7 +34,8 @@ _WORD_LENGTH_MAX: Final = 64
 _HEARD_S_STEP: Final = 1
 _TELL_S: Final = 10
 
-Subscriptions = Mapping[str, tuple[str, ...] | None]
+Subscriptions = Mapping[str, tuple[str, ...] | str | None]
+"""What is wanted of each topic: one of some tags, what an SQL expression is true for, or all."""
 
 
 @dataclass(slots=True)
@@ -60,7 +63,7 @@ class Client:
     group: str = ""
     """As the store has it; empty: none is known."""
     subscriptions: Subscriptions = field(default_factory=dict)
-    """Tags by topic; None: all. As much as is kept."""
+    """As much as is kept."""
     gone_s: float | None = None
     has_left: bool = False
     """It said goodbye itself, so late answers on the way do not bring it back."""
@@ -274,12 +277,14 @@ class ClientTable:
         self._leave_group(self._clients.pop(client_id))
 
 
-def _kept(subscriptions: Subscriptions) -> Subscriptions:
-    kept: dict[str, tuple[str, ...] | None] = {}
+def _kept(subscriptions: Mapping[str, Wish]) -> Subscriptions:
+    """Of an expression its text: many clients' compiled ones would take much memory."""
+    kept: dict[str, tuple[str, ...] | str | None] = {}
     length = 0
-    for topic, tags in subscriptions.items():
-        length += len(topic) + sum(map(len, tags or ()))
+    for topic, wish in subscriptions.items():
+        said = wish.text if isinstance(wish, SqlExpression) else wish
+        length += len(topic) + sum(map(len, said or ()))
         if length > SUBSCRIBED_LENGTH_MAX:
             break
-        kept[topic] = tags
+        kept[topic] = said
     return kept

@@ -5,25 +5,24 @@ from __future__ import annotations
 from aerobee.rocketmq_api.codes import Refused
 from aerobee.runtime.errors import FilterIllegal
 from aerobee.runtime.tag_expression import parse_tags
+from aerobee.sql_filter.expression import CompiledExpressions
+from aerobee.sql_filter.wish import Wish
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 
-def wanted_tags(expression: v2.FilterExpression) -> tuple[str, ...] | None:
-    """The tags that a filter names, each once; None means every message, also those without a tag.
+def wish_of(expression: v2.FilterExpression, expressions: CompiledExpressions) -> Wish:
+    """What a filter wants: by default everything, also messages without a tag.
 
-    Raises Refused: ILLEGAL_FILTER_EXPRESSION for what cannot be read, NOT_IMPLEMENTED for SQL.
+    Raises Refused with ILLEGAL_FILTER_EXPRESSION for what cannot be read.
     """
-    if expression.type == v2.SQL:
-        raise Refused(
-            v2.NOT_IMPLEMENTED,
-            "filters in SQL are not supported yet; filter by tags, such as 'a || b'",
-        )
-    if expression.type not in (v2.FILTER_TYPE_UNSPECIFIED, v2.TAG):
+    if expression.type not in (v2.FILTER_TYPE_UNSPECIFIED, v2.TAG, v2.SQL):
         raise Refused(
             v2.ILLEGAL_FILTER_EXPRESSION,
-            f"the filter has type {expression.type}; it must be TAG",
+            f"the filter has type {expression.type}; it must be TAG or SQL",
         )
     try:
+        if expression.type == v2.SQL:
+            return expressions.of(expression.expression)
         return parse_tags(expression.expression)
     except FilterIllegal as error:
         raise Refused(v2.ILLEGAL_FILTER_EXPRESSION, str(error)) from None

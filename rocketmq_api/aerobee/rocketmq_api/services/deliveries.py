@@ -22,6 +22,7 @@ from aerobee.rocketmq_api.services.methods import (
 from aerobee.rocketmq_api.services.passing import Passing
 from aerobee.rocketmq_api.services.ports import OwnPops, RouteSource
 from aerobee.runtime.errors import MqError, StaleHandle, TopicNotFound
+from aerobee.store_format.pop_records import pop_retry_topics
 from aerobee.store_format.retry_records import GroupNameTooLong, retry_topic
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -50,7 +51,7 @@ class Deliveries:
         topic = stored_topic(request.topic, caller.namespace)
         if not request.entries:
             raise Refused(v2.BAD_REQUEST, "the request names no message to acknowledge")
-        retries = _retry_topics(group)
+        retries = _retry_topics(topic, group)
         statuses: dict[int, v2.Status] = {}
         by_broker: dict[str, list[tuple[int, ReceiptHandle]]] = {}
         for index, entry in enumerate(request.entries):
@@ -207,12 +208,14 @@ class Deliveries:
 def _used(text: str, topic: str, group: str) -> ReceiptHandle:
     """Raises Refused with INVALID_RECEIPT_HANDLE."""
     handle = ReceiptHandle.decode(text)
-    handle.check_used_by(topic, group, retry_topics=_retry_topics(group))
+    handle.check_used_by(topic, group, retry_topics=_retry_topics(topic, group))
     return handle
 
 
-def _retry_topics(group: str) -> tuple[str, ...]:
+def _retry_topics(topic: str, group: str) -> tuple[str, ...]:
+    """Also where Apache's broker has left messages."""
+    names = pop_retry_topics(group, topic)
     try:
-        return (retry_topic(group),)
+        return (*names, retry_topic(group))
     except GroupNameTooLong:
-        return ()
+        return names

@@ -16,6 +16,7 @@ from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.runtime.errors import MqError
+from aerobee.sql_filter.wish import Wish
 from aerobee.store_format.record import Record
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.transaction_records import Outcome
@@ -147,7 +148,7 @@ class OwnReads(Protocol):
         offset: int,
         *,
         messages_max: int,
-        tags: tuple[str, ...] | None,
+        wish: Wish,
         wait_ms: int,
     ) -> Read:
         """Raises TopicNotFound, QueueNotFound, NotReadableTopic, NotMaster, Busy and others; see
@@ -188,7 +189,7 @@ class Wanted:
     """A poll that repeats it gets what the earlier one took."""
     attempts_max: int
     """Deliveries of a message before it is a dead letter."""
-    tags: tuple[str, ...] | None
+    wish: Wish
     wait_ms: int
 
 

@@ -13,7 +13,7 @@ from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import OK, Refused, topic_not_found
-from aerobee.rocketmq_api.receiving.filters import wanted_tags
+from aerobee.rocketmq_api.receiving.filters import wish_of
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_group, stored_topic
@@ -29,6 +29,7 @@ from aerobee.rocketmq_api.services.ports import OwnReads, Q, R, RouteSource
 from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.times import TIME_MS_END, milliseconds
 from aerobee.runtime.errors import TopicNotFound
+from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -46,6 +47,7 @@ class Pulls:
         passing: Passing,
         presence: Presence,
         limits: PollLimits,
+        expressions: CompiledExpressions,
     ) -> None:
         """`own` is None on a node without a store."""
         self._routes = routes
@@ -53,13 +55,14 @@ class Pulls:
         self._passing = passing
         self._presence = presence
         self._limits = limits
+        self._expressions = expressions
 
     async def pull(self, request: service_pb2.PullMessageRequest, caller: Caller) -> Pulled:
         """Status, messages and where to go on; without a message status MESSAGE_NOT_FOUND, which a
         poll waits with. An offset beyond the queue's ends is ILLEGAL_OFFSET, with the nearest one.
         """
         group = stored_group(request.group, caller.namespace)
-        tags = wanted_tags(request.filter_expression)
+        wish = wish_of(request.filter_expression, self._expressions)
         route, queue = await self._place(request.message_queue, caller)
         _check_offset(request.offset)
         self._presence.took_part(caller, v2.PULL_CONSUMER, group)
@@ -79,7 +82,7 @@ class Pulls:
             queue.id,
             request.offset,
             messages_max=min(max(request.batch_size, 1), self._limits.batch_max),
-            tags=tags,
+            wish=wish,
             wait_ms=self._wait_ms(request, caller),
         )
         answer = service_pb2.PullMessageResponse

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from aerobee.cluster_view.route import PERM_READ, TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import OK, topic_not_found
-from aerobee.rocketmq_api.receiving.filters import wanted_tags
+from aerobee.rocketmq_api.receiving.filters import wish_of
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.receiving.polling import (
     PollLimits,
@@ -29,6 +29,7 @@ from aerobee.rocketmq_api.services.presence import Presence
 from aerobee.rocketmq_api.times import timestamp
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NoBrokerAvailable, NotReadableTopic, TopicNotFound
+from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -48,6 +49,7 @@ class Receives:
         groups: Groups,
         clock: Clock,
         limits: PollLimits,
+        expressions: CompiledExpressions,
     ) -> None:
         """`own` is None on a node without a store."""
         self._routes = routes
@@ -57,6 +59,7 @@ class Receives:
         self._groups = groups
         self._clock = clock
         self._limits = limits
+        self._expressions = expressions
 
     async def receive(
         self, request: service_pb2.ReceiveMessageRequest, caller: Caller, write: Write
@@ -65,7 +68,7 @@ class Receives:
         cannot be; TopicNotFound, NotReadableTopic, Busy and others of `OwnPops.receive`."""
         group = stored_group(request.group, caller.namespace)
         topic = stored_topic(request.message_queue.topic, caller.namespace)
-        tags = wanted_tags(request.filter_expression)
+        wish = wish_of(request.filter_expression, self._expressions)
         invisible_ms = received_invisible_ms(request, self._limits)
         wait_ms = polling_ms(
             request,
@@ -97,7 +100,7 @@ class Receives:
                 invisible_ms=invisible_ms,
                 attempt_id=request.attempt_id,
                 attempts_max=rules.attempts_max,
-                tags=tags,
+                wish=wish,
                 wait_ms=wait_ms,
             )
         )

@@ -40,6 +40,7 @@ from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import TopicNotFound
 from aerobee.runtime.served_method import answered_later
+from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
 
@@ -55,6 +56,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         clock: Clock,
         groups: Groups,
         clients: ClientTable,
+        expressions: CompiledExpressions,
         node: str = "node",
         own: OwnQueues | None = None,
         reads: OwnReads | None = None,
@@ -64,8 +66,8 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         polling: PollLimits | None = None,
     ) -> None:
         """`own`, `reads`, `pops` and `transactions` are a broker's; a node without them passes on
-        what needs a store. `clients` are those that it hears of. `node`: a name that no other node
-        has."""
+        what needs a store. `clients` are those that it hears of, `expressions` keeps the filters
+        that they ask for. `node`: a name that no other node has."""
         self._routes = routes
         self._groups = groups
         self.questions = Questions()
@@ -77,11 +79,13 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         passing = Passing(routes, peers)
         self._recalls = Recalls(routes, own, passing)
         self._end_transactions = EndTransactions(routes, transactions, passing)
-        self._pulls = Pulls(routes, reads, passing, self._presence, polling)
-        self._receives = Receives(routes, pops, passing, self._presence, groups, clock, polling)
+        self._pulls = Pulls(routes, reads, passing, self._presence, polling, expressions)
+        self._receives = Receives(
+            routes, pops, passing, self._presence, groups, clock, polling, expressions
+        )
         self._deliveries = Deliveries(routes, pops, passing, polling)
         self._telemetry = Telemetry(
-            clients, groups, self.questions, sending=sending, polling=polling
+            clients, groups, self.questions, expressions, sending=sending, polling=polling
         )
 
     async def run(self) -> None:

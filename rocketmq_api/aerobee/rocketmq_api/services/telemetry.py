@@ -28,6 +28,7 @@ from aerobee.rocketmq_api.services.ports import Groups
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.runtime.errors import NoBrokerAvailable
 from aerobee.runtime.served_method import send_head
+from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -46,6 +47,7 @@ class Telemetry:
         clients: ClientTable,
         groups: Groups,
         questions: Questions,
+        expressions: CompiledExpressions,
         *,
         sending: SendLimits,
         polling: PollLimits,
@@ -53,6 +55,7 @@ class Telemetry:
         self._clients = clients
         self._groups = groups
         self._questions = questions
+        self._expressions = expressions
         self._sending = sending
         self._polling = polling
         self._readers: set[asyncio.Task[None]] = set()
@@ -105,7 +108,7 @@ class Telemetry:
     async def _told(
         self, settings: v2.Settings, caller: Caller
     ) -> tuple[Traits, service_pb2.TelemetryCommand]:
-        registration = registration_of(settings, caller.namespace)
+        registration = registration_of(settings, self._expressions, caller.namespace)
         if not caller.was_forwarded:
             client = self._clients.heard(
                 caller.client_id, caller.language, caller.version, caller.peer

@@ -160,7 +160,11 @@ func subscription(topics []string) map[string]*rocketmq.FilterExpression {
 		if !found {
 			tags = "*"
 		}
-		expressions[topic] = rocketmq.NewFilterExpression(tags)
+		if condition, isSql := strings.CutPrefix(tags, "sql:"); isSql {
+			expressions[topic] = rocketmq.NewFilterExpressionWithType(condition, rocketmq.SQL92)
+		} else {
+			expressions[topic] = rocketmq.NewFilterExpression(tags)
+		}
 	}
 	return expressions
 }

@@ -22,6 +22,7 @@ import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
 import org.apache.rocketmq.client.apis.consumer.MessageListener;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
@@ -139,7 +140,12 @@ final class Client {
     Map<String, FilterExpression> subscription = new HashMap<>();
     for (String one : topics) {
       String[] parts = one.split("=", 2);
-      subscription.put(parts[0], new FilterExpression(parts.length > 1 ? parts[1] : "*"));
+      String tags = parts.length > 1 ? parts[1] : "*";
+      subscription.put(
+          parts[0],
+          tags.startsWith("sql:")
+              ? new FilterExpression(tags.substring(4), FilterExpressionType.SQL92)
+              : new FilterExpression(tags));
     }
     return subscription;
   }

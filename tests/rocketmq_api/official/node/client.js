@@ -69,13 +69,20 @@ function seen(message) {
   };
 }
 
+function filter(tags) {
+  const SQL = 2; // FilterType, which the library does not export
+  return tags.startsWith("sql:")
+    ? new FilterExpression(tags.slice(4), SQL)
+    : new FilterExpression(tags);
+}
+
 function options(group, topics) {
-  const pairs = topics.map((topic) => topic.split("="));
+  const pairs = topics.map((topic) => topic.split(/=(.*)/s));
   return {
     endpoints: address,
     consumerGroup: group,
     subscriptions: new Map(
-      pairs.map(([topic, tags]) => [topic, new FilterExpression(tags ?? "*")]),
+      pairs.map(([topic, tags]) => [topic, filter(tags || "*")]),
     ),
     logger: quiet,
   };

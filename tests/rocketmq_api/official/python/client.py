@@ -21,6 +21,7 @@ from rocketmq import (
     PushConsumer,
     SimpleConsumer,
 )
+from rocketmq.grpc_protocol import FilterType
 
 AWAIT_S = 5
 writing = threading.Lock()
@@ -96,7 +97,13 @@ def seen(message: Message) -> dict[str, object]:
 
 def subscription(topics: tuple[str, ...]) -> dict[str, FilterExpression]:
     pairs = (topic.partition("=") for topic in topics)
-    return {topic: FilterExpression(tags or "*") for topic, _, tags in pairs}
+    return {topic: filter_of(tags or "*") for topic, _, tags in pairs}
+
+
+def filter_of(tags: str) -> FilterExpression:
+    if tags.startswith("sql:"):
+        return FilterExpression(tags.removeprefix("sql:"), FilterType.SQL)
+    return FilterExpression(tags)
 
 
 def receive(configuration: ClientConfiguration, group: str, *topics: str) -> None:

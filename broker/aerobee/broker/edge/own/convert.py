@@ -11,7 +11,6 @@ from aerobee.broker.groups.members import Member, Subscription, check_subscripti
 from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.egress import ReadCode
-from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.ingest import Receipt
@@ -20,8 +19,11 @@ from aerobee.rocketmq_api.clients.table import Client
 from aerobee.runtime import names
 from aerobee.runtime.errors import Busy, FilterIllegal, MqError
 from aerobee.runtime.own_protocol import code_of
+from aerobee.runtime.printable import printable
 from aerobee.runtime.tag_expression import parse_tags
 from aerobee.runtime.varint import varint
+from aerobee.sql_filter.expression import CompiledExpressions
+from aerobee.sql_filter.wish import Wish
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -34,6 +36,8 @@ _RECORDS_TAG = b"\x32"
 
 
 REMOVALS_MAX = 1_000
+
+_BLANKS = dict.fromkeys(map(ord, "\t\n\r\f"), " ")
 """How many queues a list of what was removed unread names; totals count all."""
 
 
@@ -127,16 +131,13 @@ def host_of_peer(peer: str) -> HostAddress:
 # ---------------------------------------------------------------------------------- pulling
 
 
-def filter_of(wanted: broker_pb2.Filter) -> TagFilter | None:
-    """What passes; None for all. Clients of aerobee.v1 compare the tags themselves.
-
-    Raises:
-        FilterIllegal: an expression that cannot be parsed, or SQL.
-    """
+def wish_of(wanted: broker_pb2.Filter, expressions: CompiledExpressions) -> Wish:
+    """Raises FilterIllegal for an expression that cannot be parsed."""
+    if wanted.type == broker_pb2.SQL92:
+        return expressions.of(wanted.expression)
     if wanted.type != broker_pb2.TAG:
-        raise FilterIllegal("SQL92 filters are not served; filter by tags: 'a || b'")
-    tags = parse_tags(wanted.expression)
-    return None if tags is None else TagFilter(tags)
+        raise FilterIllegal(f"the filter has type {wanted.type}; it must be TAG or SQL92")
+    return parse_tags(wanted.expression)
 
 
 def pull_frame_bytes(frame: PulledFrame) -> bytes:
@@ -172,20 +173,30 @@ def pull_frame_bytes(frame: PulledFrame) -> bytes:
 # ---------------------------------------------------------------------------------- groups
 
 
-def subscriptions_of(wanted: Sequence[broker_pb2.Subscription]) -> tuple[Subscription, ...]:
+def subscriptions_of(
+    wanted: Sequence[broker_pb2.Subscription], expressions: CompiledExpressions
+) -> tuple[Subscription, ...]:
     """Sorted by topic, so that equal wishes are equal values.
 
     Raises:
-        FilterIllegal: an expression that cannot be parsed, or SQL.
+        FilterIllegal: an expression that cannot be parsed.
         InvalidArgument: more than a member may have, or text that cannot be shown.
     """
-    found = [Subscription(one.topic, one.filter.expression or "*", is_sql=False) for one in wanted]
+    found = [
+        Subscription(
+            one.topic, one.filter.expression or "*", is_sql=one.filter.type == broker_pb2.SQL92
+        )
+        for one in wanted
+    ]
     check_subscriptions(found)
     for subscription in found:
         names.check_text("topic name", subscription.topic)
-        names.check_text("filter expression", subscription.expression)
+        expression = subscription.expression
+        if subscription.is_sql:  # between its words there may be lines and tabs
+            expression = expression.translate(_BLANKS)
+        names.check_text("filter expression", expression)
     for one in wanted:
-        filter_of(one.filter)
+        wish_of(one.filter, expressions)
     return tuple(sorted(found, key=lambda subscription: subscription.topic))
 
 
@@ -213,15 +224,20 @@ def official_member(client: Client, now_s: float) -> broker_pb2.GroupMember:
         subscriptions=[
             broker_pb2.Subscription(
                 topic=topic,
-                filter=broker_pb2.Filter(
-                    type=broker_pb2.TAG, expression="" if tags is None else " || ".join(tags)
-                ),
+                filter=_said(wish),
             )
-            for topic, tags in client.subscriptions.items()
+            for topic, wish in client.subscriptions.items()
         ],
         last_heartbeat_age_ms=max(0, int((now_s - client.heard_s) * 1_000)),
         official=client.title,
     )
+
+
+def _said(wish: tuple[str, ...] | str | None) -> broker_pb2.Filter:
+    if isinstance(wish, str):
+        shown = printable(wish.translate(_BLANKS))
+        return broker_pb2.Filter(type=broker_pb2.SQL92, expression=shown)
+    return broker_pb2.Filter(expression="" if wish is None else " || ".join(wish))
 
 
 def members_changed(view: GroupView, now_s: float) -> broker_pb2.MembersChanged:

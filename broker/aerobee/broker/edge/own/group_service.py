@@ -31,6 +31,7 @@ from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError
 from aerobee.runtime.served_method import answered_at_once
+from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -61,12 +62,14 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         settings: RetrySettings,
         make_topics: Callable[[str, Iterable[str]], Awaitable[None]],
         clients: ClientTable,
+        expressions: CompiledExpressions,
     ) -> None:
         """`on_session_timeout` returns once it is on disk that sessions may last so many ms;
         `on_group` hears of each group that somebody joins, and raises LimitReached for one too
         many. `bounds`: a queue's minimum and maximum offset. `make_topics` makes those that a
         group is subscribed to and that are made on demand. `clients` are Apache's."""
         self._clients = clients
+        self._expressions = expressions
         self._settings = settings
         self._make_topics = make_topics
         self._coordinator = coordinator
@@ -120,7 +123,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         names.check_client_id(join.client_id)
         names.check_text("instance", join.instance)
         timeout_ms = self._session_config.clamp_timeout_ms(join.session_timeout_ms)
-        subscriptions = subscriptions_of(join.subscriptions)
+        subscriptions = subscriptions_of(join.subscriptions, self._expressions)
         shown = [
             (GroupQueue(join.group, one.topic, one.queue_id), one.epoch)
             async for one in each_in_turns(join.held)
@@ -164,7 +167,9 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             if not self._coordinator.is_acting():
                 return  # another master may have granted its queues already
             beat = event.heartbeat
-            changed = subscriptions_of(beat.subscriptions) if beat.subscriptions_changed else None
+            changed = None
+            if beat.subscriptions_changed:
+                changed = subscriptions_of(beat.subscriptions, self._expressions)
             generation = self._coordinator.membership.heartbeat(member, now_s, changed)
             session.add(
                 broker_pb2.GroupEvent(

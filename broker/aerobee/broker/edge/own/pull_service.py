@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from aerobee.broker.edge.own.convert import READ_CODES, filter_of, pull_frame_bytes
+from aerobee.broker.edge.own.convert import READ_CODES, pull_frame_bytes, wish_of
 from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.ownership import lease_expired
@@ -24,6 +24,7 @@ from aerobee.broker.reading.egress import (
     clamp_bytes,
     clamp_messages,
 )
+from aerobee.broker.reading.filters import filter_of
 from aerobee.broker.reading.single_reads import SingleReads
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead
@@ -32,6 +33,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
 from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.rpc import MethodTable
+from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -50,7 +52,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         counters: Counters,
         coordinator: GroupCoordinator,
         clock: Clock,
-        *,
+        expressions: CompiledExpressions,
         on_delivered: Callable[[str, str, int, int], None] = lambda *_: None,
     ) -> None:
         """`on_delivered` gets what went out: group, topic, messages, bytes."""
@@ -58,6 +60,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         self._guard = guard
         self._counters = counters
         self._clock = clock
+        self._expressions = expressions
         self._coordinator = coordinator
         self._on_delivered = on_delivered
         self._single = SingleReads(egress, clock)
@@ -199,7 +202,8 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             offset=request.offset,
             max_bytes=clamp_bytes(request.max_bytes),
             max_messages=clamp_messages(request.max_messages),
-            filter=filter_of(request.filter),
+            # Our clients compare the tags themselves.
+            filter=filter_of(wish_of(request.filter, self._expressions), is_exact=False),
             lease_key=key,
             lease_epoch=request.lease_epoch,
             reader=request.group or peer,

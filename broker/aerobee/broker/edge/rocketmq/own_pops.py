@@ -11,6 +11,7 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.pop.requests import Handled, Poll
 from aerobee.broker.popping.pops import Popped, Pops
+from aerobee.broker.reading.filters import filter_of
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import TopicTable
@@ -25,6 +26,7 @@ from aerobee.runtime.errors import (
     StaleHandle,
     TopicNotFound,
 )
+from aerobee.store_format.pop_records import pop_retry_topics
 from aerobee.store_format.record import Record
 from aerobee.store_format.retry_records import GroupNameTooLong, dead_letter_topic, retry_topic
 
@@ -77,7 +79,8 @@ class OwnPops:
             wanted.topic,
         )
         keys = self._keys(wanted.group, wanted.topic)
-        popped = await self._pops.receive(keys, poll, wanted.tags, wanted.wait_ms / 1_000)
+        passing = filter_of(wanted.wish, is_exact=True)
+        popped = await self._pops.receive(keys, poll, passing, wanted.wait_ms / 1_000)
         if popped:
             size = sum(each.record.size for each in popped)
             self._on_delivered(wanted.group, wanted.topic, len(popped), size)
@@ -94,16 +97,17 @@ class OwnPops:
             self._turn += 1
             ids = [(self._turn + each) % count for each in range(count)]
         keys = [GroupQueue(group, topic, queue_id) for queue_id in ids]
-        if not self._is_ordered(group) and (retries := self._retries(group)) is not None:
-            keys.insert(0 if self._chance.random() < RETRIES_FIRST else len(keys), retries)
+        if not self._is_ordered(group) and (retries := self._retries(group, topic)):
+            at = 0 if self._chance.random() < RETRIES_FIRST else len(keys)
+            keys[at:at] = retries
         return keys
 
-    def _retries(self, group: str) -> GroupQueue | None:
-        try:
-            topic = retry_topic(group)
-        except GroupNameTooLong:
-            return None
-        return GroupQueue(group, topic, 0) if topic in self._topics else None
+    def _retries(self, group: str, topic: str) -> list[GroupQueue]:
+        """Also where Apache's broker has left messages of this topic to come again."""
+        names = list(pop_retry_topics(group, topic))
+        with suppress(GroupNameTooLong):
+            names.append(retry_topic(group))
+        return [GroupQueue(group, name, 0) for name in names if name in self._topics]
 
     def _received(self, popped: Popped) -> Received:
         key, delivery, record = popped

@@ -10,14 +10,15 @@ from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.egress import READ_BYTES_MAX, Egress, ReadCode
+from aerobee.broker.reading.filters import filter_of
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.reading.single_reads import SingleReads
-from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.rocketmq_api.services.ports import Read
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import DeadlineExceeded
+from aerobee.sql_filter.wish import Wish
 from aerobee.store_format.record import iterate_records
 
 _OUT_OF_RANGE: Final = (
@@ -59,11 +60,11 @@ class OwnReads:
         offset: int,
         *,
         messages_max: int,
-        tags: tuple[str, ...] | None,
+        wish: Wish,
         wait_ms: int,
     ) -> Read:
-        exact = None if tags is None else TagFilter(tags, is_exact=True)
-        wanted = QueueRead(topic, queue_id, offset, READ_BYTES_MAX, messages_max, exact, group)
+        passing = filter_of(wish, is_exact=True)
+        wanted = QueueRead(topic, queue_id, offset, READ_BYTES_MAX, messages_max, passing, group)
         found = await self._reads.read(wanted, wait_ms / 1_000)
         if found.code in _OUT_OF_RANGE:
             return Read((), found.next_offset, is_out_of_range=True)

@@ -15,6 +15,7 @@ from aerobee.cluster_view.routes import Routes
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.services.ports import RouteSource
 from aerobee.rocketmq_api.services.service import MessagingService
+from aerobee.sql_filter.expression import CompiledExpressions
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring
@@ -43,6 +44,7 @@ class RocketmqApi:
             is_master=is_master,
         )
         self.clients = ClientTable(clock, on_gone=parts.popping.pops.client_gone)
+        self.expressions = CompiledExpressions()
         self.service = MessagingService(
             routes=routes,
             clients=self.clients,
@@ -86,6 +88,7 @@ class RocketmqApi:
                 config.broker_name, parts.transactions.ends, is_master=is_master
             ),
             groups=OwnGroups(parts.folder.groups),
+            expressions=self.expressions,
         )
 
         self.producers = AskedProducers(self.service.questions)

@@ -39,7 +39,6 @@ from aerobee.broker.observe.audit.rows import (
 )
 from aerobee.broker.observe.audit.unread import UnreadSurvey
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
-from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.opening import OpenedFolder
 from aerobee.broker.replication.roles import Roles
 from aerobee.runtime.clock import Clock
@@ -121,7 +120,7 @@ class Snapshots:
         roles: Roles,
         minutes: AcknowledgedMinutes,
         waiting: Callable[[], Awaitable[list[WaitingCount]]],
-        reads: ReadPool,
+        make_survey: Callable[[], UnreadSurvey],
         clock: Clock,
     ) -> None:
         self._folder = folder
@@ -130,7 +129,7 @@ class Snapshots:
         self._roles = roles
         self._minutes = minutes
         self._waiting = waiting
-        self._reads = reads
+        self._make_survey = make_survey
         self._clock = clock
         self._held: list[Reading] = []
 
@@ -229,7 +228,7 @@ class Snapshots:
             )
 
     async def _rows(self, reading: Reading, wanted: Wanted) -> AsyncGenerator[Rows, None]:
-        survey = UnreadSurvey(self._folder.store, self._coordinator.members, self._reads)
+        survey = self._make_survey()
         for topics in reading.topics:
             yield topics
         for queues in reading.queues:

@@ -1,24 +1,34 @@
 """How old and how many the messages are that a group has not read, as far as reading tells.
 
-The log is read for the time of one message per commit that lags, and for a group whose members ask
-for tags the entries of what it has not read are counted. All of it on the read pool, in its turns;
-and there are bounds, past which a value is not known.
+The log is read for the time of one message per commit that lags. For a group whose members ask for
+tags the entries of what it has not read are counted, and for one with SQL filters its records are
+judged. All of it on the read pool, in its turns; and there are bounds, past which a value is not
+known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from aerobee.broker.groups.members import Members
 from aerobee.broker.observe.audit.rows import UNKNOWN, CommitRows, QueueRows, SegmentRows
+from aerobee.broker.observe.stats import Counters
+from aerobee.broker.reading.filters import AnyFilter
 from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.reading.sql_filter import SqlFilter
 from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.surveys import COUNTED_ENTRIES
+from aerobee.broker.store.queues.reading import Filter
+from aerobee.broker.store.queues.surveys import COUNTED_ENTRIES, Counted
 from aerobee.runtime.errors import FilterIllegal
 from aerobee.runtime.tag_expression import parse_tags
+from aerobee.sql_filter.expression import CompiledExpressions, SqlExpression
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+
+if TYPE_CHECKING:
+    from aerobee.broker.wiring import Wiring
 
 T = TypeVar("T")
 
@@ -31,6 +41,12 @@ TIMES_MAX = 500_000
 COUNTED_PER_ROW_MAX = 5_000_000
 COUNTED_MAX = 100_000_000
 """Entries that are looked at for one commit, and for one snapshot."""
+JUDGED_PER_ROW_MAX = 500_000
+JUDGED_MAX = 5_000_000
+"""Records that are judged for one commit, and for one snapshot, where entries do not tell whether
+they match: with SQL filters, and where the tags codes lie elsewhere."""
+JUDGED_PER_TURN = 1_000
+JUDGED_BYTES = 1 << 20
 
 _Place = tuple[str, int, int]
 
@@ -38,14 +54,24 @@ _Place = tuple[str, int, int]
 class UnreadSurvey:
     """One snapshot's; on the loop."""
 
-    def __init__(self, store: MessageStore, groups: Members, reads: ReadPool) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        groups: Members,
+        reads: ReadPool,
+        expressions: CompiledExpressions,
+        counters: Counters,
+    ) -> None:
         self._store = store
+        self._expressions = expressions
+        self._counters = counters
+        self._judged_left = JUDGED_MAX
         self._groups = groups
         self._reads = reads
         self._times: dict[_Place, int] = {}
         self._times_left = TIMES_MAX
         self._entries_left = COUNTED_MAX
-        self._filters: dict[tuple[str, str], TagFilter | None] = {}
+        self._filters: dict[tuple[str, str], Filter | None] = {}
 
     async def add_first_unread(self, rows: CommitRows) -> None:
         """When the first message was stored that the group has not read and that is still there."""
@@ -78,8 +104,8 @@ class UnreadSurvey:
         rows.first_store_ms = found
 
     async def add_matching(self, rows: CommitRows) -> None:
-        """How many messages the group has not read that its members' tags let through; all, if no
-        tags are asked for, is said as unknown."""
+        """How many messages the group has not read that its members' filters let through; all, if
+        nothing is filtered, is said as unknown."""
         found = [UNKNOWN] * len(rows)
         for row, offset in enumerate(rows.offsets):
             group, topic = rows.names(row)
@@ -120,37 +146,44 @@ class UnreadSurvey:
             found = await self._run(len(planned) * TIME_BYTES, times.run)
             self._times.update(zip(planned, found, strict=True))
 
-    def _filter(self, group: str, topic: str) -> TagFilter | None:
-        """The tags that any member that shares the queues asks for; None: not only such."""
+    def _filter(self, group: str, topic: str) -> Filter | None:
+        """What any member that shares the queues asks for; None: not only some messages."""
         if (group, topic) not in self._filters:
-            tags = self._wanted_tags(group, topic)
-            self._filters[group, topic] = TagFilter(tags) if tags else None
+            self._filters[group, topic] = self._wanted(group, topic)
         return self._filters[group, topic]
 
-    def _wanted_tags(self, group: str, topic: str) -> set[str] | None:
+    def _wanted(self, group: str, topic: str) -> Filter | None:
         tags: set[str] = set()
+        expressions: dict[SqlExpression, None] = {}
         for member in self._groups.clustering_members(group):
             for subscription in member.subscriptions:
                 if subscription.topic != topic:
                     continue
-                if subscription.is_sql:
-                    return None
                 try:
+                    if subscription.is_sql:
+                        expressions[self._expressions.of(subscription.expression)] = None
+                        continue
                     wanted = parse_tags(subscription.expression)
                 except FilterIllegal:
                     return None
                 if wanted is None:
                     return None
                 tags.update(wanted)
-        return tags
+        if not expressions:
+            return TagFilter(tags) if tags else None
+        filters: list[Filter] = [SqlFilter(each) for each in expressions]
+        if tags:
+            filters.append(TagFilter(tags))
+        return filters[0] if len(filters) == 1 else AnyFilter(filters)
 
-    async def _matching(self, topic: str, queue_id: int, offset: int, wanted: TagFilter) -> int:
+    async def _matching(self, topic: str, queue_id: int, offset: int, wanted: Filter) -> int:
         bounds = self._store.queues.bounds(topic, queue_id)
         start, end = max(offset, bounds.min_offset), bounds.max_offset
         unread = max(0, end - start)
         if unread > min(COUNTED_PER_ROW_MAX, self._entries_left):
             return UNKNOWN
         self._entries_left -= unread
+        row = _Row(topic, queue_id, wanted)
         total = 0
         while start < end:
             count = min(COUNTED_ENTRIES, end - start)
@@ -158,8 +191,57 @@ class UnreadSurvey:
             if work is None:
                 return UNKNOWN
             found = await self._run(count * ENTRY_SIZE, work.run)
-            if found == UNKNOWN:
+            if found is None:
                 return UNKNOWN
-            total += found
+            judged = await self._judged(row, found)
+            if judged == UNKNOWN:
+                return UNKNOWN
+            total += found.matching + judged
             start += count
         return total
+
+    async def _judged(self, row: _Row, counted: Counted) -> int:
+        """How many match of the records whose entries do not tell."""
+        positions, sizes = counted.positions, counted.sizes
+        row.judged += len(positions)
+        if row.judged > min(JUDGED_PER_ROW_MAX, self._judged_left):
+            return UNKNOWN
+        self._judged_left -= len(positions)
+        ends = sizes.cumsum()
+        total = start = done = 0
+        while start < len(positions):
+            within = int(ends.searchsorted(done + JUDGED_BYTES, side="right"))
+            end = min(max(start + 1, within), start + JUDGED_PER_TURN)
+            piece = slice(start, end)
+            work = self._store.surveys.judge(
+                row.topic, row.queue_id, row.wanted, positions[piece], sizes[piece]
+            )
+            found = await self._run(int(ends[end - 1]) - done, work.run)
+            if found == UNKNOWN:
+                return UNKNOWN
+            self._counters.filter_judged += end - start
+            self._counters.filter_matched += found
+            total += found
+            start, done = end, int(ends[end - 1])
+        return total
+
+
+@dataclass(slots=True)
+class _Row:
+    """One commit whose unread messages are counted."""
+
+    topic: str
+    queue_id: int
+    wanted: Filter
+    judged: int = 0
+
+
+def unread_survey(parts: Wiring) -> UnreadSurvey:
+    """For one snapshot."""
+    return UnreadSurvey(
+        parts.store,
+        parts.current_run.members,
+        parts.reads,
+        parts.rocketmq.expressions,
+        parts.counters,
+    )

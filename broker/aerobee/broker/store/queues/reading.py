@@ -6,7 +6,7 @@ read in one piece. Nothing here touches a file or the log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from aerobee.store_format.consume_queue_entry import (
     iterate_entries,
     unpack_entries,
 )
+from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
 from aerobee.store_format.record import RECORD_SIZE_MIN, Record
 
 LOOP_ENTRIES_MAX = 8
@@ -60,8 +61,14 @@ class Filter(Protocol):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the records of a read all match. Otherwise they may match, and the reader
-        decides."""
+        """Whether the records of a read all match. Otherwise they may match, by their tags codes,
+        and the reader decides."""
+        ...
+
+    @property
+    def judged_max(self) -> int | None:
+        """Of an exact filter to which tags codes say nothing: how many records one read judges,
+        whatever number of messages it wants. None: the codes let few through that do not match."""
         ...
 
     def may_match(self, tags_codes: Int64Array) -> BoolArray:
@@ -79,7 +86,7 @@ class Located:
     for the `runs` of records that an exact filter has then all refused.
 
     `runs` are the ranges of the log to read; `positions` and `sizes` tell of each record that is
-    wanted of them.
+    wanted of them, and `offsets`, with a filter, where in the queue it is.
     """
 
     status: GetStatus
@@ -90,6 +97,26 @@ class Located:
     count: int = 0
     positions: Int64Array = field(default_factory=_nothing, repr=False, compare=False)
     sizes: Int64Array = field(default_factory=_nothing, repr=False, compare=False)
+    offsets: Int64Array = field(default_factory=_nothing, repr=False, compare=False)
+    is_unsure: bool = field(default=False, compare=False)
+    """Some of the records passed only because their tags codes lie elsewhere, in files of Apache's
+    brokers (`store_format/consume_queue_ext.py`)."""
+
+    def cut(self, count: int) -> Located:
+        """The same, had it ended after its first `count` records, one or more. It has offsets."""
+        if count == len(self.positions):
+            return self
+        positions, sizes = self.positions[:count], self.sizes[:count]
+        offsets = self.offsets[:count]
+        return replace(
+            self,
+            next_offset=int(offsets[-1]) + 1,
+            runs=_runs(positions, sizes),
+            count=count,
+            positions=positions,
+            sizes=sizes,
+            offsets=offsets,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +194,8 @@ def select(
         count,
         positions[chosen],
         sizes[chosen],
+        chosen + offset,
+        filter is not None and bool((tags_codes[chosen] <= EXT_ADDRESS_MAX).any()),
     )
 
 

@@ -75,16 +75,20 @@ class RecordCheck:
 
     def check(self, located: Located, records: bytes) -> None:
         """[any thread] Raises EntryMismatch unless `records` are what `located` means."""
+        self.check_records(records, located.positions, located.sizes)
+
+    def check_records(self, records: bytes, positions: Int64Array, sizes: Int64Array) -> None:
+        """[any thread] Raises EntryMismatch unless `records` lie so in the log."""
         is_light = self._topic.startswith(LIGHT_QUEUE_PREFIX)
         wrong = find_mismatch(
             records,
-            located.positions,
-            located.sizes,
+            positions,
+            sizes,
             queue_id=None if is_light else self._queue_id,
             topic=None if is_light else _stored_topic(self._topic),
         )
         if wrong is not None:
-            raise self.mismatch(f"at log offset {located.positions[wrong]}")
+            raise self.mismatch(f"at log offset {positions[wrong]}")
 
     def mismatch(self, where: str) -> EntryMismatch:
         return EntryMismatch(self._topic, self._queue_id, where)

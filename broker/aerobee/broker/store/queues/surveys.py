@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.queues.queue_set import QueueSet
-from aerobee.broker.store.queues.reading import Filter
+from aerobee.broker.store.queues.reading import Filter, Int64Array
+from aerobee.broker.store.queues.record_match import RecordCheck
 from aerobee.runtime.errors import MqError
 from aerobee.store_format.consume_queue_entry import (
     ENTRY_SIZE,
@@ -24,6 +26,7 @@ from aerobee.store_format.consume_queue_entry import (
     unpack_entry,
 )
 from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
+from aerobee.store_format.record import Record
 from aerobee.store_format.record_layout import (
     HOST_V6_EXTRA,
     MAGIC_AT,
@@ -34,6 +37,7 @@ from aerobee.store_format.record_layout import (
     STORE_TIMESTAMP_AT,
     SYS_FLAG_AT,
     SYSFLAG_BORN_HOST_V6,
+    RecordCorrupt,
 )
 
 UNKNOWN = -1
@@ -80,6 +84,16 @@ class TimeSurvey:
         return _store_timestamp_ms(head, position)
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many of some entries match by their tags codes; `positions` and `sizes` are of the
+    records that have to be judged, because their entries do not tell."""
+
+    matching: int
+    positions: Int64Array
+    sizes: Int64Array
+
+
 class MatchingCount:
     """How many of some entries of a queue may match a filter."""
 
@@ -88,19 +102,55 @@ class MatchingCount:
         self._count = count
         self._filter = filter
 
-    def run(self) -> int:
-        """[any thread] UNKNOWN if they cannot be read, or if the codes of any lie elsewhere."""
+    def run(self) -> Counted | None:
+        """[any thread] None if they cannot be read."""
         try:
             data = self._load()
         except (MqError, OSError):
-            return UNKNOWN
+            return None
         if len(data) != self._count * ENTRY_SIZE:
+            return None
+        positions, sizes, tags_codes = unpack_entries(data)
+        may_match = (sizes > 0) & (sizes != PRE_BLANK_SIZE)
+        may_match &= self._filter.may_match(tags_codes)
+        if self._filter.judged_max is None:
+            unsure = may_match & (tags_codes <= EXT_ADDRESS_MAX)  # the code lies elsewhere
+        else:
+            unsure = may_match
+        matching = int(np.count_nonzero(may_match)) - int(np.count_nonzero(unsure))
+        return Counted(matching, positions[unsure], sizes[unsure])
+
+
+class JudgedCount:
+    """How many of some records of a queue match a filter."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        check: RecordCheck,
+        filter: Filter,
+        positions: Int64Array,
+        sizes: Int64Array,
+    ) -> None:
+        self._log = log
+        self._check = check
+        self._filter = filter
+        self._positions = positions
+        self._sizes = sizes
+
+    def run(self) -> int:
+        """[any thread] UNKNOWN if they cannot be read, or are not what their entries mean."""
+        sizes = self._sizes.tolist()
+        try:
+            records = self._log.read(list(zip(self._positions.tolist(), sizes, strict=True)))
+            self._check.check_records(records, self._positions, self._sizes)
+            matching = start = 0
+            for size in sizes:
+                matching += self._filter.matches(Record(records, start, start + size))
+                start += size
+        except (MqError, OSError, RecordCorrupt):
             return UNKNOWN
-        _, sizes, tags_codes = unpack_entries(data)
-        if bool((tags_codes <= EXT_ADDRESS_MAX).any()):
-            return UNKNOWN
-        is_message = (sizes > 0) & (sizes != PRE_BLANK_SIZE)
-        return int(np.count_nonzero(self._filter.may_match(tags_codes) & is_message))
+        return matching
 
 
 class Surveys:
@@ -129,6 +179,12 @@ class Surveys:
         if queue is None or not queue.min_offset <= offset <= offset + count <= queue.end:
             return None
         return MatchingCount(queue.plan_read(self._disk, offset, count).run, count, filter)
+
+    def judge(
+        self, topic: str, queue_id: int, filter: Filter, positions: Int64Array, sizes: Int64Array
+    ) -> JudgedCount:
+        """Of records of a queue."""
+        return JudgedCount(self._log, RecordCheck(topic, queue_id), filter, positions, sizes)
 
 
 def _store_timestamp_ms(head: bytes, position: int) -> int:

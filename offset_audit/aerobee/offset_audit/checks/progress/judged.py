@@ -12,7 +12,7 @@ newer of both counts.
 Queues of a topic that does not exist any more (`is_gone`) may still be there; only ORPHAN is told
 of their offsets.
 
-What counts as unread is what the group wants: `matching_lag` where its tag filter is known and was
+What counts as unread is what the group wants: `matching_lag` where its filter is known and was
 counted, otherwise `lag`, which is never clipped.
 """
 

@@ -19,7 +19,7 @@ _LAGGING: Final = "state = 'LAGGING' and not is_lost"
 
 
 def _lag(tables: Tables, limits: Limits) -> DataFrame:
-    """Queues in state LAGGING; with a known tag filter the messages that it lets through count."""
+    """Queues in state LAGGING; with a known filter the messages that it lets through count."""
     told = gather(
         judged(tables, limits).filter(_LAGGING),
         "unread",
@@ -33,7 +33,7 @@ def _lag(tables: Tables, limits: Limits) -> DataFrame:
         "Group {group} has {affected|messages} of topic {topic} unread on {where}{of};"
         " {age}{seen_by}",
         where=where("worst.unread"),
-        of=either("is_filtered", ", counting only those of {lag_total|n} that match its tags"),
+        of=either("is_filtered", ", counting only those of {lag_total|n} that match its filter"),
         age=either(
             "age_ms is null",
             "how long they have waited is not known",

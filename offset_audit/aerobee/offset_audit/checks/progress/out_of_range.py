@@ -83,7 +83,7 @@ def _low(tables: Tables, limits: Limits) -> DataFrame:
         were="if(affected = 1, 'was', 'were')",
         them="if(affected = 1, 'it', 'them')",
         where=where("try_subtract(worst.held_min, worst.committed_offset)"),
-        filtered=either("is_filtered", "; whether they match its tags is not known"),
+        filtered=either("is_filtered", "; whether they match its filter is not known"),
         empty=either("is_empty", "; the group has no members"),
     )
     return findings(

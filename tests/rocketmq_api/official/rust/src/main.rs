@@ -148,10 +148,11 @@ async fn receive(option: ClientOption, group: &str, topics: &[String]) -> Anyhow
         .map(|one| one.split_once('=').unwrap_or((one.as_str(), "*")));
     let subscription: Vec<(String, FilterExpression)> = pairs
         .map(|(topic, tags)| {
-            (
-                topic.to_string(),
-                FilterExpression::new(FilterType::Tag, tags),
-            )
+            let filter = match tags.strip_prefix("sql:") {
+                Some(condition) => FilterExpression::new(FilterType::Sql, condition),
+                None => FilterExpression::new(FilterType::Tag, tags),
+            };
+            (topic.to_string(), filter)
         })
         .collect();
     let mut consumer_option = SimpleConsumerOption::default();

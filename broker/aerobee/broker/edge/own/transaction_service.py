@@ -1,0 +1,99 @@
+"""TransactionService: transactions, ended, listed and asked about."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import grpc
+
+from aerobee.broker.transactions.asked import AskedProducers
+from aerobee.broker.transactions.ends import Ends
+from aerobee.broker.transactions.listing import Listing, Wanted
+from aerobee.broker.transactions.pending import TransactionName
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.store_format.transaction_records import HalfMessage, Outcome
+from aerobee.v1 import broker_pb2, broker_pb2_grpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+TRANSACTIONS_DEFAULT: Final = 100
+END_TIMEOUT_DEFAULT_MS: Final = 5_000
+END_TIMEOUT_MAX_MS: Final = 60_000
+
+_OUTCOMES: Final = {
+    broker_pb2.COMMITTED: Outcome.COMMITTED,
+    broker_pb2.ROLLED_BACK: Outcome.ROLLED_BACK,
+}
+_SAID: Final = {
+    Outcome.COMMITTED: broker_pb2.COMMITTED,
+    Outcome.ROLLED_BACK: broker_pb2.ROLLED_BACK,
+    Outcome.SET_ASIDE: broker_pb2.SET_ASIDE,
+}
+
+
+class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
+    """Translates for `Ends`, `Listing` and `AskedProducers`."""
+
+    def __init__(self, ends: Ends, listing: Listing, asked: AskedProducers) -> None:
+        self._asked = asked
+        self._ends = ends
+        self._listing = listing
+
+    async def EndTransaction(
+        self, request: broker_pb2.EndTransactionRequest, context: Context
+    ) -> broker_pb2.EndTransactionResponse:
+        outcome = _OUTCOMES.get(request.outcome)
+        if outcome is None:
+            raise InvalidArgument("a transaction is ended by COMMITTED or ROLLED_BACK")
+        ended = await self._ends.end(
+            TransactionName(request.topic, request.transaction_id),
+            outcome,
+            min(request.timeout_ms or END_TIMEOUT_DEFAULT_MS, END_TIMEOUT_MAX_MS),
+            by_operator=request.by_operator,
+        )
+        return broker_pb2.EndTransactionResponse(
+            outcome=_SAID.get(ended, broker_pb2.TRANSACTION_OUTCOME_UNSPECIFIED)
+        )
+
+    async def ListTransactions(
+        self, request: broker_pb2.ListTransactionsRequest, context: Context
+    ) -> broker_pb2.ListTransactionsResponse:
+        listed = self._listing.aside if request.set_aside else self._listing.open
+        page = listed(
+            Wanted(request.topic, request.transaction_id, request.begin_ms, request.end_ms),
+            from_offset=request.after,
+            limit=request.transactions_max or TRANSACTIONS_DEFAULT,
+        )
+        return broker_pb2.ListTransactionsResponse(
+            transactions=map(_transaction, page.halves), after=page.next_offset or 0
+        )
+
+    async def WatchChecks(
+        self, request: broker_pb2.WatchChecksRequest, context: Context
+    ) -> AsyncIterator[broker_pb2.TransactionCheck]:
+        if not request.topics:
+            raise InvalidArgument("name the topics whose transactions you know")
+        with self._asked.joined(request.topics) as producer:
+            while True:
+                question = await producer.next()
+                yield broker_pb2.TransactionCheck(
+                    topic=question.half.topic,
+                    transaction_id=question.half.transaction_id,
+                    record=question.record.raw,
+                    checks=min(question.checks, 0xFFFF_FFFF),
+                )
+
+
+def _transaction(half: HalfMessage) -> broker_pb2.OpenTransaction:
+    return broker_pb2.OpenTransaction(
+        topic=half.topic,
+        queue_id=half.queue_id,
+        transaction_id=half.transaction_id,
+        producer_group=half.producer_group,
+        born_timestamp_ms=half.born_ms,
+        store_timestamp_ms=half.stored_ms,
+        checks=min(half.checks, 0xFFFF_FFFF),
+        physical_offset=half.position,
+        record_bytes=half.size,
+    )

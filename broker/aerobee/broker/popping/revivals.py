@@ -1,0 +1,252 @@
+"""Messages that Apache's broker had handed out by POP when the folder changed owners come again.
+
+    the timer stores a checkpoint, and its acks, in the revive log -> its time is over
+      -> what nobody acknowledged is copied into the group's retry topic -> the offset is committed
+
+Owns: the revive log, while this replica is master. Its formats and its group are Apache's, so
+either broker goes on where the other one was; this one only reads it. The group's offset of a queue
+is that of the last record that is done, not of the next one as in other groups. Between a copy and
+the committed offset a crash makes the copy come twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.duties import Duty
+from aerobee.broker.groups.ownership import NOBODYS
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.reading.confirmed_records import ConfirmedReader, ConfirmedRecords
+from aerobee.broker.replication.master_term import MasterTerm
+from aerobee.broker.retries.topics import make_retry_topic
+from aerobee.broker.store.errors import EntryMismatch
+from aerobee.broker.store.queues.queue_set import QueueName
+from aerobee.broker.store.tables.config_tables import TOPICS_PATH
+from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.store_format.batch import RETRY_PREFIX, BatchIllegal
+from aerobee.store_format.pop_records import (
+    REVIVE_GROUP,
+    REVIVE_TOPIC_PREFIX,
+    PollKey,
+    PopCheckpoint,
+    PopRecordIllegal,
+    pop_record_of,
+    pop_retry_topics,
+    revived_record,
+)
+from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
+from aerobee.store_format.record_view import Record
+
+if TYPE_CHECKING:
+    from aerobee.broker.wiring import Wiring
+
+log = logging.getLogger(__name__)
+
+LATE_MS: Final = 5_000
+"""After a checkpoint's time, until when its acks are waited for."""
+RETRY_S: Final = 1.0
+_STEP_BYTES: Final = 128 * 1024
+_STEP_RECORDS: Final = 256
+_OPEN_MAX: Final = 50_000
+"""Checkpoints that are held at a time; the oldest are settled before more are read."""
+
+
+class _Open:
+    """A checkpoint whose time is not over, or not known to be."""
+
+    __slots__ = ("key", "offset", "unfinished", "visible_ms")
+
+    def __init__(self, offset: int, checkpoint: PopCheckpoint) -> None:
+        self.offset = offset
+        self.key, self.visible_ms, unfinished = checkpoint
+        self.unfinished = set(unfinished)
+
+
+class Revivals(Duty):
+    """On the loop, while `run` runs; one of the master's duties."""
+
+    def __init__(self, parts: Wiring) -> None:
+        self._parts = parts
+        self._led: MasterTerm | None = None
+        self._left: MasterTerm | None = None
+        """A term that may be resumed."""
+        self._due = asyncio.Event()
+        self._reader = ConfirmedReader("revivals", parts.store, parts.roles, parts.reads)
+        self._copied: set[tuple[PollKey, int]] = set()
+        """Since an offset was committed last: an error after a copy does not repeat it."""
+        parts.store.on_grown(self._on_grown)
+
+    def begin(self, term: MasterTerm) -> None:
+        self._led, self._left = term, None
+        self._due.set()
+
+    async def leave(self) -> None:
+        self._led, self._left = None, self._led
+
+    def resume(self) -> None:
+        if self._left is not None:
+            self.begin(self._left)
+
+    def end(self) -> None:
+        self._led = self._left = None
+
+    def _on_grown(self, names: Iterable[QueueName]) -> None:
+        if any(topic.startswith(REVIVE_TOPIC_PREFIX) for topic, _ in names):
+            self._due.set()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StoreFailed."""
+        trouble = ""
+        while True:
+            self._due.clear()
+            wait_s: float | None = None
+            try:
+                if self._led is not None:
+                    wait_s = await self._round()
+                trouble = ""
+            except StoreFailed:
+                raise
+            except MqError as error:
+                if str(error) != trouble and self._led is not None:
+                    trouble = str(error)
+                    log_event(
+                        log,
+                        "messages that Apache's broker handed out wait",
+                        level=logging.WARNING,
+                        reason=trouble,
+                    )
+                wait_s = RETRY_S
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+
+    async def _round(self) -> float | None:
+        """For how many seconds nothing is due; None: until the revive log grows. Raises MqError."""
+        self._parts.journal.writer()  # or what is done could not be written down
+        waits = [
+            wait_s
+            for topic in [each for each in self._parts.folder.topics.names() if _is_revive(each)]
+            for queue_id in range(self._queues_of(topic))
+            if (wait_s := await self._settle((topic, queue_id))) is not None
+        ]
+        return min(waits, default=None)
+
+    def _queues_of(self, topic: str) -> int:
+        config = self._parts.folder.topics.get(topic)
+        return 0 if config is None else config.read_queue_count
+
+    async def _settle(self, queue: QueueName) -> float | None:
+        """One queue, from its committed offset on. As `_round`."""
+        key = GroupQueue(REVIVE_GROUP, *queue)
+        low, end = self._parts.queues.bounds(*queue)
+        known = self._parts.offsets.query(key)
+        begin = 0 if known is None else known + 1
+        at = max(begin, low)
+        open_: dict[PollKey, _Open] = {}
+        newest_ms = 0
+        while at < end:
+            found = await self._some(queue, at)
+            if found.next_offset <= at:
+                break
+            for record in found.records:
+                newest_ms = max(newest_ms, self._read(record, open_))
+            at = found.next_offset
+            if len(open_) > _OPEN_MAX:
+                await self._revive_due(open_, newest_ms)
+            await asyncio.sleep(0)  # others get their turn
+        now_ms = self._parts.clock.now_ms()
+        await self._revive_due(open_, now_ms)
+        done = min((each.offset for each in open_.values()), default=at)
+        if done > begin and self._led is not None:
+            written = self._parts.offsets.commit(key, done - 1, NOBODYS)
+            if written is not None:
+                await asyncio.shield(written)
+        self._copied.clear()
+        visible_ms = min((each.visible_ms for each in open_.values()), default=None)
+        return None if visible_ms is None else max(0.1, (visible_ms + LATE_MS - now_ms) / 1_000)
+
+    async def _some(self, queue: QueueName, at: int) -> ConfirmedRecords:
+        for count in (_STEP_RECORDS, 1):
+            try:
+                return await self._reader.read(*queue, at, max_bytes=_STEP_BYTES, max_records=count)
+            except EntryMismatch as error:
+                damage = str(error)
+        _tell("a record of Apache's revive log is damaged", queue[0], at, damage)
+        return ConfirmedRecords([], at + 1, False)
+
+    @staticmethod
+    def _read(record: Record, open_: dict[PollKey, _Open]) -> int:
+        """The time of what it says, if it is a checkpoint."""
+        try:
+            told = pop_record_of(record)
+        except (PopRecordIllegal, RecordCorrupt) as error:
+            what = "a record of Apache's revive log is none"
+            _tell(what, record.topic, record.queue_offset, str(error))
+            return 0
+        if isinstance(told, PopCheckpoint):
+            open_[told.key] = _Open(record.queue_offset, told)
+            return told.visible_ms
+        if (checkpoint := open_.get(told.key)) is not None:
+            checkpoint.unfinished.difference_update(told.offsets)
+        return 0
+
+    async def _revive_due(self, open_: dict[PollKey, _Open], now_ms: int) -> None:
+        for checkpoint in [each for each in open_.values() if each.visible_ms + LATE_MS <= now_ms]:
+            for offset in sorted(checkpoint.unfinished):
+                await self._revive(checkpoint.key, offset)
+                checkpoint.unfinished.discard(offset)
+            del open_[checkpoint.key]
+
+    async def _revive(self, poll: PollKey, offset: int) -> None:
+        """Raises MqError: not now."""
+        if (poll, offset) in self._copied:
+            return
+        try:
+            data = await self._parts.queues.record(poll.topic, poll.queue_id, offset)
+        except EntryMismatch as error:
+            _tell(
+                "a message that Apache's broker handed out is lost", poll.topic, offset, str(error)
+            )
+            return
+        if data is None or self._led is None:
+            return
+        writes = self._parts.writes
+        topic = self._retry_topic(poll)
+        try:
+            copy = revived_record(
+                Record(data, 0, len(data)),
+                topic,
+                pop_ms=poll.pop_ms,
+                store_host_ipv6=writes.store_host_ipv6,
+            )
+            if make_retry_topic(self._parts.folder.topics, topic):
+                await self._parts.files.save_if_room(TOPICS_PATH)
+            self._parts.guard.check_master()
+            writes.append_copies(topic, 0, [copy], ())
+        except (BatchIllegal, RecordCorrupt, RecordIllegal) as error:
+            what = "a message that Apache's broker handed out cannot come again"
+            _tell(what, poll.topic, offset, str(error))
+            return
+        self._copied.add((poll, offset))
+        writes.publish()
+
+    def _retry_topic(self, poll: PollKey) -> str:
+        """The one that Apache's broker used, if it did."""
+        if poll.topic.startswith(RETRY_PREFIX):
+            return poll.topic
+        first, second = pop_retry_topics(poll.group, poll.topic)
+        return second if second in self._parts.folder.topics else first
+
+
+def _is_revive(topic: str) -> bool:
+    return topic.startswith(REVIVE_TOPIC_PREFIX)
+
+
+def _tell(event: str, topic: str, offset: int, reason: str) -> None:
+    log_event(log, event, level=logging.ERROR, topic=topic, offset=offset, reason=reason)

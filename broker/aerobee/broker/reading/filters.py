@@ -1,0 +1,44 @@
+"""What the store's reads are given for what a subscription wants, or several do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aerobee.broker.reading.sql_filter import JUDGED_MAX, SqlFilter
+from aerobee.broker.reading.tag_filter import TagFilter
+from aerobee.broker.store.queues.reading import BoolArray, Filter, Int64Array
+from aerobee.sql_filter.expression import SqlExpression
+from aerobee.sql_filter.wish import Wish
+from aerobee.store_format.record import Record
+
+
+def filter_of(wish: Wish, *, is_exact: bool) -> Filter | None:
+    """None: everything passes. Unless `is_exact`, the reader compares tags itself; what an SQL
+    expression lets through is always exact."""
+    if wish is None:
+        return None
+    if isinstance(wish, SqlExpression):
+        return SqlFilter(wish)
+    return TagFilter(wish, is_exact=is_exact)
+
+
+class AnyFilter:
+    """Passes messages that one of several filters passes."""
+
+    __slots__ = ("_filters",)
+
+    is_exact = True
+    judged_max = JUDGED_MAX
+
+    def __init__(self, filters: Sequence[Filter]) -> None:
+        self._filters = filters
+
+    def may_match(self, tags_codes: Int64Array) -> BoolArray:
+        found = self._filters[0].may_match(tags_codes)
+        for each in self._filters[1:]:
+            found |= each.may_match(tags_codes)
+        return found
+
+    def matches(self, record: Record) -> bool:
+        """Raises RecordCorrupt."""
+        return any(each.matches(record) for each in self._filters)

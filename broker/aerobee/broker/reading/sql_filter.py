@@ -1,0 +1,50 @@
+"""Which messages of a queue a consumer wants, by an SQL92 expression over their properties.
+
+The entries of a queue say nothing of properties, so each record is judged; only the properties that
+the expression names are looked for in it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from aerobee.broker.store.queues.reading import BoolArray, Int64Array
+from aerobee.sql_filter.expression import SqlExpression
+from aerobee.store_format.properties import NAME_END
+from aerobee.store_format.record import Record
+
+JUDGED_MAX: Final = 1_000
+STEPS_MAX: Final = 5_000
+"""Records that one read judges, and values and operators that it looks at for that: 3 ms."""
+_SOUGHT_NAMES_MAX: Final = 8
+"""Looking for more names one by one would cost more than decoding all properties."""
+
+
+class SqlFilter:
+    """Passes messages for which an expression is true."""
+
+    __slots__ = ("_expression", "_needles", "judged_max")
+
+    is_exact = True
+
+    def __init__(self, expression: SqlExpression) -> None:
+        self._expression = expression
+        self._needles: tuple[bytes, ...] | None = None
+        if len(expression.names) <= _SOUGHT_NAMES_MAX:
+            self._needles = tuple(name.encode() + NAME_END for name in expression.names)
+        self.judged_max = max(1, min(JUDGED_MAX, STEPS_MAX // expression.size))
+
+    def __repr__(self) -> str:
+        return f"SqlFilter({self._expression.text!r})"
+
+    def may_match(self, tags_codes: Int64Array) -> BoolArray:
+        """Any message may."""
+        return np.ones(len(tags_codes), np.bool_)
+
+    def matches(self, record: Record) -> bool:
+        """Whether the expression is true for the message. Raises RecordCorrupt."""
+        if self._needles is None:
+            return self._expression.matches(record.properties)
+        return self._expression.judges(record.property_values(self._needles))

@@ -1,0 +1,244 @@
+"""`aerobee transaction`: transactions whose end nobody has said yet."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.failures import NEGATIVE
+from aerobee.cli.moments import time_argument, timestamp_text
+from aerobee.cli.options import confirm, json_option, wide_option, yes_option
+from aerobee.cli.output import counted, print_json, print_table, remark, say
+from aerobee.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from aerobee.client_core import (
+        ClusterConnection,
+        OpenTransaction,
+        OpenTransactions,
+        ReceivedMessage,
+        Transactions,
+    )
+
+ids_argument = click.argument("transaction_ids", metavar="ID...", nargs=-1, required=True)
+
+
+@click.group()
+def transaction() -> None:
+    """Find, commit and roll back transactions that are open or were set aside.
+
+    The ID of a transaction is the id of its message.
+    """
+
+
+@transaction.command("list")
+@click.argument("topic", required=False, default="")
+@click.option(
+    "--from",
+    "begin_ms",
+    metavar="TIME",
+    callback=time_argument,
+    help="Only those begun at or after.",
+)
+@click.option(
+    "--until", "end_ms", metavar="TIME", callback=time_argument, help="Only those begun before."
+)
+@click.option(
+    "--max",
+    "max_transactions",
+    type=click.IntRange(min=1, max=100_000),
+    default=100,
+    show_default=True,
+    help="List at most this many transactions, the oldest.",
+)
+@click.option(
+    "--set-aside", is_flag=True, help="List those that no producer ended, instead of open ones."
+)
+@click.option("--ids", is_flag=True, help="Print only the ids, one per line.")
+@json_option
+@wide_option
+@target_options
+def list_(
+    target: Target,
+    topic: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    max_transactions: int,
+    set_aside: bool,
+    ids: bool,
+    as_json: bool,
+    wide: bool,
+) -> None:
+    """List the open transactions of TOPIC, or of all topics, oldest first.
+
+    TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: there is
+    none.
+    """
+
+    async def question(connection: ClusterConnection) -> OpenTransactions:
+        from aerobee.client_core import Transactions
+
+        return await Transactions(connection).list(
+            topic,
+            begin_ms=begin_ms or 0,
+            end_ms=end_ms or 0,
+            set_aside=set_aside,
+            max_transactions=max_transactions,
+        )
+
+    found = target.ask(question)
+    if as_json:
+        print_json(
+            {
+                "transactions": [_document(each) for each in found.transactions],
+                "more": found.more,
+                "unanswered": list(found.unanswered),
+            }
+        )
+    elif ids:
+        for each in found.transactions:
+            say(each.transaction_id)
+    elif found.transactions:
+        _print_list(found, wide=wide)
+    if found.more and not as_json:
+        remark("there are more: bound the time with --from and --until, or raise --max")
+    if found.unanswered:
+        remark(f"not searched, because they do not answer: {', '.join(found.unanswered)}")
+    if not found.transactions:
+        if not as_json:
+            remark(f"no such transaction is {'set aside' if set_aside else 'open'}")
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+@transaction.command()
+@click.argument("topic")
+@click.argument("transaction_id", metavar="ID")
+@target_options
+def show(target: Target, topic: str, transaction_id: str) -> None:
+    """Show the transaction ID of TOPIC and its message, as JSON: it is open or set aside.
+
+    Exit code 1: there is none.
+
+    Several brokers may have one with this ID, each with a message of its own.
+    """
+    from aerobee.cli.message_lines import document_of_message
+
+    async def question(
+        connection: ClusterConnection,
+    ) -> list[tuple[OpenTransaction, ReceivedMessage]]:
+        from aerobee.client_core import Transactions
+
+        transactions = Transactions(connection)
+        found: list[OpenTransaction] = []
+        for set_aside in (False, True):
+            page = await transactions.list(
+                topic, transaction_id=transaction_id, set_aside=set_aside
+            )
+            found += page.transactions
+        return [(each, await transactions.message(each)) for each in found]
+
+    found = target.ask(question)
+    for each, message in found:
+        print_json({**_document(each), "message": document_of_message(message)})
+    if not found:
+        remark(f"topic {topic} has no open transaction {transaction_id}")
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+@transaction.command()
+@click.argument("topic")
+@ids_argument
+@yes_option
+@target_options
+def commit(target: Target, topic: str, transaction_ids: tuple[str, ...], yes: bool) -> None:
+    """Commit transactions of TOPIC: their messages are delivered.
+
+    Exit code 1: one of them is not known, or ended otherwise before. The others are committed
+    nevertheless.
+    """
+    confirm(f"Commit {counted(len(transaction_ids), 'transaction')}?", yes=yes)
+    count = _each(target, transaction_ids, lambda ends, each: ends.commit(topic, each))
+    say(f"committed {counted(count, 'transaction')}")
+    _end(count, transaction_ids)
+
+
+@transaction.command()
+@click.argument("topic")
+@ids_argument
+@yes_option
+@target_options
+def rollback(target: Target, topic: str, transaction_ids: tuple[str, ...], yes: bool) -> None:
+    """Roll back transactions of TOPIC: their messages are never delivered.
+
+    Exit code 1: one of them is not known, or ended otherwise before. The others are rolled back
+    nevertheless.
+    """
+    confirm(f"Roll back {counted(len(transaction_ids), 'transaction')} for good?", yes=yes)
+    count = _each(target, transaction_ids, lambda ends, each: ends.rollback(topic, each))
+    say(f"rolled back {counted(count, 'transaction')}")
+    _end(count, transaction_ids)
+
+
+def _each(
+    target: Target,
+    transaction_ids: tuple[str, ...],
+    change: Callable[[Transactions, str], Awaitable[None]],
+) -> int:
+    """One after the other; returns for how many of them it was done."""
+    from aerobee.runtime.errors import MessageNotFound
+
+    async def question(connection: ClusterConnection) -> int:
+        from aerobee.client_core import TransactionEnded, Transactions
+
+        transactions, count = Transactions(connection), 0
+        for each in transaction_ids:
+            try:
+                await change(transactions, each)
+                count += 1
+            except (MessageNotFound, TransactionEnded) as error:
+                remark(str(error))
+        return count
+
+    return target.ask(question)
+
+
+def _end(count: int, transaction_ids: tuple[str, ...]) -> None:
+    """Raises click.exceptions.Exit unless it was done for all."""
+    if count < len(transaction_ids):
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+def _document(found: OpenTransaction) -> dict[str, object]:
+    return {
+        "topic": found.queue.topic,
+        "broker": found.queue.broker_name,
+        "queue": found.queue.queue_id,
+        "transactionId": found.transaction_id,
+        "producerGroup": found.producer_group,
+        "bornMs": found.born_timestamp_ms,
+        "storedMs": found.store_timestamp_ms,
+        "checks": found.checks,
+        "recordBytes": found.record_bytes,
+    }
+
+
+def _print_list(found: OpenTransactions, *, wide: bool) -> None:
+    print_table(
+        ["begun", "topic", "broker", "id", "group", "checks", "bytes"],
+        [
+            [
+                timestamp_text(each.born_timestamp_ms),
+                each.queue.topic,
+                each.queue.broker_name,
+                each.transaction_id,
+                each.producer_group,
+                each.checks,
+                each.record_bytes,
+            ]
+            for each in found.transactions
+        ],
+        droppable=("bytes", "group", "broker", "checks"),
+        wide=wide,
+    )

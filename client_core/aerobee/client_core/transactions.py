@@ -1,0 +1,297 @@
+"""Open transactions over all brokers: found, and ended in their producers' place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from aerobee.client_core.admin import UNANSWERED, Admin
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.client_core.offsets import all_of
+from aerobee.cluster_view.methods import END_TRANSACTION, GET_MESSAGE, LIST_TRANSACTIONS
+from aerobee.cluster_view.route import Endpoint, MessageQueue
+from aerobee.runtime import errors
+from aerobee.store_format.record import Record
+from aerobee.v1 import broker_pb2
+
+OPEN_TRANSACTIONS_MAX: Final = 100
+
+
+class TransactionOutcome(StrEnum):
+    """How a transaction ended."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled_back"
+    SET_ASIDE = "set_aside"
+    """Its producers did not say how it ends; an operator decides."""
+    FORGOTTEN = "forgotten"
+    """So long ago that no broker remembers how."""
+
+
+_SAID: Final = {
+    TransactionOutcome.COMMITTED: broker_pb2.COMMITTED,
+    TransactionOutcome.ROLLED_BACK: broker_pb2.ROLLED_BACK,
+}
+_HEARD: Final = {
+    broker_pb2.COMMITTED: TransactionOutcome.COMMITTED,
+    broker_pb2.ROLLED_BACK: TransactionOutcome.ROLLED_BACK,
+    broker_pb2.SET_ASIDE: TransactionOutcome.SET_ASIDE,
+}
+_HAPPENED: Final = {
+    TransactionOutcome.COMMITTED: "was committed before: its message is delivered",
+    TransactionOutcome.ROLLED_BACK: "was rolled back before: its message is never delivered",
+    TransactionOutcome.SET_ASIDE: "was set aside, since no producer said how it ends: see "
+    "`aerobee transaction list --set-aside`",
+    TransactionOutcome.FORGOTTEN: "ended so long ago that no broker remembers how",
+}
+
+
+class TransactionEnded(errors.MqError):
+    """The transaction had ended before, and otherwise than asked for; set by clients only."""
+
+    def __init__(
+        self, message: str, *, outcome: TransactionOutcome = TransactionOutcome.FORGOTTEN
+    ) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+def check_ended(
+    topic: str, transaction_id: str, wanted: TransactionOutcome, ended: TransactionOutcome
+) -> None:
+    """Raises TransactionEnded unless it ended as wanted."""
+    if ended is not wanted:
+        raise TransactionEnded(
+            f"transaction {transaction_id} of topic {topic!r} {_HAPPENED[ended]}", outcome=ended
+        )
+
+
+def end_request(
+    topic: str, transaction_id: str, wanted: TransactionOutcome, timeout_ms: int
+) -> broker_pb2.EndTransactionRequest:
+    """Asks a broker that answers within `timeout_ms`."""
+    return broker_pb2.EndTransactionRequest(
+        topic=topic,
+        transaction_id=transaction_id,
+        outcome=_SAID[wanted],
+        # Its answer must still arrive.
+        timeout_ms=max(1, timeout_ms * 9 // 10),
+    )
+
+
+def outcome_of(answer: broker_pb2.EndTransactionResponse) -> TransactionOutcome:
+    """How it ended."""
+    return _HEARD.get(answer.outcome, TransactionOutcome.FORGOTTEN)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction whose end nobody has said yet, or that was set aside. Times are Unix ms."""
+
+    queue: MessageQueue
+    """Where its message will be delivered."""
+    transaction_id: str
+    """The message's id."""
+    producer_group: str
+    born_timestamp_ms: int
+    """When it was begun, by its producer's clock."""
+    store_timestamp_ms: int
+    """When its half message was stored; the last time, if it was checked."""
+    checks: int
+    """How often its producers were asked."""
+    physical_offset: int
+    """Of its half message, in the broker's log."""
+    record_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransactions:
+    """What a search found over all brokers."""
+
+    transactions: tuple[OpenTransaction, ...]
+    """The oldest first."""
+    more: bool
+    """Others are open that are not here."""
+    unanswered: tuple[str, ...]
+    """Brokers that could not be asked; their transactions are missing here."""
+
+
+class Transactions:
+    """Finds open transactions, and ends them when their producers do not.
+
+    Example::
+
+        async with ClusterConnection("127.0.0.1:8081") as connection:
+            transactions = Transactions(connection)
+            found = await transactions.list("orders")
+            for each in found.transactions:
+                await transactions.rollback("orders", each.transaction_id)
+    """
+
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._admin = Admin(connection, timeout_ms=timeout_ms)
+        self._channels = connection.channels
+        self._timeout_ms = timeout_ms
+
+    async def list(
+        self,
+        topic: str = "",
+        *,
+        transaction_id: str = "",
+        begin_ms: int = 0,
+        end_ms: int = 0,
+        set_aside: bool = False,
+        max_transactions: int = OPEN_TRANSACTIONS_MAX,
+    ) -> OpenTransactions:
+        """Open transactions, the oldest first.
+
+        Args:
+            topic: only those of this topic; empty: of any.
+            transaction_id: only those with this id.
+            begin_ms, end_ms: only those begun at the first of these or later, before the second; 0
+                leaves a side open.
+            set_aside: those that were set aside, instead of open ones.
+            max_transactions: at least 1.
+
+        Raises:
+            InvalidArgument.
+            NoBrokerAvailable: no broker answers.
+            Unreachable, DeadlineExceeded: no nameserver answers.
+        """
+        request = broker_pb2.ListTransactionsRequest(
+            topic=topic,
+            transaction_id=transaction_id,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            set_aside=set_aside,
+        )
+        masters = await self._admin.masters()
+        names = [endpoint.broker_name for endpoint in masters]
+        answers = await all_of([self._all_at(each, request, max_transactions) for each in masters])
+        unanswered = tuple(
+            name for name, answer in zip(names, answers, strict=True) if answer is None
+        )
+        if len(unanswered) == len(names):
+            raise _nobody(names)
+        found = [each for answer in answers if answer is not None for each in answer[0]]
+        found.sort(key=lambda each: each.store_timestamp_ms)
+        more = len(found) > max_transactions or any(answer[1] for answer in answers if answer)
+        return OpenTransactions(tuple(found[:max_transactions]), more, unanswered)
+
+    async def message(self, transaction: OpenTransaction) -> ReceivedMessage:
+        """The message of an open transaction, as it is stored.
+
+        Raises:
+            MessageNotFound: it has ended since, and its half message is removed.
+            NoBrokerAvailable: its broker group has no master now.
+            Unreachable, DeadlineExceeded.
+        """
+        endpoint = await self._master(transaction.queue.broker_name)
+        request = broker_pb2.GetMessageRequest(physical_offset=transaction.physical_offset)
+        answer = await self._channels.call(
+            endpoint.address, GET_MESSAGE, request, timeout_ms=self._timeout_ms
+        )
+        return ReceivedMessage(Record(answer.record), transaction.queue)
+
+    async def commit(self, topic: str, transaction_id: str) -> None:
+        """Its message is delivered, of one that was set aside, too.
+
+        Raises:
+            MessageNotFound: no broker has such a transaction.
+            TransactionEnded: it was rolled back before.
+            TopicNotFound, NotWritableTopic, MessageIllegal: its message cannot be delivered.
+            NoBrokerAvailable, DeadlineExceeded, Unreachable, Busy: it has ended, or not: ask again.
+        """
+        await self._end(topic, transaction_id, TransactionOutcome.COMMITTED)
+
+    async def rollback(self, topic: str, transaction_id: str) -> None:
+        """Its message is never delivered. Raises as `commit`."""
+        await self._end(topic, transaction_id, TransactionOutcome.ROLLED_BACK)
+
+    # ---------------------------------------------------------------------- asking
+
+    async def _end(self, topic: str, transaction_id: str, wanted: TransactionOutcome) -> None:
+        """Ids name no broker, and the topic may be deleted, so all masters are asked."""
+        masters = await self._admin.masters()
+        if not masters:
+            raise _nobody([])
+        request = end_request(topic, transaction_id, wanted, self._timeout_ms)
+        request.by_operator = True
+
+        async def ask(endpoint: Endpoint) -> TransactionOutcome | errors.MqError:
+            try:
+                answer = await self._channels.call(
+                    endpoint.address, END_TRANSACTION, request, timeout_ms=self._timeout_ms
+                )
+            except errors.MqError as error:
+                return error
+            return outcome_of(answer)
+
+        answers = await all_of([ask(each) for each in masters])
+        outcomes = [each for each in answers if not isinstance(each, errors.MqError)]
+        for outcome in outcomes:
+            check_ended(topic, transaction_id, wanted, outcome)
+        if outcomes:
+            return
+        failures = [each for each in answers if isinstance(each, errors.MqError)]
+        for failure in failures:
+            if not isinstance(failure, errors.MessageNotFound):
+                raise failure
+        raise errors.MessageNotFound(
+            f"no broker has transaction {transaction_id[:64]!r} of topic {topic!r}: it was not "
+            "begun, or is so old that it is forgotten; see `aerobee transaction list`"
+        )
+
+    async def _master(self, broker_name: str) -> Endpoint:
+        for endpoint in await self._admin.masters():
+            if endpoint.broker_name == broker_name:
+                return endpoint
+        raise errors.NoBrokerAvailable(
+            f"broker group {broker_name!r}, which has the transaction, has no master now: see "
+            "`aerobee cluster show`"
+        )
+
+    async def _all_at(
+        self,
+        endpoint: Endpoint,
+        request: broker_pb2.ListTransactionsRequest,
+        max_transactions: int,
+    ) -> tuple[Sequence[OpenTransaction], bool] | None:
+        """The first ones at one broker and whether there are more; None: it does not answer."""
+        asked = broker_pb2.ListTransactionsRequest()
+        asked.CopyFrom(request)
+        found: list[OpenTransaction] = []
+        while True:
+            asked.transactions_max = max_transactions - len(found)
+            try:
+                answer = await self._channels.call(
+                    endpoint.address, LIST_TRANSACTIONS, asked, timeout_ms=self._timeout_ms
+                )
+            except UNANSWERED:
+                return None
+            found += [_open(each, endpoint.broker_name) for each in answer.transactions]
+            if not answer.after or len(found) >= max_transactions:
+                return found, bool(answer.after)
+            asked.after = answer.after
+
+
+def _nobody(names: Sequence[str]) -> errors.NoBrokerAvailable:
+    return errors.NoBrokerAvailable(
+        f"no broker answers ({', '.join(names) or 'none has a master'}): see `aerobee cluster show`"
+    )
+
+
+def _open(found: broker_pb2.OpenTransaction, broker_name: str) -> OpenTransaction:
+    return OpenTransaction(
+        queue=MessageQueue(found.topic, broker_name, found.queue_id),
+        transaction_id=found.transaction_id,
+        producer_group=found.producer_group,
+        born_timestamp_ms=found.born_timestamp_ms,
+        store_timestamp_ms=found.store_timestamp_ms,
+        checks=found.checks,
+        physical_offset=found.physical_offset,
+        record_bytes=found.record_bytes,
+    )

@@ -1,0 +1,71 @@
+"""What a consumer wants of a topic: tags, as text, or what an SQL expression is true for.
+
+Brokers filter by the tag's hash, which two tags may share, so tags are compared again here. What an
+SQL expression lets through is exact as it comes.
+"""
+
+from __future__ import annotations
+
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.runtime.errors import FilterIllegal
+from aerobee.sql_filter.expression import SqlExpression
+from aerobee.v1 import broker_pb2
+
+Expression = str | SqlExpression
+
+ALL_TAGS = "*"
+SEPARATOR = "||"
+
+
+def sql(text: str) -> SqlExpression:
+    """A filter over the properties of messages, such as `price > 5 AND region IN ('eu', 'us')`, for
+    `subscribe` in place of tags (docs/filters.md). TAGS and KEYS are properties, too.
+
+    Raises:
+        FilterIllegal: it is not of the language; the message says where and why.
+    """
+    if not isinstance(text, str):
+        raise FilterIllegal(f"an SQL filter is text, not {type(text).__name__}")
+    return SqlExpression(text)
+
+
+def compared_tags(expression: Expression) -> frozenset[str] | None:
+    """The tags that messages are compared with when they have come; None: none.
+
+    Raises:
+        FilterIllegal: no tag in it, or `*` beside other tags.
+    """
+    if isinstance(expression, SqlExpression):
+        return None
+    if not isinstance(expression, str):
+        raise FilterIllegal(
+            f"a tag expression is text, not {type(expression).__name__}; write 'a || b', '*', or "
+            "sql('price > 5')"
+        )
+    text = expression.strip()
+    if text in ("", ALL_TAGS):
+        return None
+    tags = {tag for part in text.split(SEPARATOR) if (tag := part.strip())}
+    if not tags:
+        raise FilterIllegal(
+            f"the tag expression {text[:40]!r} names no tag; write 'a || b', or '*' for all"
+        )
+    if ALL_TAGS in tags:
+        raise FilterIllegal(
+            f"the tag expression {text[:40]!r} mixes '*' with other tags; use '*' alone"
+        )
+    return frozenset(tags)
+
+
+def is_wanted(message: ReceivedMessage, expression: Expression) -> bool:
+    """Of a message that no broker has judged by the expression."""
+    if isinstance(expression, SqlExpression):
+        return expression.matches(message.record.properties)
+    tags = compared_tags(expression)
+    return tags is None or message.tag in tags
+
+
+def wire_filter(expression: Expression) -> broker_pb2.Filter:
+    if isinstance(expression, SqlExpression):
+        return broker_pb2.Filter(type=broker_pb2.SQL92, expression=expression.text)
+    return broker_pb2.Filter(expression=expression)

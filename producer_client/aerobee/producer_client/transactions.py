@@ -1,0 +1,243 @@
+"""Transactions of a producer: begun, committed, rolled back.
+
+The message of a transaction is stored when it begins, and seen by nobody until it is committed. Its
+broker group has it from then on, so an end goes to the master of that group, and to the next one
+after a change, until it is answered. Ends are asked for again without harm: brokers answer with how
+the transaction ended the first time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.group_calls import ELSEWHERE, GroupCalls
+from aerobee.client_core.message import Message
+from aerobee.client_core.transactions import (
+    TransactionOutcome,
+    check_ended,
+    end_request,
+    outcome_of,
+)
+from aerobee.cluster_view.methods import END_TRANSACTION
+from aerobee.cluster_view.route import MessageQueue
+from aerobee.producer_client.accumulator import HALF_LEVEL, Batch
+from aerobee.producer_client.config import ProducerConfig
+from aerobee.producer_client.delivery import Delivery
+from aerobee.producer_client.receipt import Receipt
+from aerobee.producer_client.selector import by_sharding_key
+from aerobee.producer_client.targets import Targets
+from aerobee.runtime import errors
+from aerobee.runtime.retry import Backoff
+
+BACKOFF: Final = Backoff(base_ms=50, max_ms=1_000)
+MAY_END_YET: Final = (
+    *ELSEWHERE,
+    errors.Busy,
+    errors.DeadlineExceeded,
+    errors.NoBrokerAvailable,
+    errors.NotEnoughReplicas,
+    errors.NotWritable,
+    errors.RegistryUnavailable,
+    errors.StoreFailed,
+)
+"""An end that was answered so has happened, or may when it is asked for again."""
+
+_WORDS: Final = {
+    TransactionOutcome.COMMITTED: "committed",
+    TransactionOutcome.ROLLED_BACK: "rolled back",
+}
+
+
+class TransactionUnanswered(errors.DeadlineExceeded):
+    """No broker said in time that the transaction has ended; set by clients only.
+
+    It may have ended as asked for. If not, it is open, and its broker asks the topic's producers
+    how it ends. Asking again for the same end is safe.
+    """
+
+
+class Transaction:
+    """One transaction, begun: its message is stored and nobody sees it. Made by a `Producer`."""
+
+    def __init__(self, receipt: Receipt, producer: TransactionSender) -> None:
+        self.receipt = receipt
+        """Of the message. It has no place in its queue yet."""
+        self._producer = producer
+        self._wanted: TransactionOutcome | None = None
+        self._outcome: TransactionOutcome | None = None
+
+    @property
+    def transaction_id(self) -> str:
+        """The message's id."""
+        return self.receipt.message_id
+
+    @property
+    def topic(self) -> str:
+        return self.receipt.queue.topic
+
+    @property
+    def outcome(self) -> TransactionOutcome | None:
+        """How it ended, as far as this producer was told; None: it is open, or that is unknown."""
+        return self._outcome
+
+    @property
+    def is_end_wanted(self) -> bool:
+        """Whether `commit` or `rollback` was called."""
+        return self._wanted is not None
+
+    async def commit(self, *, timeout_ms: int | None = None) -> None:
+        """The message is delivered. Returns when that is as safe as an ordinary send; what is
+        committed already is left as it is.
+
+        Args:
+            timeout_ms: instead of the configured `send_timeout_ms`, all attempts included.
+
+        Raises:
+            TransactionUnanswered: whether it is committed is unknown; see there.
+            TransactionEnded: it was rolled back or set aside before, by an answer to a check or by
+                an operator.
+            MessageNotFound: its broker has no such transaction: it was removed with the topic or by
+                an operator, or lost with the broker.
+            TopicNotFound, NotWritableTopic: its topic does not take it now; it stays open.
+        """
+        await self._end(TransactionOutcome.COMMITTED, timeout_ms)
+
+    async def rollback(self, *, timeout_ms: int | None = None) -> None:
+        """The message is never delivered. As `commit`."""
+        await self._end(TransactionOutcome.ROLLED_BACK, timeout_ms)
+
+    async def _end(self, wanted: TransactionOutcome, timeout_ms: int | None) -> None:
+        self._wanted = wanted
+        if self._outcome is None:
+            self._outcome = await self._producer.end(self, wanted, timeout_ms)
+        check_ended(self.topic, self.transaction_id, wanted, self._outcome)
+
+    def __repr__(self) -> str:
+        state = self._outcome.value if self._outcome is not None else "open"
+        return f"Transaction({self.transaction_id}, {self.topic!r}, {state})"
+
+
+class TransactionSender:
+    """Begins and ends the transactions of a producer that is open."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        config: ProducerConfig,
+        targets: Targets,
+        *,
+        delivery: Callable[[], Delivery],
+        entering: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """`delivery` raises ShuttingDown when the producer closes, which waits for what is done
+        in `entering`."""
+        self._calls = GroupCalls(connection)
+        self._clock = connection.clock
+        self._random = connection.random
+        self._config = config
+        self._targets = targets
+        self._delivery = delivery
+        self._entering = entering
+        self._is_closed = False
+        self.on_topic: Callable[[str], None] | None = None
+        """Called with the topic of each transaction before it begins. May raise MqError."""
+
+    def stop(self) -> None:
+        """The producer is closed."""
+        self._is_closed = True
+
+    async def begin(
+        self, message: Message, size: int, queue: MessageQueue | None, timeout_ms: int
+    ) -> Transaction:
+        """See `Producer.begin`. The message has `size` bytes, as the buffer counts them."""
+        if message.schedule is not None:
+            raise errors.MessageIllegal(
+                "a message of a transaction is delivered when it is committed: leave delay, "
+                "deliver_at and delay_level out, or send it without a transaction"
+            )
+        with self._entering():
+            stored = await self._submit(message, size, queue, timeout_ms)
+        return Transaction(await stored, self)
+
+    async def _submit(
+        self, message: Message, size: int, queue: MessageQueue | None, timeout_ms: int
+    ) -> asyncio.Future[Receipt]:
+        target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
+        if queue is not None:
+            target.check_queue(queue)
+        elif message.sharding_key is not None:
+            queue = by_sharding_key(target.keyed_queues, message.sharding_key)
+        if self.on_topic is not None:
+            self.on_topic(message.topic)
+        delivery = self._delivery()
+        if not delivery.budget.take_nowait(size):
+            await delivery.wait_for_room(size, timeout_ms=timeout_ms)
+        now_s = self._clock.monotonic_s()
+        batch = Batch(
+            queue or delivery.selector.choose(target.queues, now_s=now_s),
+            opened_s=now_s,
+            born_timestamp_ms=self._clock.now_ms(),
+            timeout_ms=timeout_ms,
+            is_pinned=queue is not None,
+            level=HALF_LEVEL,
+        )
+        batch.is_unnamed = True
+        stored: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        batch.add(message.body, message.encoded_properties, message.flag, size, stored)
+        delivery.submit(batch)
+        return stored
+
+    async def end(
+        self, transaction: Transaction, wanted: TransactionOutcome, timeout_ms: int | None
+    ) -> TransactionOutcome:
+        """How it ended, now or before. Raises as `Transaction.commit`, but TransactionEnded."""
+        if self._is_closed:
+            raise errors.ShuttingDown(
+                "the producer is closed: end its transactions before, or leave them to a check"
+            )
+        with self._entering():
+            return await self.end_at(
+                transaction.topic,
+                transaction.receipt.queue.broker_name,
+                transaction.transaction_id,
+                wanted,
+                self._config.send_timeout_ms if timeout_ms is None else timeout_ms,
+            )
+
+    async def end_at(
+        self,
+        topic: str,
+        broker_name: str,
+        transaction_id: str,
+        wanted: TransactionOutcome,
+        timeout_ms: int,
+    ) -> TransactionOutcome:
+        """As `end`, of a transaction that anybody began."""
+        end_s = self._clock.monotonic_s() + timeout_ms / 1_000
+        failures = 0
+        while True:
+            left_ms = max(1, int((end_s - self._clock.monotonic_s()) * 1_000))
+            request = end_request(topic, transaction_id, wanted, left_ms)
+            try:
+                answer = await self._calls.at_master(
+                    topic, broker_name, END_TRANSACTION, request, timeout_ms=left_ms
+                )
+            except MAY_END_YET as error:
+                failures += 1
+                pause_s = BACKOFF.delay_s(failures, self._random)
+                if isinstance(error, errors.Busy):
+                    pause_s = max(pause_s, error.retry_after_ms / 1_000)
+                if self._is_closed or self._clock.monotonic_s() + pause_s >= end_s:
+                    raise TransactionUnanswered(
+                        f"nobody answered within {timeout_ms / 1_000:g} s that transaction "
+                        f"{transaction_id} of topic {topic!r} is {_WORDS[wanted]}: it may be so; "
+                        "if not, it is open, and its broker asks the topic's producers how it "
+                        f"ends. Ask again to be sure ({error})"
+                    ) from None
+                await asyncio.sleep(pause_s)
+            else:
+                return outcome_of(answer)
