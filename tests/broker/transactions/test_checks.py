@@ -16,6 +16,7 @@ from aerobee.broker.config import TransactionsConfig
 from aerobee.broker.observe.metrics.transactions import TransactionFigures
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.checks import CheckRules, Verdict, verdict
+from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.listing import Wanted
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.rocketmq_api.times import duration
@@ -423,8 +424,17 @@ async def test_a_commit_by_an_operator_that_a_death_cut_off_is_finished(
     assert await decide(broker, "T-1", Outcome.COMMITTED) is Outcome.COMMITTED
     await broker.stop()
     monkeypatch.undo()
+
+    begin, known = Ends.begin, []
+
+    def begins(ends: Ends) -> None:
+        known.append(list(ends._aside.names))
+        begin(ends)
+
+    monkeypatch.setattr(Ends, "begin", begins)
     again = await start_broker(transactions=NEVER)
     assert await decide(again, "T-1", Outcome.ROLLED_BACK) is Outcome.COMMITTED
+    assert known == [[]], "nothing ends before it is known to be finished"
     assert listed(again) == ([], [])
     assert await seen(again) == [b"T-1"]
 
