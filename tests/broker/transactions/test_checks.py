@@ -147,6 +147,14 @@ class Commits(Asked):
         await end(self.client, transaction_id, v2.COMMIT)
 
 
+class LaterCommits(Asked):
+    """Answers when it is asked the second time."""
+
+    async def answer(self, transaction_id: str) -> None:
+        if len(self.asked) > 1:
+            await end(self.client, transaction_id, v2.COMMIT)
+
+
 async def test_a_producer_is_asked_with_the_whole_message_and_its_answer_counts(
     start_broker: StartBroker, connect: Connect
 ) -> None:
@@ -154,8 +162,8 @@ async def test_a_producer_is_asked_with_the_whole_message_and_its_answer_counts(
     message = half_message("T-1", b"paid", tag="pay", keys=["order-7"])
     message.user_properties["note"] = "订单"
     await V2(broker.channel, {"x-mq-client-id": "dead"}).send(message)
-    producer = await connect(broker, "p", ORDERS, kind=Commits)
-    await until(lambda: producer.asked)
+    producer = await connect(broker, "p", ORDERS, kind=LaterCommits)
+    await until(lambda: len(producer.asked) > 1)
     asked, system = producer.asked[0], producer.asked[0].system_properties
     assert (asked.topic.name, asked.body) == (ORDERS, b"paid")
     assert asked.user_properties["note"] == "订单"
@@ -170,6 +178,12 @@ async def test_a_producer_is_asked_with_the_whole_message_and_its_answer_counts(
     await until(is_visible)
     (record,) = await stored(broker, ORDERS)
     assert record.queue_id == system.queue_id
+    # Nothing tells of the checks, which who sends it on could not set.
+    assert not {CHECK_TIMES, "TRAN_MSG", "REAL_TOPIC", "REAL_QID"} & record.properties.keys()
+    assert {each for asked in producer.asked for each in asked.user_properties} == {
+        "note",
+        "__transactionId__",
+    }
     await until(lambda: not len(broker.wiring.transactions.pending))
 
 
