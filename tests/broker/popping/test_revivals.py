@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.store_format.pop_records import REVIVE_GROUP
 from aerobee.store_format.properties import encode_properties
@@ -131,7 +132,8 @@ async def test_nothing_comes_before_its_time_and_the_log_is_done_up_to_it(tmp_pa
 async def test_what_apaches_broker_has_revived_does_not_come_again(tmp_path: Path) -> None:
     async with running_broker(tmp_path, topics=TOPICS) as broker:
         await fill(broker)
-        await broker.wiring.offsets.begin(GroupQueue(REVIVE_GROUP, REVIVE_LOG, 0), 0)
+        begun = broker.wiring.offsets.begin(GroupQueue(REVIVE_GROUP, REVIVE_LOG, 0), 0)
+        await until_confirmed(begun)
         write(broker, 0, checkpoint([0], LONG_AGO_MS), checkpoint([1], LONG_AGO_MS))
         assert await received(broker, 1) == [("1", 2)]
         await until(lambda: revived_to(broker, 0) == 1)
