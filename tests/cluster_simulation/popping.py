@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -271,6 +271,9 @@ class StoreQueues:
         self._waiting = waiting
         self._found = waiting.queues
         self.queues = self.reads = self
+
+    def on_grown(self, told: Callable[[list[QueueName]], None]) -> None:
+        """Who follows a queue is told by the broker's own part here."""
 
     @property
     def min_offset(self) -> int:

@@ -164,6 +164,7 @@ class _Parts:
         *,
         properties: bytes = b"",
         reserve: bool = False,
+        is_last: bool = True,
     ) -> Placed:
         """A record of the broker's own; now and then the disk is full even for what is little."""
         self._check_room()
@@ -223,9 +224,6 @@ class _Parts:
 
 class _Store(StoreQueues):
     """With what a commit asks of the queue that it goes to."""
-
-    def on_grown(self, told: Any) -> None:
-        """The log tells the follower itself."""
 
     def get_or_create(self, topic: str, queue_id: int) -> Any:
         return SimpleNamespace(next_offset=self.bounds(topic, queue_id).max_offset)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.store_format.pop_records import REVIVE_GROUP
 from aerobee.store_format.properties import encode_properties
@@ -133,7 +132,8 @@ async def test_what_apaches_broker_has_revived_does_not_come_again(tmp_path: Pat
     async with running_broker(tmp_path, topics=TOPICS) as broker:
         await fill(broker)
         begun = broker.wiring.offsets.begin(GroupQueue(REVIVE_GROUP, REVIVE_LOG, 0), 0)
-        await until_confirmed(begun)
+        assert begun is not None
+        await begun
         write(broker, 0, checkpoint([0], LONG_AGO_MS), checkpoint([1], LONG_AGO_MS))
         assert await received(broker, 1) == [("1", 2)]
         await until(lambda: revived_to(broker, 0) == 1)
