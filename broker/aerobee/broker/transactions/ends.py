@@ -248,6 +248,8 @@ class Ends:
 
     async def _until(self, is_so: Callable[[], bool], deadline_s: float) -> None:
         """Raises NotMaster, DeadlineExceeded."""
+        if is_so():
+            return
         try:
             async with asyncio.timeout(max(0.0, deadline_s - self._clock.monotonic_s())):
                 while not is_so():
