@@ -137,8 +137,11 @@ class ClusterPlan:
 
     @property
     def client_tls(self) -> TlsConfig | bool:
-        """What clients of the cluster need."""
-        return TlsConfig(ca=self.tls.ca) if self.is_encrypted else False
+        """What clients of the cluster need, at most."""
+        if not self.is_encrypted:
+            return False
+        tls = self.tls
+        return TlsConfig(ca=tls.ca, certificate=tls.client_certificate, key=tls.client_key)
 
     @property
     def logs(self) -> Path:
