@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -213,13 +214,14 @@ def test_a_file_that_cannot_be_used_is_named(
     )
     empty = tmp_path / "empty"
     empty.write_text("")
-    for changes, sentence in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"certificate": "/absent.crt"}, "tls.certificate: cannot read /absent.crt: No such file"),
         ({"key": str(other.key)}, f"tls.key: {other.key} is not the key of {node.certificate}"),
         ({"key": str(locked)}, "has a password; give a key without one"),
         ({"ca": str(empty)}, f"tls.ca: {empty} holds no certificate in PEM form"),
         ({"certificate": str(node.key)}, f"{node.key} holds no certificate in PEM form"),
-    ):
+    )
+    for changes, sentence in cases:
         with pytest.raises(InvalidArgument, match=re.escape(sentence)):
             NodeTls(replace(config, **changes))
     with pytest.raises(InvalidArgument, match=r"TLS ca: cannot read /absent\.crt"):
