@@ -175,7 +175,7 @@ class BrokerConfig:
     """host:port to serve on; port 0 lets the system choose.
 
     Unit: host:port
-    Costs: there is no authentication yet: every host that reaches it may send and read.
+    Costs: there are no rights yet: every host that reaches it may send and read.
     """
     address: str = ""
     """host:port where clients reach this broker, possibly a DNS name; empty: the same as `listen`.

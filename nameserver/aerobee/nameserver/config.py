@@ -238,7 +238,7 @@ class NameserverConfig:
     """host:port to serve on; port 0 lets the system choose.
 
     Unit: host:port
-    Costs: there is no authentication yet: every host that reaches it may create and delete topics.
+    Costs: there are no rights yet: every host that reaches it may create and delete topics.
     """
     stop_grace_ms: int = 2_000
     """How long running calls may continue after a stop is requested.
