@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,8 +28,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from aerobee.grpc_core.tls import ClientAuth
+from aerobee.runtime.config_risks import common_risks
 from aerobee.runtime.errors import InvalidArgument, Unreachable
 from aerobee.runtime.health_check import check_health
+from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.endpoint import serve_metrics
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
@@ -259,3 +262,19 @@ def test_clients_find_their_files_in_the_environment() -> None:
     assert client_tls_config(TlsConfig(ca="mine"), files) == TlsConfig(ca="mine")
     with pytest.raises(InvalidArgument, match="AEROBEE_TLS must be true or false"):
         client_tls_config(None, {"AEROBEE_TLS": "perhaps"})
+
+
+def test_whoever_listens_to_others_in_plain_text_is_told_at_the_start() -> None:
+    files = {"certificate": "c", "key": "k"}
+    for listen, tls, keys in (
+        ("127.0.0.1:1", NodeTlsConfig(), None),
+        ("0.0.0.0:1", NodeTlsConfig(), ("listen", "tls.certificate")),
+        ("0.0.0.0:1", NodeTlsConfig(**files), None),
+        (
+            "0.0.0.0:1",
+            NodeTlsConfig(**files, plain_text=PlainText.ACCEPTED),
+            ("listen", "tls.plain_text"),
+        ),
+    ):
+        config = SimpleNamespace(listen=listen, tls=tls, log=LogConfig())
+        assert [risk.keys for risk in common_risks(config)] == ([keys] if keys else [])
