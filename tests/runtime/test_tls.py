@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from aerobee.grpc_core.limits import LimitObserver
 from aerobee.grpc_core.tls import ClientAuth
 from aerobee.runtime.config_risks import common_risks
 from aerobee.runtime.errors import InvalidArgument, Unreachable
@@ -34,6 +35,7 @@ from aerobee.runtime.health_check import check_health
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.endpoint import serve_metrics
 from aerobee.runtime.own_protocol import say_error
+from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.tls import NodeTls, dialled_tls
 from aerobee.runtime.tls_config import (
@@ -63,10 +65,12 @@ def settings_of(files: Certificate) -> NodeTlsConfig:
 
 
 @asynccontextmanager
-async def serving(config: NodeTlsConfig) -> AsyncIterator[str]:
+async def serving(
+    config: NodeTlsConfig, observer: LimitObserver | None = None
+) -> AsyncIterator[str]:
     """The address of a node with these settings."""
     async with NodeTls(config) as tls:
-        server = RpcServer(say_error, [], tls=tls.accepted)
+        server = RpcServer(say_error, [], tls=tls.accepted, observer=observer)
         try:
             yield f"127.0.0.1:{await server.start('127.0.0.1:0')}"
         finally:
@@ -132,6 +136,23 @@ async def test_a_node_asks_clients_for_certificates_as_it_is_told(
                     assert await asked(address, client)
                 else:
                     await why_not(address, client)
+
+
+async def test_a_node_logs_why_it_does_not_admit_a_client(
+    authority: trustme.CA, node: Certificate, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = replace(settings_of(node), client_auth=ClientAuth.REQUIRED)
+    end = datetime.now(UTC) - timedelta(hours=1)
+    ended = issue_until(authority, tmp_path / "ended", end)
+    expired = TlsConfig(ca=node.ca, certificate=ended.certificate, key=ended.key)
+    async with serving(config, PeerLimits()) as address:
+        for client, why in (
+            (expired, "its certificate is not valid: certificate has expired"),
+            (TlsConfig(ca=node.ca), "peer did not return a certificate"),
+            (False, "it does not speak TLS"),
+        ):
+            await why_not(address, client)
+            await until_said(caplog, why)
 
 
 async def test_one_port_serves_plain_text_too_where_that_is_allowed(node: Certificate) -> None:
