@@ -59,6 +59,8 @@ def server_context(
         context.verify_mode = _VERIFY_MODES[client_auth]
     # A session that is resumed is not checked again, though its authority may be gone by now.
     context.options |= ssl.OP_NO_TICKET
+    # One handshake for each connection: others cost a client nothing, and the server much.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     return _completed(context, files, protocols)
 

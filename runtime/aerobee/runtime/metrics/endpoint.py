@@ -17,7 +17,7 @@ import io
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6, socket
@@ -192,11 +192,9 @@ class _Server(ThreadingHTTPServer):
             super().finish_request(request, client_address)
             return
         request.settimeout(self.endpoint.connection_timeout_s)
-        # The socket is the caller's to close; the wrapped one takes it over, so it is closed here.
+        # It takes the caller's socket over, so it is closed here.
         with self._tls.newest.wrap_socket(request, server_side=True) as encrypted:
             super().finish_request(encrypted, client_address)
-            with suppress(OSError):
-                encrypted.unwrap()
 
     def process_request_thread(
         self, request: socket | tuple[bytes, socket], client_address: Any
