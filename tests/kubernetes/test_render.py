@@ -250,12 +250,13 @@ def test_with_certificates_all_nodes_and_their_commands_speak_tls(
             assert f"*.{address.partition('.')[2]}" in names
         if pod.component != "tools":
             prefix = f"AEROBEE_{pod.component.upper()}"
-            tls = {
-                name: environment[f"{prefix}_TLS_{name.upper()}"]
-                for name in ("certificate", "key", "ca")
+            certificate, key, ca = (
+                environment[f"{prefix}_TLS_{name}"] for name in ("CERTIFICATE", "KEY", "CA")
+            )
+            assert NodeTlsConfig(certificate=certificate, key=key, ca=ca).is_on
+            assert {Path(path).parent for path in (certificate, key, ca)} == {
+                Path("/etc/aerobee-tls")
             }
-            assert NodeTlsConfig(**tls).is_on
-            assert {Path(path).parent for path in tls.values()} == {Path("/etc/aerobee-tls")}
     assert {"aerobee-nameserver", "localhost"} <= names
     assert made["aerobee-node-tls"]["ipAddresses"] == ["127.0.0.1"]
 

@@ -286,14 +286,14 @@ def test_clients_find_their_files_in_the_environment() -> None:
 
 
 def test_whoever_listens_to_others_in_plain_text_is_told_at_the_start() -> None:
-    files = {"certificate": "c", "key": "k"}
+    encrypted = NodeTlsConfig(certificate="c", key="k")
     for listen, tls, keys in (
         ("127.0.0.1:1", NodeTlsConfig(), None),
         ("0.0.0.0:1", NodeTlsConfig(), ("listen", "tls.certificate")),
-        ("0.0.0.0:1", NodeTlsConfig(**files), None),
+        ("0.0.0.0:1", encrypted, None),
         (
             "0.0.0.0:1",
-            NodeTlsConfig(**files, plain_text=PlainText.ACCEPTED),
+            replace(encrypted, plain_text=PlainText.ACCEPTED),
             ("listen", "tls.plain_text"),
         ),
     ):
