@@ -4,6 +4,7 @@ that change."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import re
 import ssl
@@ -165,6 +166,24 @@ async def test_one_port_serves_plain_text_too_where_that_is_allowed(node: Certif
     async with serving(NodeTlsConfig()) as address:
         assert await asked(address, False)
         assert "it does not speak TLS" in await why_not(address, trusting)
+
+
+async def test_a_cluster_may_change_to_tls_node_by_node(node: Certificate) -> None:
+    """Before and after each step, any node calls any other."""
+    encrypted = settings_of(node)
+    steps = (
+        NodeTlsConfig(),
+        replace(encrypted, plain_text=PlainText.SPOKEN),
+        replace(encrypted, plain_text=PlainText.ACCEPTED),
+        encrypted,
+    )
+    for before, after in itertools.pairwise(steps):
+        for served, calling in itertools.product((before, after), repeat=2):
+            async with serving(served) as address:
+                answer = await check_health(
+                    address, timeout_ms=30_000, tls=NodeTls(calling).dialled
+                )
+                assert answer.is_serving
 
 
 def test_a_node_that_speaks_plain_text_dials_without_tls(node: Certificate) -> None:
