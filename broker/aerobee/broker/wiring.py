@@ -434,9 +434,9 @@ class Wiring:
                 self.sender,
                 OnChange(self.egress.wake_all),  # pulls that began under the other role end
                 self.member_streams,
-                self.transactions,  # it says in the offset journal how far it came
+                *(self.transactions, self.popping),  # they tell the offset journal how far they are
                 self.journal,
-                self.popping.duty,
+                self.popping.journal,
                 self.delays.duty,
                 self.proposer,
                 OnChange(self.heartbeat_due.set),

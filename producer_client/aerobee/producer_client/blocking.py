@@ -162,10 +162,13 @@ class BlockingProducer:
         *,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
+        check_after_s: int | None = None,
     ) -> BlockingTransaction:
         """See `Producer.begin`."""
         producer = self._opened()
-        begun = self._call(producer.begin(message, queue=queue, timeout_ms=timeout_ms))
+        begun = self._call(
+            producer.begin(message, queue=queue, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        )
         return BlockingTransaction(begun, self._call)
 
     @contextmanager
@@ -175,10 +178,13 @@ class BlockingProducer:
         *,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
+        check_after_s: int | None = None,
     ) -> Iterator[BlockingTransaction]:
         """See `Producer.transaction`."""
         producer = self._opened()
-        block = producer.transaction(message, queue=queue, timeout_ms=timeout_ms)
+        block = producer.transaction(
+            message, queue=queue, timeout_ms=timeout_ms, check_after_s=check_after_s
+        )
         begun = self._call(block.__aenter__())
         try:
             yield BlockingTransaction(begun, self._call)
