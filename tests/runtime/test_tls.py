@@ -4,6 +4,7 @@ that change."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import re
@@ -30,11 +31,15 @@ from cryptography.hazmat.primitives.serialization import (
 
 from aerobee.grpc_core.limits import LimitObserver
 from aerobee.grpc_core.tls import ClientAuth
+from aerobee.nameserver.config import NameserverConfig
 from aerobee.runtime.config_risks import common_risks
 from aerobee.runtime.errors import InvalidArgument, Unreachable
+from aerobee.runtime.health import HealthConfig, Question
 from aerobee.runtime.health_check import check_health
 from aerobee.runtime.log_config import LogConfig
+from aerobee.runtime.metrics.config import MetricsConfig
 from aerobee.runtime.metrics.endpoint import serve_metrics
+from aerobee.runtime.node_ports import serve_node_ports
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.rpc import RpcServer
@@ -243,6 +248,35 @@ async def test_metrics_are_served_by_https(node: Certificate) -> None:
         plain = f"http://{address}/metrics"
         with pytest.raises((ConnectionError, urllib.error.URLError)):
             await asyncio.to_thread(urllib.request.urlopen, plain)
+
+
+async def test_health_and_metrics_are_plain_unless_they_are_told(node: Certificate) -> None:
+    trusting = TlsConfig(ca=node.ca)
+    for is_encrypted in (False, True):
+        health = f"127.0.0.1:{free_port()}"
+        metrics = f"127.0.0.1:{free_port()}"
+        config = NameserverConfig(
+            tls=settings_of(node),
+            health=HealthConfig(listen=health, tls=is_encrypted),
+            metrics=MetricsConfig(listen=metrics, tls=is_encrypted),
+        )
+        async with serve_node_ports(config, "nameserver", Well(), PeerLimits()):
+            assert await asked(health, trusting if is_encrypted else False)
+            await why_not(health, False if is_encrypted else trusting)
+            reader, writer = await asyncio.open_connection(*metrics.split(":"))
+            writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+            answer = b""
+            with contextlib.suppress(ConnectionError):
+                answer = await asyncio.wait_for(reader.read(), 60)
+            assert (b"aerobee_health" in answer) is not is_encrypted
+            writer.close()
+
+
+class Well:
+    """A health that is good."""
+
+    def why_not(self, question: Question) -> str:
+        return ""
 
 
 def test_a_file_that_cannot_be_used_is_named(
