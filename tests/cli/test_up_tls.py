@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from dataclasses import replace
@@ -74,13 +75,23 @@ async def certificates_change_under_load(up: Up, tls: TlsConfig) -> None:
     config = ProducerConfig(send_timeout_ms=60_000)
     async with Producer(up.document()["nameserver"], tls=tls, config=config) as producer:
         await producer.send(Message("others", b"before"))
-        make_certificates(LocalTls(Path(tls.ca).parent), SystemClock())
+        is_over = asyncio.Event()
+
+        async def keep_sending() -> None:
+            """So that a stream that ends does so under a batch."""
+            while not is_over.is_set():
+                await producer.send(Message("others", b"under way"))
 
         async def is_changed() -> bool:
-            await producer.send(Message("others", b"under way"))
             return not any(await admits(up, formerly)) and all(await admits(up, tls))
 
-        await until(is_changed, "new connections by new certificates")
-        await producer.send(Message("others", b"after"))
+        async with asyncio.TaskGroup() as senders:
+            for _ in range(8):
+                senders.create_task(keep_sending())
+            make_certificates(LocalTls(Path(tls.ca).parent), SystemClock())
+            await until(is_changed, "new connections by new certificates")
+            sent_until_then = producer.stats().messages_stored
+            await until(lambda: producer.stats().messages_stored > sent_until_then + 100)
+            is_over.set()
         assert producer.stats().batches_retried == 0
         assert producer.stats().messages_failed == 0
