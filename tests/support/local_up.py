@@ -91,7 +91,7 @@ class Up:
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
-            env={**os.environ, "AEROBEE_NAMESERVER": self.document()["nameserver"]},
+            env=self._environment(),
         )
         codes = (expect,) if isinstance(expect, int) else expect
         assert done.returncode in codes, f"{arguments}: {done.stdout}{done.stderr}"
@@ -103,8 +103,14 @@ class Up:
             [*AEROBEE, "topic", "show", topic],
             capture_output=True,
             timeout=PATIENCE_S,
-            env={**os.environ, "AEROBEE_NAMESERVER": self.document()["nameserver"]},
+            env=self._environment(),
         ).returncode
+
+    def _environment(self) -> dict[str, str]:
+        document = self.document()
+        files = document.get("tls", {}).items()
+        tls = {f"AEROBEE_TLS_{name.upper()}": path for name, path in files}
+        return {**os.environ, "AEROBEE_NAMESERVER": document["nameserver"], **tls}
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "--json").stdout)

@@ -21,6 +21,7 @@ from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
+from aerobee.runtime.tls_config import NodeTlsConfig, require_tls_that_works
 from aerobee.store_format.record_layout import HostAddress
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -174,7 +175,7 @@ class BrokerConfig:
     """host:port to serve on; port 0 lets the system choose.
 
     Unit: host:port
-    Costs: there is no authentication yet: every host that reaches it may send and read.
+    Costs: there are no rights yet: every host that reaches it may send and read.
     """
     address: str = ""
     """host:port where clients reach this broker, possibly a DNS name; empty: the same as `listen`.
@@ -244,6 +245,7 @@ class BrokerConfig:
     health: HealthConfig = field(default_factory=HealthConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
+    tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
 
     def __post_init__(self) -> None:
         for name in ("cluster", "broker_name"):
@@ -262,6 +264,7 @@ class BrokerConfig:
                 "metrics.listen": self.metrics.listen,
             }
         )
+        require_tls_that_works(self)
         if self.address:
             require_address("address", self.address)
         elif _host_of(self.listen) in _WILDCARDS and self.nameservers:

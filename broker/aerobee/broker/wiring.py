@@ -106,6 +106,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.endpoint import MetricsEndpoint
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.peer_limits import PeerLimits
+from aerobee.runtime.tls import NodeTls
 from aerobee.store_format.batch import BatchLimits
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.delayed_records import DelayRules
@@ -130,13 +131,12 @@ class Wiring:
         metrics: MetricsEndpoint,
         peer_limits: PeerLimits,
         store_host: HostAddress,
+        tls: NodeTls,
         mounts: Sequence[Mount] = (),
     ) -> None:
-        """`reads` and `files` wait for the disk: small files never after a reader that catches
-        up. `mounts` add protocols to the own one."""
+        """`reads` and `files` wait for the disk, apart. `mounts` add protocols to the own one."""
         self.config = config
-        self.clock = clock
-        self.chance = chance
+        self.clock, self.chance = clock, chance
         self.store_host = store_host
         self._files_pool = files
         self._disk = disk
@@ -147,7 +147,7 @@ class Wiring:
         self.counters = Counters()
         self.loop_delay = LoopDelay(clock)
         self.latencies = RpcLatencies()
-        self.peer_limits = peer_limits
+        self.peer_limits, self.tls = peer_limits, tls
         self._wire_role()
         self._wire_reading(reads)
         self._wire_sending()
@@ -271,7 +271,7 @@ class Wiring:
             config.broker_name,
             self.replica.own,
             self.replica.state.instance,
-            partial(connect_to_master, engine=config.grpc.engine),
+            partial(connect_to_master, engine=config.grpc.engine, tls=self.tls.dialled),
             self.store,
             self.reads,
             SlaveSide(
@@ -421,9 +421,10 @@ class Wiring:
 
     def _wire_duties(self) -> None:
         config, roles, store, clock = self.config, self.roles, self.store, self.clock
+        engine, tls = config.grpc.engine, self.tls.dialled
         self.address = OwnAddress(config.address or config.listen)
         self.identity = identity_of(config, instance=self.replica.state.instance)
-        self.channels = Channels(chance=self.chance, engine=config.grpc.engine)
+        self.channels = Channels(chance=self.chance, engine=engine, tls=tls)
         registry = InSyncRegistry(config.nameservers, self.identity, self.channels)
         names = RequestNames(f"{config.broker_name}-{config.broker_id}-in-sync")
         self.proposer = InSyncProposer(roles, store, clock, registry.alter, names)
@@ -500,6 +501,7 @@ class Wiring:
             clock,
             self.latencies,
             self.peer_limits,
+            self.tls.accepted,
             send=SendService(
                 self.ingest,
                 self.encoder,

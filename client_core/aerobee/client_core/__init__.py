@@ -25,6 +25,7 @@ from aerobee.cluster_view.routes import RouteChanges, Routes
 from aerobee.runtime import errors
 from aerobee.runtime.errors import MqError
 from aerobee.runtime.freed_memory import keep_freed_memory
+from aerobee.runtime.tls_config import TlsConfig
 
 __all__ = [
     "Admin",
@@ -52,6 +53,7 @@ __all__ = [
     "RouteChanges",
     "Routes",
     "Schedules",
+    "TlsConfig",
     "TopicRoute",
     "Topics",
     "TransactionEnded",

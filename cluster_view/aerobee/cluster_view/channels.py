@@ -23,7 +23,7 @@ from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import RequestNames, outgoing_ids
-from aerobee.runtime.client_channel import ClientChannel, ClientStream, open_channel
+from aerobee.runtime.client_channel import ClientChannel, ClientStream, DialledTls, open_channel
 from aerobee.runtime.clock import system_random
 from aerobee.runtime.grpc_config import Engine, engine_of_environment
 from aerobee.runtime.own_protocol import error_from_call
@@ -127,15 +127,21 @@ class Channels:
     """The channels of one client, made on first use. They share no connection with others."""
 
     def __init__(
-        self, *, chance: random.Random | None = None, engine: Engine | None = None
+        self,
+        *,
+        chance: random.Random | None = None,
+        engine: Engine | None = None,
+        tls: DialledTls | None = None,
     ) -> None:
-        """`engine`: if not given, that of the environment, or our own.
+        """`engine`: if not given, that of the environment, or our own. Without `tls` everything is
+        plain text.
 
         Raises:
             InvalidArgument: the environment names no engine.
         """
         self._chance = chance or system_random()
         self._engine = engine or engine_of_environment()
+        self._tls = tls
         self._names = RequestNames.of_chance(self._chance)
         self._channels: dict[str, ClientChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -227,7 +233,7 @@ class Channels:
         if channel is None:
             if self._is_closed:
                 raise errors.Unreachable(f"cannot reach {address}: this client is closed")
-            channel = open_channel(address, self._engine, self._chance)
+            channel = open_channel(address, self._engine, self._chance, self._tls)
             self._channels[address] = channel
         return channel
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from functools import partial
 
 from aerobee.cluster_view.channels import Channels
 from aerobee.nameserver.config import NameserverConfig
@@ -34,16 +33,15 @@ from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.health import Question
-from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.log import log_event
-from aerobee.runtime.metrics.endpoint import serve_metrics
-from aerobee.runtime.metrics.health import gather_health
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+from aerobee.runtime.node_ports import serve_node_ports
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
+from aerobee.runtime.tls import NodeTls
 from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import nameserver_pb2, nameserver_pb2_grpc
 
@@ -81,8 +79,7 @@ async def serve_nameserver(
     health = NameserverHealth()
     peer_limits = PeerLimits()
     async with (
-        serve_health(config.health.listen, health, engine=config.grpc.engine, observer=peer_limits),
-        serve_metrics(config.metrics.listen) as metrics,
+        serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
         Etcd(config.etcd, chance=chance, clock=clock) as etcd,
     ):
         cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=clock)
@@ -93,15 +90,14 @@ async def serve_nameserver(
         figures = NameserverFigures(config, cache, sessions, etcd.calls, peer_limits, clock)
         topics = Topics(etcd, keys, cache, config.topics, clock)
         service = _own_service(config, cache, topics, sessions, sets)
-        channels = Channels(chance=chance, engine=config.grpc.engine)
+        channels = Channels(chance=chance, engine=config.grpc.engine, tls=tls.dialled)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
-        server = _server(config, service, rocketmq, figures.latencies, peer_limits, clock)
+        server = _server(config, service, rocketmq, figures.latencies, peer_limits, tls, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
         health.listens(cache.why_unknown)
         figures.listens(port)
         metrics.show(NODE_TYPE, figures.gather)
-        metrics.show("health", partial(gather_health, config.cluster, NODE_TYPE, health))
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [
@@ -173,6 +169,7 @@ def _server(
     rocketmq: MessagingService,
     latencies: RpcLatencies,
     peer_limits: PeerLimits,
+    tls: NodeTls,
     clock: Clock,
 ) -> RpcServer:
     server = RpcServer(
@@ -184,6 +181,7 @@ def _server(
         latencies=latencies,
         clock=clock,
         observer=peer_limits,
+        tls=tls.accepted,
     )
     add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
     add_service(service, server.server)  # type: ignore[no-untyped-call]

@@ -34,6 +34,7 @@ from aerobee.producer_client.transactions import Transaction, TransactionSender
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
+from aerobee.runtime.tls_config import TlsConfig
 from aerobee.store_format.message_id import UniqueIdGenerator
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Producer:
             transaction of a topic on.
         config: limits and times.
         connection: an open connection to be shared; its owner closes it.
+        tls: as at `ClusterConnection`.
 
     A message is stored once, however often it has to be sent until a broker acknowledges it; the
     configuration's `idempotent` says how. With equal sharding keys, or an explicit queue, the
@@ -87,13 +89,14 @@ class Producer:
         transaction_topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
         connection: ClusterConnection | None = None,
+        tls: bool | TlsConfig | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self._config = config or ProducerConfig()
         self._owns_connection = connection is None
         self._connection = connection or ClusterConnection(
-            nameservers, cluster, clock=clock, chance=chance
+            nameservers, cluster, clock=clock, chance=chance, tls=tls
         )
         self._clock = self._connection.clock
         self._ids: UniqueIdGenerator  # Made when it is opened: of the process that does it.

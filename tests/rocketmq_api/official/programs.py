@@ -1,6 +1,9 @@
 """Apache's own clients, each as a program that is told what to do line by line. `make
 clients-test` builds them, once, into the cache folder; tests use those that are built.
 
+With the variable OFFICIAL_TLS they use TLS; those that check certificates trust the authorities of
+GRPC_DEFAULT_SSL_ROOTS_FILE_PATH.
+
 They run in processes of their own: their protobuf descriptors have the names of ours.
 
     python -m tests.rocketmq_api.official.programs [LANGUAGE ...]

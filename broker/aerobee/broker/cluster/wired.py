@@ -42,4 +42,5 @@ def make_registration(parts: Wiring) -> Registration | None:
         on_incomplete=parts.manager.count_as_another_log,
         due=parts.heartbeat_due,
         engine=config.grpc.engine,
+        tls=parts.tls.dialled,
     )

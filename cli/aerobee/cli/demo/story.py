@@ -59,7 +59,7 @@ async def play(stage: Stage) -> Outcome:
     """
     settings = stage.settings
     async with (
-        ClusterConnection(stage.nameserver, stage.cluster) as connection,
+        ClusterConnection(stage.nameserver, stage.cluster, tls=False) as connection,
         Producer(
             connection=connection, config=ProducerConfig(send_timeout_ms=settings.send_timeout_ms)
         ) as producer,

@@ -36,8 +36,9 @@ def etcd_binary() -> Path:
 
 def etcd_child(plan: ClusterPlan) -> ChildSpec:
     """A single-member etcd."""
-    client = f"http://{plan.etcd_address}"
-    peer = f"http://{HOST}:{plan.ports.etcd_peer}"
+    scheme = "https" if plan.is_encrypted else "http"
+    client = f"{scheme}://{plan.etcd_address}"
+    peer = f"{scheme}://{HOST}:{plan.ports.etcd_peer}"
     return ChildSpec(
         name="etcd",
         argv=(
@@ -55,6 +56,7 @@ def etcd_child(plan: ClusterPlan) -> ChildSpec:
             "--auto-compaction-mode=periodic",
             "--auto-compaction-retention=1h",
             "--log-level=warn",
+            *_etcd_tls(plan),
         ),
         log=plan.logs / "etcd.log",
         stop_timeout_s=ETCD_STOP_TIMEOUT_S,
@@ -75,6 +77,8 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
             ("--etcd-endpoints", plan.etcd_address),
             ("--cluster", plan.cluster),
             *_engine(plan),
+            *_tls(plan),
+            *_tls_of_etcd(plan),
         ),
         log=plan.logs / "nameserver.log",
         stop_timeout_s=NAMESERVER_STOP_TIMEOUT_S,
@@ -97,6 +101,7 @@ def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
             ("--store-root", str(plan.broker_folder(replica))),
             ("--registration-lease-ms", str(REGISTRATION_LEASE_MS)),
             *_engine(plan),
+            *_tls(plan),
             *((_flag(key), value) for key, value in settings.items()),
         ),
         log=plan.logs / f"{replica.name}.log",
@@ -106,6 +111,45 @@ def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
 
 def _engine(plan: ClusterPlan) -> list[tuple[str, str]]:
     return [("--grpc-engine", plan.grpc_engine)] if plan.grpc_engine else []
+
+
+def _tls(plan: ClusterPlan) -> list[tuple[str, str]]:
+    if not plan.is_encrypted:
+        return []
+    tls = plan.tls
+    return [
+        ("--tls-certificate", str(tls.certificate)),
+        ("--tls-key", str(tls.key)),
+        ("--tls-ca", str(tls.ca)),
+    ]
+
+
+def _tls_of_etcd(plan: ClusterPlan) -> list[tuple[str, str]]:
+    if not plan.is_encrypted:
+        return []
+    tls = plan.tls
+    return [
+        ("--etcd-tls-ca", str(tls.ca)),
+        ("--etcd-tls-certificate", str(tls.certificate)),
+        ("--etcd-tls-key", str(tls.key)),
+    ]
+
+
+def _etcd_tls(plan: ClusterPlan) -> list[str]:
+    """etcd's own flags: it admits nobody without a certificate."""
+    if not plan.is_encrypted:
+        return []
+    tls = plan.tls
+    return [
+        f"--cert-file={tls.certificate}",
+        f"--key-file={tls.key}",
+        f"--trusted-ca-file={tls.ca}",
+        "--client-cert-auth",
+        f"--peer-cert-file={tls.certificate}",
+        f"--peer-key-file={tls.key}",
+        f"--peer-trusted-ca-file={tls.ca}",
+        "--peer-client-cert-auth",
+    ]
 
 
 def _aerobee(command: str, *flags: tuple[str, str]) -> tuple[str, ...]:

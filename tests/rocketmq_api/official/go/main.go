@@ -231,7 +231,7 @@ func listen(config *rocketmq.Config, topics []string) {
 }
 
 func main() {
-	rocketmq.EnableSsl = false
+	rocketmq.EnableSsl = os.Getenv("OFFICIAL_TLS") != ""
 	config := &rocketmq.Config{
 		Endpoint:    os.Args[2],
 		Credentials: &credentials.SessionCredentials{},

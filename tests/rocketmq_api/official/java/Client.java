@@ -217,7 +217,10 @@ final class Client {
 
   public static void main(String[] arguments) throws ClientException, IOException {
     ClientConfiguration configuration =
-        ClientConfiguration.newBuilder().setEndpoints(arguments[1]).enableSsl(false).build();
+        ClientConfiguration.newBuilder()
+            .setEndpoints(arguments[1])
+            .enableSsl(System.getenv("OFFICIAL_TLS") != null)
+            .build();
     String[] rest = Arrays.copyOfRange(arguments, 2, arguments.length);
     switch (arguments[0]) {
       case "producer" -> produce(configuration, rest);

@@ -15,6 +15,7 @@ const AWAIT_MS = 5000;
 const [role, address, ...rest] = process.argv.slice(2);
 const say = (answer) => process.stdout.write(JSON.stringify(answer) + "\n");
 // Its own words would be taken for answers.
+const sslEnabled = Boolean(process.env.OFFICIAL_TLS);
 const quiet = { debug() {}, info() {}, warn() {}, error() {}, log() {}, close() {} };
 
 async function sent(producer, asked) {
@@ -47,7 +48,7 @@ async function obey(role) {
 }
 
 async function produce(...topics) {
-  const producer = new Producer({ endpoints: address, topics, topic: topics, logger: quiet });
+  const producer = new Producer({ endpoints: address, sslEnabled, topics, topic: topics, logger: quiet });
   await producer.startup();
   await obey(async (asked) => {
     if (asked.do === "send") return sent(producer, asked);
@@ -80,6 +81,7 @@ function options(group, topics) {
   const pairs = topics.map((topic) => topic.split(/=(.*)/s));
   return {
     endpoints: address,
+    sslEnabled,
     consumerGroup: group,
     subscriptions: new Map(
       pairs.map(([topic, tags]) => [topic, filter(tags || "*")]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from rocketmq import (
 from rocketmq.grpc_protocol import FilterType
 
 AWAIT_S = 5
+TLS = bool(os.environ.get("OFFICIAL_TLS"))
 writing = threading.Lock()
 
 
@@ -70,7 +72,7 @@ def obey(role: Callable[[dict[str, Any]], dict[str, object]]) -> None:
 
 
 def produce(configuration: ClientConfiguration, *topics: str) -> None:
-    producer = Producer(configuration, topics)
+    producer = Producer(configuration, topics, tls_enable=TLS)
     producer.startup()
 
     def answer(asked: dict[str, Any]) -> dict[str, object]:
@@ -107,7 +109,9 @@ def filter_of(tags: str) -> FilterExpression:
 
 
 def receive(configuration: ClientConfiguration, group: str, *topics: str) -> None:
-    consumer = SimpleConsumer(configuration, group, subscription(topics), await_duration=AWAIT_S)
+    consumer = SimpleConsumer(
+        configuration, group, subscription(topics), await_duration=AWAIT_S, tls_enable=TLS
+    )
     consumer.startup()
     held: dict[str, Message] = {}
 
@@ -141,7 +145,7 @@ class Listener(MessageListener):  # type: ignore[misc]  # it comes without types
 
 
 def listen(configuration: ClientConfiguration, group: str, *topics: str) -> None:
-    consumer = PushConsumer(configuration, group, Listener(), subscription(topics))
+    consumer = PushConsumer(configuration, group, Listener(), subscription(topics), tls_enable=TLS)
     consumer.startup()
     obey(lambda asked: {})
     consumer.shutdown()
