@@ -28,7 +28,7 @@ SETTINGS = """\
 mappedFileSizeCommitLog=67108864
 maxHashSlotNum=250000
 maxIndexNum=1000000
-transactionCheckInterval=5000
+transactionCheckInterval=12000
 flushConsumerOffsetInterval=500
 diskMaxUsedSpaceRatio=99
 """
