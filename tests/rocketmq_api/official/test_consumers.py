@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -90,6 +91,43 @@ def test_only_what_its_expression_is_true_for_comes(scene: Scene) -> None:
             sent = producer.ask("send", topic=scene.topic, body=str(number), properties=properties)
             assert "id" in sent
         assert acknowledged(consumer, 6) == [6, 7, 9, 10, 12, 13]
+
+
+def test_a_transaction_is_seen_once_when_it_is_committed_and_never_when_it_is_not(
+    scene: Scene, up: Up
+) -> None:
+    """What its producer leaves open it is asked about, and answers by the message's properties."""
+    scene.begin("transactions", "TRANSACTION")
+    expected = {}
+    with scene.producer() as producer, scene.simple() as consumer:
+        for end, answer in (
+            ("commit", {}),
+            ("rollback", {}),
+            ("open", {"answer": "commit"}),
+            ("open", {"answer": "rollback"}),
+        ):
+            properties = {"carrier": "UA", **answer}
+            asked = {"tag": "paid", "keys": ["order-7"], "properties": properties}
+            sent = producer.ask("send", topic=scene.topic, body="x", end=end, **asked)
+            assert sent.get("transaction", sent["id"]) == sent["id"]
+            if "commit" in (end, *answer.values()):
+                expected[sent["id"]] = asked
+        for message in received(consumer, 2):
+            id_ = message["id"]
+            expected[id_]["properties"]["__transactionId__"] = id_
+            assert {name: message[name] for name in expected[id_]} == expected.pop(id_)
+            assert "id" in consumer.ask("ack", id=id_)
+        assert expected == {}
+        wait_until(lambda: open_transactions(up, scene.topic) == [], "the last answer")
+    queues = up.json("topic", "show", scene.topic)["queues"]
+    assert sum(queue["maxOffset"] - queue["minOffset"] for queue in queues) == 2
+
+
+def open_transactions(up: Up, topic: str) -> list[dict[str, Any]]:
+    """The command ends with 1 while there is none."""
+    done = up.run("transaction", "list", topic, "--json", expect=(0, 1))
+    transactions: list[dict[str, Any]] = json.loads(done.stdout)["transactions"]
+    return transactions
 
 
 def acknowledged(consumer: Client, count: int) -> list[int]:
