@@ -107,7 +107,7 @@ def test_a_transaction_is_seen_once_when_it_is_committed_and_never_when_it_is_no
             ("open", {"answer": "rollback"}),
         ):
             properties = {"carrier": "UA", **answer}
-            asked = {"tag": "paid", "keys": ["order-7"], "properties": properties}
+            asked: dict[str, Any] = {"tag": "paid", "keys": ["order-7"], "properties": properties}
             sent = producer.ask("send", topic=scene.topic, body="x", end=end, **asked)
             assert sent.get("transaction", sent["id"]) == sent["id"]
             if "commit" in (end, *answer.values()):
