@@ -21,6 +21,8 @@ from rocketmq import (
     Producer,
     PushConsumer,
     SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
 )
 from rocketmq.grpc_protocol import FilterType
 
@@ -50,7 +52,10 @@ def sent(producer: Producer, asked: dict[str, Any]) -> dict[str, object]:
         message.delivery_timestamp = int(time.time()) + asked["delay_s"]
     if "priority" in asked:
         message.priority = asked["priority"]
-    receipt = producer.send(message)
+    transaction = producer.begin_transaction() if "end" in asked else None
+    receipt = producer.send(message, transaction)
+    if transaction is not None and asked["end"] != "open":
+        transaction.commit() if asked["end"] == "commit" else transaction.rollback()
     return {
         "id": receipt.message_id,
         "transaction": receipt.transaction_id,
@@ -71,8 +76,14 @@ def obey(role: Callable[[dict[str, Any]], dict[str, object]]) -> None:
             say({"error": f"{type(error).__name__}: {error}"})
 
 
+class Checker(TransactionChecker):  # type: ignore[misc]  # it comes without types
+    def check(self, message: Message) -> TransactionResolution:
+        unknown = "transaction_resolution_unspecified"
+        return TransactionResolution.Value(message.properties.get("answer", unknown).upper())
+
+
 def produce(configuration: ClientConfiguration, *topics: str) -> None:
-    producer = Producer(configuration, topics, tls_enable=TLS)
+    producer = Producer(configuration, topics, Checker(), tls_enable=TLS)
     producer.startup()
 
     def answer(asked: dict[str, Any]) -> dict[str, object]:
