@@ -40,6 +40,9 @@ CAMPAIGNS = (
     ),
     Campaign("soak", 31, "the gRPC core at half load, among clients that cancel, hang, are killed"),
     Campaign("clients-test", 8, "gRPC clients of five languages against our server, and back"),
+    Campaign(
+        "apache-test", 25, "a folder goes from Apache's broker to ours and back, with kill -9"
+    ),
     Campaign("long", 10, "tests of minutes, of which the suite has a shorter form"),
     Campaign("audit-proof", 15, "audits of damaged stores and of a busy cluster, on Spark"),
     Campaign("k8s-test", 25, "the manifests on a real API server, the pods in containers"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aerobee.access.book import AccessBook
-from aerobee.access.gate import Gate, MethodGate
+from aerobee.access.gate import Gate, MethodGate, certificate_name
 from aerobee.access.nodes import (
     BROKER,
     OPERATOR,
@@ -307,3 +307,21 @@ def test_a_node_that_knows_no_users_yet_refuses_nobody_for_good() -> None:
     scene.book.hear(Records.of((), ()))
     with pytest.raises(Unauthenticated):
         scene.at(SEND).admit(SIGNED)
+
+
+def test_the_name_in_a_certificate_is_the_common_one() -> None:
+    """As `ssl.SSLSocket.getpeercert` tells it."""
+
+    class Told:
+        def __init__(self, certificate: dict[str, Any] | None) -> None:
+            self.certificate = certificate
+
+        def peer_certificate(self) -> dict[str, Any] | None:
+            return self.certificate
+
+    subject = ((("organizationName", "Hive"),), (("commonName", "shop"),))
+    names = (("DNS", "shop.example"),)
+    assert certificate_name(Told({"subject": subject, "subjectAltName": names})) == "shop"
+    assert certificate_name(Told({"subject": (), "subjectAltName": names})) == "shop.example"
+    assert certificate_name(Told(None)) == certificate_name(Told({})) == ""
+    assert certificate_name(object()) == ""

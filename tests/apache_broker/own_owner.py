@@ -125,6 +125,11 @@ class OwnOwner:
     async def check_transactions(self, topic: str) -> None:
         raise NotImplementedError("Aerobee does not check yet; the scene ends its transactions")
 
+    async def configure(self, group: str, *rules: str) -> None:
+        """As `aerobee group configure`; Apache's broker finds it in the folder."""
+        assert self._up is not None
+        await asyncio.to_thread(self._up.run, "group", "configure", group, *rules)
+
     async def dead_letters(self, group: str, wanted: set[str]) -> set[str]:
         assert self._up is not None
         command = ("dead-letter", "list", group, "--json")

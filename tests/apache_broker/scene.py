@@ -21,6 +21,7 @@ TYPES = {
     "timed": "DELAY",
     "deals": "TRANSACTION",
     "popped": "NORMAL",
+    "lanes": "FIFO",
 }
 QUEUES = 4
 PATIENCE_S = 150.0

@@ -10,10 +10,11 @@ import pytest
 from aerobee.bench.peers.rocketmq import write_topics
 from tests.apache_broker.apache_owner import ApacheOwner
 from tests.apache_broker.own_owner import STORE, OwnOwner
-from tests.apache_broker.owners import Owner
+from tests.apache_broker.owners import Owner, Popper, Sender
 from tests.apache_broker.programs import REMOTING
 from tests.apache_broker.scene import POPPERS, QUEUES, TYPES, Scene
 from tests.support.cache_folder import cache_folder
+from tests.support.v2_calls import sent_message
 
 pytestmark = [pytest.mark.apache, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -85,3 +86,31 @@ async def test_apaches_is_killed_and_ours_goes_on_and_back(owners: Owners, tmp_p
     await lives(scene, apache, own, apache, kills=True)
     assert not scene.problems, "\n".join(scene.problems)
     assert scene.repeated <= HANDED_OUT | DELAYED
+
+
+async def test_message_groups_keep_their_order(owners: Owners) -> None:
+    own, apache = owners
+    waiting: list[str] = []
+    turns: tuple[Owner, ...] = (own, apache, own, apache)
+    for life, owner in enumerate(turns):
+        await owner.start()
+        if not life:
+            await own.configure("lane-poppers", "--ordered")
+        async with (
+            Sender(owner.address) as sender,
+            Popper(owner.address, "lane-poppers", "lanes") as popper,
+        ):
+            came = []
+            for _ in waiting:
+                (message,) = await popper.receive(1, invisible_s=30)
+                came.append(message.body.decode())
+                await popper.acknowledge(message)
+            assert came == waiting
+            waiting = [f"{owner.name}-{life}-{number}" for number in range(3)]
+            for body in waiting:
+                await sender.send(
+                    sent_message("lanes", body.encode(), body.upper(), message_group="one")
+                )
+            (message,) = await popper.receive(1, invisible_s=60)
+            assert message.body.decode() == waiting[0]
+        await owner.stop()

@@ -211,7 +211,7 @@ def test_an_ephemeral_cluster_removes_its_folder(tmp_path: Path) -> None:
 
 def test_the_demo_proves_what_it_claims(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*AEROBEE, "demo", "--flights", "20000"],
+        [*AEROBEE, "demo", "--flights", "20000", "--transactions"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -223,5 +223,7 @@ def test_the_demo_proves_what_it_claims(tmp_path: Path) -> None:
     assert "refund-desk cannot handle came 3 times and is a dead letter" in done.stdout
     assert "refund-desk: handled 4 of 4 cancelled flights" in done.stdout
     assert "was sent again and is handled" in done.stdout
+    assert "bookings: 300 transactions, 200 in the ledger, 30 open when" in done.stdout
+    assert "consumers saw 200 bookings in 200 messages, 0 of them wrong" in done.stdout
     assert "PROVEN: none of 20,000 flights is missing" in done.stdout
     assert list(tmp_path.iterdir()) == []

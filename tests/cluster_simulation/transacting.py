@@ -164,6 +164,7 @@ class _Parts:
         *,
         properties: bytes = b"",
         reserve: bool = False,
+        is_last: bool = True,
     ) -> Placed:
         """A record of the broker's own; now and then the disk is full even for what is little."""
         self._check_room()

@@ -93,6 +93,31 @@ async def test_members_get_exactly_what_matches_while_others_come_go_and_restart
     assert seen == expected  # everybody left in order: nothing came twice
 
 
+async def test_a_broker_that_starts_again_goes_on_filtering(
+    cluster: RealCluster, quick: ConsumerOptions
+) -> None:
+    broker = cluster.brokers["broker-a"]
+    seen: Counter[bytes] = Counter()
+    consumer = PushConsumer(
+        cluster.address,
+        "g",
+        lambda messages: seen.update(message.body for message in messages),
+        start_from=StartFrom.FIRST,
+        options=quick,
+    ).subscribe("orders", WANTED)
+    await fill(cluster, 1, range(600))
+    async with consumer:
+        await until(lambda: seen)
+        await broker.stop()
+        await broker.start()
+        await fill(cluster, 1, range(600, 900))
+        expected = {
+            f"1:{number}".encode() for number in range(900) if WANTED.matches(properties_of(number))
+        }
+        await until(lambda: seen.keys() >= expected)
+    assert seen.keys() == expected
+
+
 async def test_a_long_stretch_without_a_match_is_passed_and_holds_nobody_up(
     cluster: RealCluster, quick: ConsumerOptions
 ) -> None:

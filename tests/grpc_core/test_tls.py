@@ -166,6 +166,32 @@ async def test_a_client_that_does_not_offer_h2_is_not_spoken_to(
         assert running.limits_met == [Limit.PROTOCOL]
 
 
+async def test_one_port_serves_both_and_waits_for_neither_for_long(tmp_path: Path) -> None:
+    files = issued(trustme.CA(), tmp_path / "server", "localhost")
+    server = server_context(TlsFiles(certificate=files.certificate, key=files.key))
+    limits = ConnectionLimits(preface_s=0.3)
+    async with serving(tls=server, accepts_plain_text=True, limits=limits) as running:
+        tls = client_context(TlsFiles(authorities=files.authorities))
+        async with (
+            channel_to(running.target, tls=tls, server_name="localhost") as encrypted,
+            channel_to(running.target) as plain,
+        ):
+            for size in (0, 3_000_000):
+                for channel in (encrypted, plain):
+                    assert await channel.call(ECHO, b"x" * size) == b"x" * size
+        assert running.limits_met == []
+        gone, silent, hesitant = [
+            await asyncio.open_connection("127.0.0.1", running.port) for _ in range(3)
+        ]
+        gone[1].close()
+        hesitant[1].write(b"\x16")
+        for reader, writer in (silent, hesitant):
+            with contextlib.suppress(ConnectionError):
+                await asyncio.wait_for(reader.read(), 60)
+            writer.close()
+        assert running.limits_met == [Limit.PREFACE] * 2
+
+
 async def test_a_server_takes_new_certificates_without_ending_a_connection(tmp_path: Path) -> None:
     """Of another authority, too: who has only the old one's is not admitted any more."""
     old = issued(trustme.CA(), tmp_path / "old", "old.example")

@@ -111,7 +111,42 @@ SERVICE_MONITOR = _whole(
     ),
 )
 
+_ISSUER = {
+    "oneOf": [
+        _only(("selfSigned",), selfSigned=_only()),
+        _only(("ca",), ca=_only(("secretName",), secretName=_TEXT)),
+    ]
+}
+_CERTIFICATE = _only(
+    ("secretName", "issuerRef"),
+    secretName=_TEXT,
+    issuerRef=_only(("name",), name=_TEXT, kind=_TEXT),
+    isCA={"type": "boolean"},
+    commonName=_TEXT,
+    dnsNames=_TEXTS,
+    ipAddresses=_TEXTS,
+    usages={
+        "type": "array",
+        "items": {"enum": ["digital signature", "server auth", "client auth"]},
+    },
+    duration=_DURATION,
+    renewBefore=_DURATION,
+    privateKey=_only(
+        (),
+        algorithm={"enum": ["RSA", "ECDSA", "Ed25519"]},
+        size={"type": "integer"},
+        rotationPolicy={"enum": ["Always", "Never"]},
+    ),
+)
+CERT_MANAGER = {
+    "oneOf": [
+        _whole("cert-manager.io/v1", "Issuer", _ISSUER),
+        _whole("cert-manager.io/v1", "Certificate", _CERTIFICATE),
+    ]
+}
+
 OF_OPERATORS = {
+    "cert-manager.io/v1": CERT_MANAGER,
     "sparkoperator.k8s.io/v1beta2": SPARK_APPLICATION,
     "monitoring.coreos.com/v1": SERVICE_MONITOR,
 }

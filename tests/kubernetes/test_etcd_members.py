@@ -21,7 +21,7 @@ import pytest
 import trustme
 
 from aerobee.cli.local_cluster.programs import etcd_binary
-from aerobee.nameserver.config import EtcdConfig, NameserverConfig
+from aerobee.nameserver.config import EtcdConfig, EtcdTlsConfig, NameserverConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.runtime.config import load_config
 from aerobee.runtime.errors import RegistryUnavailable
@@ -101,7 +101,7 @@ async def test_with_certificates_nameservers_are_let_in_and_nobody_else(
     config = load_config(
         NameserverConfig, environment_prefix="AEROBEE_NAMESERVER", environment=variables
     ).config
-    stranger = EtcdConfig(endpoints=config.etcd.endpoints, ca_file=config.etcd.ca_file)
+    stranger = EtcdConfig(endpoints=config.etcd.endpoints, tls=EtcdTlsConfig(ca=config.etcd.tls.ca))
     with _running(words, tmp_path / "etcd.log"):
         await asyncio.to_thread(_wait_until_healthy, ports[2])
         async with Etcd(config.etcd, chance=random.Random(1)) as etcd:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aerobee.runtime.tls_config import NodeTlsConfig
 from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import Manifests
 from tests.kubernetes.policy import serving
@@ -15,7 +16,15 @@ from tests.kubernetes.policy.network import allowed, peers
 from tests.kubernetes.policy.references import matches
 from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render_with
 
-COMPONENTS = ("etcd-tls", "outside-load-balancers", "outside-node-ports", "service-monitors")
+COMPONENTS = (
+    "cert-manager",
+    "etcd-peer-tls",
+    "etcd-tls",
+    "outside-load-balancers",
+    "outside-node-ports",
+    "service-monitors",
+    "tls",
+)
 CLAIMS_PATCH = """
 - {op: add, path: /spec/volumeClaimTemplates/0/spec/storageClassName, value: fast}
 - {op: replace, path: /spec/volumeClaimTemplates/0/spec/resources/requests/storage, value: 500Gi}
@@ -209,6 +218,47 @@ def test_components_render_on_top_of_a_cluster(
     plain = overlay("ha")
     mine = render_with(tmp_path, resources=["overlays/ha"], components=[f"components/{component}"])
     assert mine.objects != plain.objects
+
+
+def test_with_certificates_all_nodes_and_their_commands_speak_tls(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    """From files that are there: the settings, the secret's keys, and the names in certificates."""
+    overlay("ha")  # skips where nothing can be rendered
+    mine = render_with(
+        tmp_path,
+        resources=["overlays/ha"],
+        components=["components/tls", "components/etcd-tls", "components/cert-manager"],
+    )
+    made = {one["spec"]["secretName"]: one["spec"] for one in mine.of_kind("Certificate")}
+    names = set(made["aerobee-node-tls"]["dnsNames"])
+    pods = [*mine.pods_of("nameserver"), *mine.pods_of("broker"), *mine.pods_of("tools")]
+    assert len(pods) == 4
+    for pod in pods:
+        (container,) = pod.containers
+        environment = pod.environment(container, 0)
+        assert environment["AEROBEE_TLS_CA"] == "/etc/aerobee-tls/ca.crt"
+        secrets = {
+            volume["secret"]["secretName"] for volume in pod.spec["volumes"] if "secret" in volume
+        }
+        assert "aerobee-node-tls" in secrets
+        assert secrets <= set(made)
+        mounts = {one["mountPath"] for one in container["volumeMounts"]}
+        assert "/etc/aerobee-tls" in mounts
+        if pod.component == "broker":
+            address = environment["AEROBEE_BROKER_ADDRESS"].partition(":")[0]
+            assert f"*.{address.partition('.')[2]}" in names
+        if pod.component != "tools":
+            prefix = f"AEROBEE_{pod.component.upper()}"
+            certificate, key, ca = (
+                environment[f"{prefix}_TLS_{name}"] for name in ("CERTIFICATE", "KEY", "CA")
+            )
+            assert NodeTlsConfig(certificate=certificate, key=key, ca=ca).is_on
+            assert {Path(path).parent for path in (certificate, key, ca)} == {
+                Path("/etc/aerobee-tls")
+            }
+    assert {"aerobee-nameserver", "localhost"} <= names
+    assert made["aerobee-node-tls"]["ipAddresses"] == ["127.0.0.1"]
 
 
 def test_outside_every_broker_has_an_address_and_a_service_of_its_own(

@@ -148,4 +148,16 @@ GROUPS: Final = (
             "::test_after_a_clean_end_the_next_master_takes_members_and_leases_over",
         ),
     ),
+    # ------------------------------------------------------------------------------ Apache's POP
+    Mutant(
+        name="revived-by-apache-comes-again",
+        breaks="what Apache's broker had revived comes once more after a change of owner",
+        file="broker/aerobee/broker/popping/revivals.py",
+        old="begin = 0 if known is None else known + 1",
+        new="begin = 0 if known is None else known",
+        tests=(
+            "tests/broker/popping/test_revivals.py"
+            "::test_what_apaches_broker_has_revived_does_not_come_again",
+        ),
+    ),
 )

@@ -7,13 +7,13 @@ import contextlib
 import random
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import trustme
 
-from aerobee.nameserver.config import EtcdConfig
+from aerobee.nameserver.config import EtcdConfig, EtcdTlsConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Put
 from aerobee.runtime.errors import InvalidArgument, RegistryUnavailable
@@ -30,17 +30,19 @@ class SecuredEtcd:
     authority: trustme.CA
     client: Certificate
 
-    def config(self, **changes: object) -> EtcdConfig:
+    def config(self, **changes: str) -> EtcdConfig:
         """How a nameserver is told of it."""
-        settings: dict[str, object] = {
-            "endpoints": (self.endpoint,),
-            "call_timeout_ms": 2_000,
-            "read_attempts_max": 1,
-            "ca_file": str(self.client.ca),
-            "cert_file": str(self.client.certificate),
-            "key_file": str(self.client.key),
-        }
-        return EtcdConfig(**{**settings, **changes})  # type: ignore[arg-type]
+        tls = EtcdTlsConfig(
+            ca=str(self.client.ca),
+            certificate=str(self.client.certificate),
+            key=str(self.client.key),
+        )
+        return EtcdConfig(
+            endpoints=(self.endpoint,),
+            call_timeout_ms=2_000,
+            read_attempts_max=1,
+            tls=replace(tls, **changes),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -102,12 +104,12 @@ async def test_keys_leases_and_watches_go_through_tls(secured: SecuredEtcd) -> N
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"ca_file": "", "cert_file": "", "key_file": ""}, id="without-tls"),
-        pytest.param({"cert_file": "", "key_file": ""}, id="without-a-certificate"),
+        pytest.param({"ca": "", "certificate": "", "key": ""}, id="without-tls"),
+        pytest.param({"certificate": "", "key": ""}, id="without-a-certificate"),
     ],
 )
 async def test_who_shows_no_certificate_is_not_let_in(
-    secured: SecuredEtcd, changes: dict[str, object]
+    secured: SecuredEtcd, changes: dict[str, str]
 ) -> None:
     async with connected(secured.config(**changes)) as client:
         with pytest.raises(RegistryUnavailable):
@@ -118,7 +120,7 @@ async def test_an_etcd_whose_certificate_another_authority_signed_is_not_trusted
     secured: SecuredEtcd, tmp_path: Path
 ) -> None:
     other = issue(trustme.CA(), tmp_path / "other", "nameserver")
-    async with connected(secured.config(ca_file=str(other.ca))) as client:
+    async with connected(secured.config(ca=str(other.ca))) as client:
         with pytest.raises(RegistryUnavailable):
             await client.revision()
 
@@ -129,7 +131,7 @@ async def test_a_certificate_that_was_replaced_is_used_without_a_restart(
     """As when the first one expired and its successor was written to the same place."""
     used = issue(trustme.CA(), tmp_path / "used", "nameserver")
     successor = issue(secured.authority, tmp_path / "successor", "nameserver")
-    config = secured.config(cert_file=str(used.certificate), key_file=str(used.key))
+    config = secured.config(certificate=str(used.certificate), key=str(used.key))
     async with connected(config) as client:
         with pytest.raises(RegistryUnavailable):
             await client.revision()
@@ -142,19 +144,19 @@ async def test_a_certificate_that_cannot_be_read_is_named(
     secured: SecuredEtcd, tmp_path: Path
 ) -> None:
     absent = str(tmp_path / "absent.crt")
-    async with connected(secured.config(cert_file=absent)) as client:
-        with pytest.raises(RegistryUnavailable, match=r"absent\.crt.*etcd\.cert_file"):
+    async with connected(secured.config(certificate=absent)) as client:
+        with pytest.raises(RegistryUnavailable, match=r"absent\.crt.*etcd\.tls\.certificate"):
             await client.revision()
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"ca_file": "ca.crt", "cert_file": "tls.crt"}, "belong together"),
-        ({"ca_file": "ca.crt", "key_file": "tls.key"}, "belong together"),
-        ({"cert_file": "tls.crt", "key_file": "tls.key"}, "needs etcd.ca_file"),
+        ({"ca": "ca.crt", "certificate": "tls.crt"}, "belong together"),
+        ({"ca": "ca.crt", "key": "tls.key"}, "belong together"),
+        ({"certificate": "tls.crt", "key": "tls.key"}, "needs etcd.tls.ca"),
     ],
 )
 def test_half_of_a_certificate_is_refused(settings: dict[str, str], sentence: str) -> None:
     with pytest.raises(InvalidArgument, match=sentence):
-        EtcdConfig(**settings)  # type: ignore[arg-type]
+        EtcdTlsConfig(**settings)

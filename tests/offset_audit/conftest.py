@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from aerobee.offset_audit.run.session import SMALL_SETTINGS, close_session, open_session
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
         folder = tmp_path_factory.mktemp("spark")
         session = open_session(
             "local[2]",

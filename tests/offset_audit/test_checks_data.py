@@ -275,6 +275,28 @@ def test_waiting_messages_are_overdue_only_while_their_broker_worked(
     assert "for topic orders" in findings[0]["evidence"]
 
 
+def test_transactions_that_wait_for_an_operator_are_told_by_store(spark: SparkSession) -> None:
+    rows = TableRows()
+
+    def aside(name: str, offset: int, **values: Any) -> None:
+        place = {"broker_name": name, "store": f"/{name}", "topic": "aside", "queue_id": 0}
+        row = {"kind": "ASIDE", "queue_offset": offset, "store_ms": 5, "unique_key": f"id{offset}"}
+        rows.add("pending", **place, **row, real_topic="orders", **values)
+
+    aside("two", 7)
+    aside("two", 4)
+    aside("one", 1)
+    aside("ended", 1, resolved=True)
+    rows.add("pending", broker_name="other", store="/other", kind="HALF")
+    findings = found("SET_ASIDE", rows.tables(spark))
+    assert told(findings, "broker_name", "affected", "severity", "topic", "queue_id") == [
+        ("one", 1, "WARNING", "aside", 0),
+        ("two", 2, "WARNING", "aside", 0),
+    ]
+    assert "2 transactions wait for an operator" in findings[1]["evidence"]
+    assert "queue offset 4 of aside, id id4, for topic orders" in findings[1]["evidence"]
+
+
 def test_what_was_given_up_is_a_warning_if_its_topics_are_gone(spark: SparkSession) -> None:
     rows = TableRows()
 

@@ -54,9 +54,9 @@ def test_options_are_read_whatever_their_case() -> None:
         ({**HERE, "timeoutMs": "soon"}, "timeoutMs must be a whole number"),
         ({**HERE, "nameserver": "a:1"}, "is nameservers meant"),
         ({**HERE, "firstUnred": "true"}, "is firstUnread meant"),
-        ({**HERE, "tls.enabled": "true"}, "without TLS"),
+        ({**HERE, "tls.enabled": "true"}, "set TLS by the environment"),
         ({**HERE, "tls.ca": "/x"}, "option tls.ca is not supported"),
-        ({**HERE, "credentials.accessKey": "k"}, "without TLS or credentials"),
+        ({**HERE, "credentials.accessKey": "k"}, "no credentials"),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_what_would_be(

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.client_core import ClusterConnection, MessageQueue, Offsets
+from aerobee.broker.config import TransactionsConfig
+from aerobee.client_core import ClusterConnection, MessageQueue, Offsets, Transactions
 from aerobee.client_core.message import Message
-from aerobee.producer_client import Producer
+from aerobee.producer_client import CheckAnswer, Producer, TransactionCheck
 from tests.offset_audit.store_rows import store_rows
-from tests.support.real_brokers import BrokerProcess, RouteServer
+from tests.support.fake_cluster import BrokerAt, FakeNameserver, FakeTopic
+from tests.support.real_brokers import BrokerProcess, RealBroker, RouteServer
+from tests.support.waiting import until
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 SOON = timedelta(milliseconds=200)
@@ -47,4 +50,42 @@ async def test_only_what_was_not_delivered_waits(tmp_path: Path, is_clean: bool)
     assert sorted((row["kind"], row["queue_id"], row["real_topic"]) for row in rows) == [
         ("DELAY", 17, "orders"),
         ("TIMER", 0, "orders"),
+    ]
+
+
+async def unknown(check: TransactionCheck) -> CheckAnswer:
+    return CheckAnswer.UNKNOWN
+
+
+async def test_transactions_wait_that_are_open_or_set_aside(tmp_path: Path) -> None:
+    rules = TransactionsConfig(timeout_ms=1, check_interval_ms=20, checks_max=1)
+    broker = await RealBroker("broker-a", tmp_path, {"orders": 1}, transactions=rules).start()
+    nameserver = await FakeNameserver(
+        brokers={"broker-a": BrokerAt(broker.address)},
+        topics={"orders": FakeTopic({"broker-a": 1})},
+    ).start()
+    try:
+        async with ClusterConnection(nameserver.address) as connection:
+            transactions = Transactions(connection)
+
+            async def are_aside() -> bool:
+                return len((await transactions.list(set_aside=True)).transactions) == 3
+
+            async with Producer(connection=connection, check_transaction=unknown) as producer:
+                aside = [await producer.begin(Message("orders", b"aside")) for _ in range(3)]
+                await until(are_aside)
+            await transactions.rollback("orders", aside[0].transaction_id)
+            await transactions.commit("orders", aside[1].transaction_id)
+            # Nobody can be asked any more, so these are not set aside.
+            async with Producer(connection=connection) as producer:
+                open_one = await producer.begin(Message("orders", b"open"))
+                await (await producer.begin(Message("orders", b"kept"))).commit()
+                await (await producer.begin(Message("orders", b"dropped"))).rollback()
+    finally:
+        await nameserver.stop()
+        await broker.stop()
+    rows = [row for row in store_rows("pending", tmp_path) if not row["resolved"]]
+    assert sorted((row["kind"], row["unique_key"], row["real_topic"]) for row in rows) == [
+        ("ASIDE", aside[2].transaction_id, "orders"),
+        ("HALF", open_one.transaction_id, "orders"),
     ]

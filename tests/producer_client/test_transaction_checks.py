@@ -169,6 +169,22 @@ async def test_nobody_is_asked_about_a_block_that_runs(cluster: Cluster) -> None
     assert await cluster.seen() == [b"1"]
 
 
+async def test_nobody_is_asked_before_the_time_that_the_producer_says(cluster: Cluster) -> None:
+    application = Application(CheckAnswer.COMMIT)
+    async with Producer(cluster.nameserver, check_transaction=application.check) as producer:
+        left_alone = await producer.begin(Message("orders", b"1"), check_after_s=3_600)
+        await producer.begin(Message("orders", b"2"))
+
+        async def is_seen() -> bool:
+            return await cluster.seen() == [b"2"]
+
+        await until(is_seen)
+        with pytest.raises(errors.InvalidArgument, match="check_after_s must be at least 1"):
+            await producer.begin(Message("orders", b"3"), check_after_s=0)
+    (found,) = (await cluster.transactions.list()).transactions
+    assert (found.transaction_id, found.checks) == (left_alone.transaction_id, 0)
+
+
 async def test_a_broker_that_comes_back_asks_again(cluster: Cluster) -> None:
     application = Application(CheckAnswer.UNKNOWN)
     async with Producer(

@@ -254,6 +254,18 @@ async def test_a_rollback_that_fails_leaves_the_error_of_the_block(
     assert "a check decides" in caplog.text
 
 
+async def test_it_ends_on_its_own_event_loop_alone(cluster: Cluster) -> None:
+    transaction = await cluster.producer.begin(order(b"1"))
+
+    def elsewhere() -> None:
+        with pytest.raises(errors.InvalidArgument, match="on another event loop"):
+            asyncio.run(transaction.commit())
+
+    await asyncio.to_thread(elsewhere)
+    await transaction.commit()
+    assert await cluster.seen() == [b"1"]
+
+
 async def test_a_closed_producer_ends_nothing(cluster: Cluster) -> None:
     config = ProducerConfig(close_timeout_ms=5_000)
     async with Producer(cluster.nameserver, config=config) as producer:

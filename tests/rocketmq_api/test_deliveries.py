@@ -13,7 +13,7 @@ from apache.rocketmq.v2 import service_pb2
 from tests.rocketmq_api.nodes import Nodes, addresses
 from tests.support.local_up import Up, running
 from tests.support.v2_calls import V2, Received, sent_message
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -259,8 +259,13 @@ async def test_a_queue_goes_from_pop_to_a_member_and_back(up: Up, nodes: Nodes) 
     assert done.stdout.split()[-1] == "3"
     await second.send(messages[4])
     found = []
-    for client in (first, second):
-        found += (await client.receive("moved", "movers", wait_s=2)).messages
+
+    async def has_come() -> bool:
+        for client in (first, second):
+            found.extend((await client.receive("moved", "movers", wait_s=2)).messages)
+        return bool(found)
+
+    await until(has_come)  # the brokers hear one after the other that the member is gone
     assert [each.body for each in found] == [b"4"]
 
 

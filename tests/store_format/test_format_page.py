@@ -32,7 +32,8 @@ from aerobee.store_format.index_file import (
 )
 from aerobee.store_format.java_hash import index_key_hash, java_string_hash
 from aerobee.store_format.message_id import offset_message_id, parse_offset_message_id
-from aerobee.store_format.properties import decode_properties
+from aerobee.store_format.pop_records import PollKey, PopAcks, PopCheckpoint, pop_record_of
+from aerobee.store_format.properties import decode_properties, encode_properties
 from aerobee.store_format.property_crc import has_property_crc, write_property_crc
 from aerobee.store_format.recall_handle import RecallHandle
 from aerobee.store_format.record import HostAddress, Record, blank_record, encode_record
@@ -57,7 +58,7 @@ def example(name: str) -> bytes:
 
 
 def test_the_page_has_all_its_examples() -> None:
-    assert len(BLOCKS) == 23
+    assert len(BLOCKS) == 25
     assert "{" not in re.sub(r"(?s)```.*?```|`[^`]*`", "", PAGE), "a placeholder was left"
 
 
@@ -210,3 +211,19 @@ def test_sizes_are_the_defaults() -> None:
     for size in (config.segment_bytes, config.consume_queue_file_bytes, geometry.file_bytes):
         assert f"{size:,}" in PAGE
     assert java_string_hash("paid") == 3_433_164
+
+
+def test_what_apache_notes_of_pop() -> None:
+    key = PollKey("billing", "orders", 2, 100, 1_700_000_000_000)
+    for name, tag, expected in (
+        ("pop-checkpoint", "ck", PopCheckpoint(key, 1_700_000_060_000, (100, 101, 103))),
+        ("pop-acks", "bAck", PopAcks(key, (100, 101))),
+    ):
+        record = encode_record(
+            topic=b"rmq_sys_REVIVE_LOG_DefaultCluster",
+            body=BLOCKS[name].encode(),
+            properties=encode_properties({"TAGS": tag}),
+            born_timestamp_ms=STORED_MS,
+            born_host=STORE_HOST,
+        )
+        assert pop_record_of(Record(record)) == expected

@@ -78,6 +78,7 @@ async def serving(
     *methods: Method,
     limits: ConnectionLimits | None = None,
     tls: ssl.SSLContext | FollowedTls | None = None,
+    accepts_plain_text: bool = False,
     now: Callable[[], float] = time.monotonic,
     connections_max: int = 1_000,
     memory_bytes_max: int = 512 << 20,
@@ -97,7 +98,9 @@ async def serving(
     )
     running = Serving(server, met=told.met, bugs=told.bugs)
     server.add(*(methods or echo_methods(running.cancelled)))
-    running.port = await server.listen("127.0.0.1", 0, tls=tls)
+    running.port = await server.listen(
+        "127.0.0.1", 0, tls=tls, accepts_plain_text=accepts_plain_text
+    )
     try:
         yield running
     finally:

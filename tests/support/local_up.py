@@ -99,10 +99,6 @@ class Up:
         assert done.returncode in codes, f"{arguments}: {done.stdout}{done.stderr}"
         return done
 
-    def _environment(self) -> dict[str, str]:
-        nameserver = self.document()["nameserver"]
-        return {**os.environ, "AEROBEE_NAMESERVER": nameserver, **self.environment}
-
     def knows(self, topic: str) -> bool:
         """Whether the topic's queues can be asked for their offsets."""
         return not subprocess.run(
@@ -111,6 +107,14 @@ class Up:
             timeout=PATIENCE_S,
             env=self._environment(),
         ).returncode
+
+    def _environment(self) -> dict[str, str]:
+        document = self.document()
+        files = document.get("tls", {}).items()
+        tls = {f"AEROBEE_TLS_{name.upper()}": path for name, path in files}
+        return {**os.environ, "AEROBEE_NAMESERVER": document["nameserver"], **tls} | (
+            self.environment
+        )
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "--json").stdout)

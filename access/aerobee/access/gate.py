@@ -49,9 +49,18 @@ PeerIdentity = Callable[[Any], str]
 """The name in the client certificate of a call's connection; empty: it has none."""
 
 
-def no_certificate(context: Any) -> str:
-    """Until connections have certificates."""
-    return ""
+def certificate_name(context: Any) -> str:
+    """The common name, or if there is none the first alternative name. An engine that does not tell
+    certificates has callers without one."""
+    told = getattr(context, "peer_certificate", None)
+    certificate = told() if told is not None else None
+    if not certificate:
+        return ""
+    for part in certificate.get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return next((str(value) for _, value in certificate.get("subjectAltName", ())), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +91,7 @@ class Gate:
         book: AccessBook,
         verifier: NodeVerifier,
         *,
-        peer_identity: PeerIdentity = no_certificate,
+        peer_identity: PeerIdentity = certificate_name,
     ) -> None:
         self._table = table
         self.book = book

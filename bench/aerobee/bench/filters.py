@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,6 +108,7 @@ def _read_all(store: MessageStore, wish: Wish) -> tuple[Throughput, int]:
     end = store.queues.bounds(TOPIC, 0).max_offset
     offset = matched = size = 0
     watch = Stopwatch()
+    cpu_s = time.thread_time()
     while offset < end:
         wanted = QueueRead(TOPIC, 0, offset, READ_BYTES_DEFAULT, 65_536, passing)
         found = store.reads.read(wanted)
@@ -116,4 +118,5 @@ def _read_all(store: MessageStore, wish: Wish) -> tuple[Throughput, int]:
         offset = found.located.next_offset
         matched += found.located.count
         size += found.read_bytes
-    return Throughput(messages=end, bytes=size, elapsed_s=watch.elapsed_s()), matched
+    elapsed_s, cpu_s = watch.elapsed_s(), time.thread_time() - cpu_s
+    return Throughput(end, size, elapsed_s, broker_cpu_s=cpu_s), matched

@@ -80,8 +80,9 @@ async def produce_single(
     body_bytes: int,
     messages: int,
     in_flight: int,
+    in_transactions: bool = False,
 ) -> Produced:
-    """Awaited single sends by `in_flight` coroutines."""
+    """Awaited single sends by `in_flight` coroutines, or begun and committed transactions."""
     body = bytes(body_bytes)
     latencies: list[float] = []
     async with Producer(nameserver) as producer:
@@ -89,7 +90,10 @@ async def produce_single(
         async def sender(count: int) -> None:
             for _ in range(count):
                 watch = Stopwatch()
-                await producer.send(Message(topic, body))
+                if in_transactions:
+                    await (await producer.begin(Message(topic, body))).commit()
+                else:
+                    await producer.send(Message(topic, body))
                 latencies.append(watch.elapsed_s())
 
         async def run(total: int) -> float:
@@ -105,7 +109,7 @@ async def produce_single(
         elapsed_s = await run(messages)
         after = await broker_stats(broker)
     return Produced(
-        way=f"single, {in_flight} in flight",
+        way=f"{'transactions' if in_transactions else 'single'}, {in_flight} in flight",
         throughput=Throughput(
             messages=len(latencies),
             bytes=len(latencies) * body_bytes,

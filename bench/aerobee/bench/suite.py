@@ -26,6 +26,7 @@ class Load:
     body_bytes: int = 1024
     batched: int = 1_000_000
     in_flight_64: int = 200_000
+    transactions_64: int = 20_000
     in_flight_1: int = 10_000
     sync_64: int = 60_000
     steady_per_s: int = 1_000
@@ -39,6 +40,7 @@ class Load:
             body_bytes=self.body_bytes,
             batched=int(self.batched * scale),
             in_flight_64=int(self.in_flight_64 * scale),
+            transactions_64=int(self.transactions_64 * scale),
             in_flight_1=int(self.in_flight_1 * scale),
             sync_64=int(self.sync_64 * scale),
             steady_per_s=self.steady_per_s,
@@ -72,6 +74,16 @@ async def run_produce(report: Report, load: Load, say: Say) -> None:
         report.add(_produced(batched, "page cache", ceiling))
         many = await _single(cluster, load, load.in_flight_64, 64)
         report.add(_produced(many, "page cache"))
+        committed = await _single(cluster, load, load.transactions_64, 64, in_transactions=True)
+        report.add(
+            Row(
+                f"produce, {committed.way}, page cache",
+                committed.throughput,
+                committed.latencies,
+                committed.throughput.messages_per_s / many.throughput.messages_per_s,
+                "single, 64 in flight",
+            )
+        )
         one = await _single(cluster, load, load.in_flight_1, 1)
         report.add(
             Row(
@@ -197,7 +209,12 @@ async def _batches(cluster: BenchCluster, load: Load) -> produce.Produced:
 
 
 async def _single(
-    cluster: BenchCluster, load: Load, messages: int, in_flight: int
+    cluster: BenchCluster,
+    load: Load,
+    messages: int,
+    in_flight: int,
+    *,
+    in_transactions: bool = False,
 ) -> produce.Produced:
     return await produce.produce_single(
         cluster.nameserver,
@@ -206,6 +223,7 @@ async def _single(
         body_bytes=load.body_bytes,
         messages=messages,
         in_flight=in_flight,
+        in_transactions=in_transactions,
     )
 
 

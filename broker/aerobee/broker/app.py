@@ -20,11 +20,11 @@ import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.observe.health import BrokerHealth
+from aerobee.broker.observe.metrics.figures import NODE_TYPE
 from aerobee.broker.replication.opening import (
     Opened,
     change_log,
@@ -38,10 +38,8 @@ from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.wiring import Mount, Wiring
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.log import log_event
-from aerobee.runtime.metrics.endpoint import serve_metrics
-from aerobee.runtime.metrics.health import gather_health
+from aerobee.runtime.node_ports import serve_node_ports
 from aerobee.runtime.open_files import connections_max, raise_limit
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.private_files import close_to_others
@@ -109,10 +107,8 @@ async def serve_broker(
     health = BrokerHealth(clock)
     peer_limits = PeerLimits()
     async with (
-        serve_health(config.health.listen, health, engine=config.grpc.engine, observer=peer_limits),
-        serve_metrics(config.metrics.listen) as metrics,
+        serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
     ):
-        metrics.show("health", partial(gather_health, config.cluster, "broker", health))
         store_host = await _store_host(config, clock)
         with (
             ThreadPoolExecutor(config.read_threads_max, thread_name_prefix="read") as reads,
@@ -134,6 +130,7 @@ async def serve_broker(
                     metrics=metrics,
                     peer_limits=peer_limits,
                     store_host=store_host,
+                    tls=tls,
                     mounts=mounts,
                 ).run
 

@@ -22,6 +22,7 @@ from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
+from aerobee.runtime.tls_config import NodeTlsConfig, require_tls_that_works
 from aerobee.store_format.record_layout import HostAddress
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -246,6 +247,7 @@ class BrokerConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
+    tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
 
     def __post_init__(self) -> None:
         for name in ("cluster", "broker_name"):
@@ -264,6 +266,7 @@ class BrokerConfig:
                 "metrics.listen": self.metrics.listen,
             }
         )
+        require_tls_that_works(self)
         if self.address:
             require_address("address", self.address)
         elif _host_of(self.listen) in _WILDCARDS and self.nameservers:

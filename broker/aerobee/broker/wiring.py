@@ -105,6 +105,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.endpoint import MetricsEndpoint
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.peer_limits import PeerLimits
+from aerobee.runtime.tls import NodeTls
 from aerobee.store_format.batch import BatchLimits
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.delayed_records import DelayRules
@@ -129,13 +130,12 @@ class Wiring:
         metrics: MetricsEndpoint,
         peer_limits: PeerLimits,
         store_host: HostAddress,
+        tls: NodeTls,
         mounts: Sequence[Mount] = (),
     ) -> None:
-        """`reads` and `files` wait for the disk: small files never after a reader that catches
-        up. `mounts` add protocols to the own one."""
+        """`reads` and `files` wait for the disk, apart. `mounts` add protocols to the own one."""
         self.config = config
-        self.clock = clock
-        self.chance = chance
+        self.clock, self.chance = clock, chance
         self.store_host = store_host
         self._files_pool = files
         self._disk = disk
@@ -146,7 +146,7 @@ class Wiring:
         self.counters = Counters()
         self.loop_delay = LoopDelay(clock)
         self.latencies = RpcLatencies()
-        self.peer_limits = peer_limits
+        self.peer_limits, self.tls = peer_limits, tls
         self.access = access_of(config, clock)
         self._wire_role()
         self._wire_reading(reads)
@@ -271,7 +271,7 @@ class Wiring:
             config.broker_name,
             self.replica.own,
             self.replica.state.instance,
-            connector(config.grpc.engine, self.access.credentials),
+            connector(config.grpc.engine, self.access.credentials, self.tls.dialled),
             self.store,
             self.reads,
             SlaveSide(
@@ -433,9 +433,9 @@ class Wiring:
                 self.sender,
                 OnChange(self.egress.wake_all),  # pulls that began under the other role end
                 self.member_streams,
-                self.transactions,  # it says in the offset journal how far it came
+                *(self.transactions, self.popping),  # they tell the offset journal how far they are
                 self.journal,
-                self.popping.duty,
+                self.popping.journal,
                 self.delays.duty,
                 self.proposer,
                 OnChange(self.heartbeat_due.set),
@@ -500,6 +500,7 @@ class Wiring:
             clock,
             self.latencies,
             self.peer_limits,
+            self.tls.accepted,
             access=self.access,
             send=SendService(
                 self.ingest,

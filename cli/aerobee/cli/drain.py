@@ -15,6 +15,7 @@ from aerobee.cli.failures import FAILED, Failure
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import GET_STATS, HAND_OVER
 from aerobee.runtime import errors
+from aerobee.runtime.client_channel import DialledTls
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -51,7 +52,13 @@ class Drained:
         }
 
 
-async def drain_broker(address: str, *, timeout_ms: int, clock: Clock | None = None) -> Drained:
+async def drain_broker(
+    address: str,
+    *,
+    timeout_ms: int,
+    clock: Clock | None = None,
+    tls: DialledTls | None = None,
+) -> Drained:
     """Hand over what the broker at host:port leads.
 
     Raises:
@@ -59,7 +66,7 @@ async def drain_broker(address: str, *, timeout_ms: int, clock: Clock | None = N
         Unreachable, DeadlineExceeded: the broker does not answer.
     """
     clock = clock or SystemClock()
-    channels = Channels()
+    channels = Channels(tls=tls)
     try:
         return await _Drain(address, channels, clock, timeout_ms).run()
     finally:

@@ -13,12 +13,18 @@ import click
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster.plan import HOST, NAMESERVER_PORT
+from aerobee.cli.tls_options import tls_options
 from aerobee.runtime import errors
+from aerobee.runtime.tls_config import TlsConfig
 
 if TYPE_CHECKING:
     from aerobee.client_core import ClusterConnection
 
 _UNRESOLVED = re.compile(r"the host name \S+ cannot be resolved")
+_ENCRYPTION = re.compile(
+    r"its certificate is not valid[^;]*|it does not speak TLS|the server closed the connection"
+)
+"""What calls say where one end speaks TLS and the other does not, or does not trust it."""
 
 T = TypeVar("T")
 
@@ -29,6 +35,7 @@ class Target:
 
     nameserver: str
     cluster: str
+    tls: TlsConfig | bool = False
 
     def ask(self, question: Callable[[ClusterConnection], Awaitable[T]]) -> T:
         """The answer, over a connection that is closed by then.
@@ -38,7 +45,7 @@ class Target:
         from aerobee.client_core import ClusterConnection
 
         async def main() -> T:
-            async with ClusterConnection(self.nameserver, self.cluster) as connection:
+            async with ClusterConnection(self.nameserver, self.cluster, tls=self.tls) as connection:
                 return await question(connection)
 
         return run(main)
@@ -64,6 +71,15 @@ def _cannot_reach(error: errors.Unreachable, target: Target) -> EnvironmentFailu
             f"cannot reach the cluster: {unresolved[0]}; check --nameserver "
             f"{target.nameserver} and this machine's DNS"
         )
+    encryption = _ENCRYPTION.search(str(error))
+    if encryption is not None:
+        advice = (
+            "see --tls and --tls-ca" if target.tls else "if it speaks TLS, give --tls-ca or --tls"
+        )
+        return EnvironmentFailure(
+            f"cannot reach the cluster: the nameserver at {target.nameserver}: {encryption[0]}; "
+            f"{advice}"
+        )
     return EnvironmentFailure(
         f"cannot reach the cluster: no nameserver answers at {target.nameserver}; start one with "
         "`aerobee up`, or name another with --nameserver"
@@ -71,7 +87,8 @@ def _cannot_reach(error: errors.Unreachable, target: Target) -> EnvironmentFailu
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --nameserver and --cluster; the command gets them as `target`."""
+    """Adds --nameserver, --cluster and those of `tls_options`; the command gets them as
+    `target`."""
 
     @click.option(
         "--nameserver",
@@ -88,9 +105,12 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="The cluster's name (environment: AEROBEE_CLUSTER).",
     )
+    @tls_options
     @functools.wraps(command)
-    def wrapped(*args: Any, nameserver: str, cluster: str, **kwargs: Any) -> Any:
-        target = Target(nameserver, cluster)
+    def wrapped(
+        *args: Any, nameserver: str, cluster: str, tls: TlsConfig | bool, **kwargs: Any
+    ) -> Any:
+        target = Target(nameserver, cluster, tls)
         try:
             return command(*args, target=target, **kwargs)
         except (errors.Unreachable, ExceptionGroup) as error:

@@ -26,6 +26,7 @@ from aerobee.cluster_view.routes import RouteChanges, Routes
 from aerobee.runtime import errors
 from aerobee.runtime.errors import MqError
 from aerobee.runtime.freed_memory import keep_freed_memory
+from aerobee.runtime.tls_config import TlsConfig
 
 __all__ = [
     "Access",
@@ -54,6 +55,7 @@ __all__ = [
     "RouteChanges",
     "Routes",
     "Schedules",
+    "TlsConfig",
     "TopicRoute",
     "Topics",
     "TransactionEnded",

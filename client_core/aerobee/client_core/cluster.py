@@ -20,6 +20,8 @@ from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.routes import Routes
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.grpc_config import Engine
+from aerobee.runtime.tls import client_tls
+from aerobee.runtime.tls_config import TlsConfig
 from aerobee.store_format.record import HostAddress
 
 CLUSTER_DEFAULT = "aerobee"
@@ -35,9 +37,13 @@ class ClusterConnection:
             AEROBEE_GRPC_ENGINE, or our own.
         credentials: who calls, such as `user_credentials(access_key, secret_key)` of
             aerobee.access.credentials; if not given, those of the environment (docs/access.md).
+        tls: True: TLS with the system's authorities, or with the files that the environment names
+            (AEROBEE_TLS_CA, AEROBEE_TLS_CERTIFICATE, AEROBEE_TLS_KEY); a TlsConfig: as it says;
+            False: plain text. If not given, the environment decides; without it, plain text.
 
     Raises:
-        InvalidArgument: an address that is not host:port, or a variable that names no engine.
+        InvalidArgument: an address that is not host:port, a variable that names no engine, or a TLS
+            file that cannot be used.
 
     Example::
 
@@ -54,13 +60,20 @@ class ClusterConnection:
         chance: random.Random | None = None,
         engine: Engine | None = None,
         credentials: Credentials | None = None,
+        tls: bool | TlsConfig | None = None,
     ) -> None:
         addresses = parse_addresses(nameservers)
         self.cluster = cluster
         self.clock: Clock = clock or SystemClock()
         self.random = chance or system_random()
         self._process = OwnProcess("connection")
-        self.channels = Channels(chance=self.random, engine=engine, credentials=credentials)
+        self._tls = client_tls(tls)
+        self.channels = Channels(
+            chance=self.random,
+            engine=engine,
+            credentials=credentials,
+            tls=None if self._tls is None else self._tls.dialled,
+        )
         self.nameservers = Nameservers(
             self.channels, addresses, clock=self.clock, chance=self.random
         )
@@ -70,6 +83,7 @@ class ClusterConnection:
         self.local_host = local_host()
         self._tasks = asyncio.TaskGroup()
         self._watch: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         if self._process.is_left:
@@ -77,6 +91,8 @@ class ClusterConnection:
             self.random.seed()
         await self._tasks.__aenter__()
         self._watch = self._tasks.create_task(self.routes.run(), name="routes:watch")
+        if self._tls is not None:
+            self._following = self._tasks.create_task(self._tls.keep_following(), name="tls-files")
         return self
 
     async def __aexit__(
@@ -87,6 +103,8 @@ class ClusterConnection:
     ) -> None:
         if self._watch is not None:
             self._watch.cancel()
+        if self._following is not None:
+            self._following.cancel()
         try:
             # The caller's own error is not the group's: it leaves as it is, not inside a group.
             if isinstance(error, asyncio.CancelledError):

@@ -24,7 +24,7 @@ from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import Metadata, RequestIds, RequestNames, outgoing_ids
-from aerobee.runtime.client_channel import ClientChannel, ClientStream, open_channel
+from aerobee.runtime.client_channel import ClientChannel, ClientStream, DialledTls, open_channel
 from aerobee.runtime.clock import system_random
 from aerobee.runtime.grpc_config import Engine, engine_of_environment
 from aerobee.runtime.own_protocol import error_from_call
@@ -133,8 +133,10 @@ class Channels:
         chance: random.Random | None = None,
         engine: Engine | None = None,
         credentials: Credentials | None = None,
+        tls: DialledTls | None = None,
     ) -> None:
-        """`engine` and `credentials`: if not given, those of the environment.
+        """`engine` and `credentials`: if not given, those of the environment. Without `tls`
+        everything is plain text.
 
         Raises:
             InvalidArgument: the environment names no engine, or credentials that cannot be read.
@@ -142,6 +144,7 @@ class Channels:
         self._credentials = credentials or credentials_of_environment()
         self._chance = chance or system_random()
         self._engine = engine or engine_of_environment()
+        self._tls = tls
         self._names = RequestNames.of_chance(self._chance)
         self._channels: dict[str, ClientChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -235,7 +238,7 @@ class Channels:
         if channel is None:
             if self._is_closed:
                 raise errors.Unreachable(f"cannot reach {address}: this client is closed")
-            channel = open_channel(address, self._engine, self._chance)
+            channel = open_channel(address, self._engine, self._chance, self._tls)
             self._channels[address] = channel
         return channel
 

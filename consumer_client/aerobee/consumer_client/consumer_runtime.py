@@ -44,6 +44,7 @@ from aerobee.runtime.names import (
     check_topic_name,
     is_retry_topic,
 )
+from aerobee.runtime.tls_config import TlsConfig
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class ConsumerSettings:
     group: str
     client_id: str
     cluster: str = CLUSTER_DEFAULT
+    tls: bool | TlsConfig | None = None
     broadcasting: bool = False
     strategy: RebalanceStrategy = field(default_factory=Averagely)
     start_policy: StartPolicy = field(default_factory=StartPolicy)
@@ -110,7 +112,7 @@ class ConsumerRuntime:
         self.settings = settings
         self.subscriptions = dict(subscriptions)
         self.connection = ClusterConnection(
-            settings.nameservers, settings.cluster, clock=settings.clock
+            settings.nameservers, settings.cluster, clock=settings.clock, tls=settings.tls
         )
         self.tasks = BackgroundTasks()
         self.store = self._make_store()

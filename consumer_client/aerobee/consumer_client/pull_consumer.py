@@ -28,6 +28,7 @@ from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name
+from aerobee.runtime.tls_config import TlsConfig
 
 FRAME_MESSAGES_MAX = 65_536
 
@@ -70,6 +71,7 @@ class PullConsumer:
         start_timestamp_ms: int | None = None,
         client_id: str | None = None,
         cluster: str = CLUSTER_DEFAULT,
+        tls: bool | TlsConfig | None = None,
         offsets_folder: Path | None = None,
         options: ConsumerOptions | None = None,
         clock: Clock | None = None,
@@ -79,6 +81,7 @@ class PullConsumer:
             group=group,
             client_id=client_id or default_client_id(broadcasting=broadcasting),
             cluster=cluster,
+            tls=tls,
             broadcasting=broadcasting,
             strategy=strategy or Averagely(),
             start_policy=StartPolicy(start_from, start_timestamp_ms),

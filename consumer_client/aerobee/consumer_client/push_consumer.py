@@ -38,6 +38,7 @@ from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name, is_retry_topic
+from aerobee.runtime.tls_config import TlsConfig
 from aerobee.store_format.retry_records import retry_topic
 
 RETRIES_WITHOUT_END = (1 << 31) - 1
@@ -84,6 +85,7 @@ class PushConsumer:
             in broadcasting mode `host@DEFAULT`, so that a restart finds its local offsets.
         offsets_folder: of local offsets, and of what was in the listener's hands when a process
             died; default `~/.rocketmq_offsets`.
+        tls: as at `ClusterConnection`.
 
     Raises:
         IllegalName, InvalidArgument: a name or setting that can never work.
@@ -117,6 +119,7 @@ class PushConsumer:
         start_timestamp_ms: int | None = None,
         client_id: str | None = None,
         cluster: str = CLUSTER_DEFAULT,
+        tls: bool | TlsConfig | None = None,
         offsets_folder: Path | None = None,
         options: ConsumerOptions | None = None,
         clock: Clock | None = None,
@@ -127,6 +130,7 @@ class PushConsumer:
             group=group,
             client_id=client_id or default_client_id(broadcasting=broadcasting),
             cluster=cluster,
+            tls=tls,
             broadcasting=broadcasting,
             strategy=strategy or Averagely(),
             start_policy=StartPolicy(start_from, start_timestamp_ms),

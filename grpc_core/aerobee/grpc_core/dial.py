@@ -192,6 +192,8 @@ def _words(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not valid: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

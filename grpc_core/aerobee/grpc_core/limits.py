@@ -24,6 +24,8 @@ class Limit(StrEnum):
 
     PREFACE = "preface"
     """It sent no HTTP/2 within the time for it."""
+    HANDSHAKE = "handshake"
+    """Not a limit: it and the server do not agree on TLS, or its certificate is not valid."""
     CONTROL_FRAMES = "control_frames"
     RESETS = "resets"
     """Streams that are reset as soon as they are begun: CVE-2023-44487."""

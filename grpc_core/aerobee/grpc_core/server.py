@@ -97,11 +97,16 @@ class Server:
             self._methods[path] = method
 
     async def listen(
-        self, host: str, port: int, *, tls: ssl.SSLContext | FollowedTls | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | FollowedTls | None = None,
+        accepts_plain_text: bool = False,
     ) -> int:
         """Accept connections on one address; returns the port, of use where `port` is 0. A wildcard
         of either family takes connections of both. A context of one's own must offer the protocol
-        h2, see `tls`.
+        h2, see `tls`. With `accepts_plain_text` the port of a `tls` is for both.
 
         Raises:
             OSError: the address is in use or not of this machine.
@@ -109,11 +114,15 @@ class Server:
         sockets = await bound_sockets(self.loop, host, port)
         chosen = int(sockets[0].getsockname()[1])
         for one in sockets:
-            await self.listen_on(one, tls=tls)
+            await self.listen_on(one, tls=tls, accepts_plain_text=accepts_plain_text)
         return chosen
 
     async def listen_on(
-        self, socket: socket.socket, *, tls: ssl.SSLContext | FollowedTls | None = None
+        self,
+        socket: socket.socket,
+        *,
+        tls: ssl.SSLContext | FollowedTls | None = None,
+        accepts_plain_text: bool = False,
     ) -> None:
         """The same on a socket that is bound: of another family, or handed over."""
         if tls is None:
@@ -121,7 +130,8 @@ class Server:
             self._listeners.append(plain)
         else:
             context = tls.for_listener() if isinstance(tls, FollowedTls) else tls
-            self._listeners.append(TlsListener(self, socket, context))
+            listener = TlsListener(self, socket, context, accepts_plain_text=accepts_plain_text)
+            self._listeners.append(listener)
 
     @property
     def connections(self) -> list[ServerConnection]:

@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+
+
+class ClientAuth(StrEnum):
+    """Whether a server asks clients for a certificate."""
+
+    NONE = "none"  # it does not
+    OPTIONAL = "optional"  # a certificate is checked, and may be missing
+    REQUIRED = "required"  # without one there is no connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +29,8 @@ class TlsFiles:
     """This end's certificate and those that signed it. A server needs one."""
     key: Path | None = None
     authorities: Path | None = None
-    """The authorities that may sign the peer's certificate. A server with this file admits no
-    client without a certificate; a client without it trusts the system's authorities."""
+    """The authorities that may sign the peer's certificate. A client without this file trusts the
+    system's authorities."""
 
     def stamp(self) -> tuple[object, ...]:
         """Differs when a file was replaced. Blocks.
@@ -34,20 +43,32 @@ class TlsFiles:
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
 
-def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """For a server, which asks clients for certificates if it has `authorities`. Blocks.
+def server_context(
+    files: TlsFiles,
+    client_auth: ClientAuth = ClientAuth.REQUIRED,
+    protocols: Sequence[str] = ("h2",),
+) -> ssl.SSLContext:
+    """For a server, which asks clients for certificates only if it has `authorities`. Blocks.
 
     Raises:
         OSError: a file cannot be read, or (ssl.SSLError) does not hold what it should.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if files.authorities is not None:
+    if files.authorities is not None and client_auth is not ClientAuth.NONE:
         context.load_verify_locations(files.authorities)
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = _VERIFY_MODES[client_auth]
     # A session that is resumed is not checked again, though its authority may be gone by now.
     context.options |= ssl.OP_NO_TICKET
+    # One handshake for each connection: others cost a client nothing, and the server much.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
-    return _completed(context, files)
+    return _completed(context, files, protocols)
+
+
+_VERIFY_MODES = {
+    ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
+}
 
 
 def client_context(files: TlsFiles) -> ssl.SSLContext:
@@ -57,14 +78,17 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
         OSError: a file cannot be read, or (ssl.SSLError) does not hold what it should.
     """
     authorities = str(files.authorities) if files.authorities is not None else None
-    return _completed(ssl.create_default_context(cafile=authorities), files)
+    return _completed(ssl.create_default_context(cafile=authorities), files, ("h2",))
 
 
-def _completed(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
+def _completed(
+    context: ssl.SSLContext, files: TlsFiles, protocols: Sequence[str]
+) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols(list(protocols))
     if files.certificate is not None:
-        context.load_cert_chain(files.certificate, files.key)
+        # Without a password OpenSSL would ask for that of an encrypted key on the terminal.
+        context.load_cert_chain(files.certificate, files.key, password="")
     return context
 
 

@@ -1,13 +1,16 @@
-"""Accepts connections that begin with a TLS handshake.
+"""Accepts connections that begin with a TLS handshake, and, where allowed, others on the same port.
 
 Owns: the listening socket and the handshakes. asyncio's own TLS servers do not report a connection
 before its handshake has ended. Here each counts as a connection once it is accepted, one too many
 is closed before it costs a handshake, and `close` ends those that run.
+
+The first byte tells which it is: a handshake begins with 0x16, HTTP/2 with a letter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from typing import TYPE_CHECKING, Final
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from aerobee.grpc_core.server import Server
     from aerobee.grpc_core.server_connection import ServerConnection
 
+_HANDSHAKE: Final = b"\x16"
+_NO_TLS: Final = frozenset({"wrong version number", "http request"})
 _RETRY_S: Final = 1.0
 """After the system had no file for a connection; asyncio's own servers wait as long."""
 
@@ -26,7 +31,15 @@ _RETRY_S: Final = 1.0
 class TlsListener:
     """Of one socket, which is bound."""
 
-    def __init__(self, server: Server, bound: socket.socket, context: ssl.SSLContext) -> None:
+    def __init__(
+        self,
+        server: Server,
+        bound: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        accepts_plain_text: bool,
+    ) -> None:
+        self._accepts_plain_text = accepts_plain_text
         self._server = server
         self._loop = server.loop
         self._socket = bound
@@ -65,7 +78,7 @@ class TlsListener:
             accepted.close()
             return
         accepted.setblocking(False)
-        handshake = self._loop.create_task(self._shake_hands(connection, accepted))
+        handshake = self._loop.create_task(self._begin(connection, accepted))
         self._handshakes.add(handshake)
 
         def ended(_: asyncio.Task[None]) -> None:
@@ -76,15 +89,61 @@ class TlsListener:
 
         handshake.add_done_callback(ended)
 
+    async def _begin(self, connection: ServerConnection, accepted: socket.socket) -> None:
+        """A peer that does not say how it begins has no more time than one without a preface."""
+        if self._accepts_plain_text:
+            try:
+                async with asyncio.timeout(self._server.limits.preface_s):
+                    first = await self._first_byte(accepted)
+            except TimeoutError:
+                accepted.close()
+                self._tell(Limit.PREFACE, connection, "not a byte")
+                return
+            if first != _HANDSHAKE:
+                with contextlib.suppress(OSError):  # it has gone
+                    await self._loop.connect_accepted_socket(lambda: connection, accepted)
+                return
+        await self._shake_hands(connection, accepted)
+
     async def _shake_hands(self, connection: ServerConnection, accepted: socket.socket) -> None:
-        """A peer that does not end its handshake has no more time than one without a preface."""
         allowed_s = self._server.limits.preface_s
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=allowed_s
             )
         except ConnectionAbortedError:
-            reason = f"no TLS handshake within {allowed_s:g} s"
-            self._server.observer.limit_met(Limit.PREFACE, connection.peer, reason)
+            self._tell(Limit.PREFACE, connection, "no TLS handshake")
+        except ssl.SSLCertVerificationError as error:
+            reason = f"its certificate is not valid: {error.verify_message}"
+            self._server.observer.limit_met(Limit.HANDSHAKE, connection.peer, reason)
+        except ssl.SSLError as error:
+            words = (error.reason or str(error)).replace("_", " ").lower()
+            reason = "it does not speak TLS" if words in _NO_TLS else f"no TLS with it: {words}"
+            self._server.observer.limit_met(Limit.HANDSHAKE, connection.peer, reason)
         except OSError:
-            pass  # the peer has gone, or is not admitted
+            pass  # it has gone
+
+    def _tell(self, limit: Limit, connection: ServerConnection, what: str) -> None:
+        reason = f"{what} within {self._server.limits.preface_s:g} s"
+        self._server.observer.limit_met(limit, connection.peer, reason)
+
+    async def _first_byte(self, accepted: socket.socket) -> bytes:
+        """It stays there to be read. Empty: there is none, and there will be none."""
+        while True:
+            try:
+                return accepted.recv(1, socket.MSG_PEEK)
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError:
+                return b""
+            readable = self._loop.create_future()
+            self._loop.add_reader(accepted, _wake, readable)
+            try:
+                await readable
+            finally:
+                self._loop.remove_reader(accepted)
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

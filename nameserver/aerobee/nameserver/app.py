@@ -42,16 +42,15 @@ from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.health import Question
-from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.log import log_event
-from aerobee.runtime.metrics.endpoint import serve_metrics
-from aerobee.runtime.metrics.health import gather_health
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+from aerobee.runtime.node_ports import serve_node_ports
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
+from aerobee.runtime.tls import NodeTls
 from aerobee.runtime.watched_file import LOOK_INTERVAL_S
 from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import access_pb2, access_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
@@ -90,8 +89,7 @@ async def serve_nameserver(
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
     health, peer_limits = NameserverHealth(), PeerLimits()
     async with (
-        serve_health(config.health.listen, health, engine=config.grpc.engine, observer=peer_limits),
-        serve_metrics(config.metrics.listen) as metrics,
+        serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
         Etcd(config.etcd, chance=chance, clock=clock) as etcd,
     ):
         cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=clock)
@@ -104,17 +102,16 @@ async def serve_nameserver(
         hearing = ExitStack()
         access = _access(config, cache, hearing, clock)
         service = _own_service(config, cache, topics, sessions, sets)
-        channels = _channels(config, access, chance)
+        channels = _channels(config, access, tls, chance)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
         users = AccessService(Users(etcd, keys, cache, access.book), access.book)
         services = (service, users, rocketmq)
-        server = _server(config, access, services, figures.latencies, peer_limits, clock)
+        server = _server(config, access, services, figures.latencies, peer_limits, tls, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
         health.listens(cache.why_unknown)
         figures.listens(port)
         metrics.show(NODE_TYPE, figures.gather)
-        metrics.show("health", partial(gather_health, config.cluster, NODE_TYPE, health))
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [
@@ -154,9 +151,11 @@ def _access(
     return access
 
 
-def _channels(config: NameserverConfig, access: NodeAccess, chance: random.Random) -> Channels:
-    engine = config.grpc.engine
-    return Channels(chance=chance, engine=engine, credentials=access.credentials)
+def _channels(
+    config: NameserverConfig, access: NodeAccess, tls: NodeTls, chance: random.Random
+) -> Channels:
+    engine, credentials = config.grpc.engine, access.credentials
+    return Channels(chance=chance, engine=engine, credentials=credentials, tls=tls.dialled)
 
 
 def _rocketmq_service(
@@ -202,6 +201,7 @@ def _server(
     services: tuple[NameserverService, AccessService, MessagingService],
     latencies: RpcLatencies,
     peer_limits: PeerLimits,
+    tls: NodeTls,
     clock: Clock,
 ) -> RpcServer:
     service, users, rocketmq = services
@@ -215,6 +215,7 @@ def _server(
         clock=clock,
         observer=peer_limits,
         guard=access.gate({**nameserver_needs(config.cluster), **messaging_needs(config.cluster)}),
+        tls=tls.accepted,
     )
     add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
     add_service(service, server.server)  # type: ignore[no-untyped-call]

@@ -20,8 +20,46 @@ from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
+from aerobee.runtime.tls_config import NodeTlsConfig, require_tls_that_works
 
 _CLUSTER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdTlsConfig:
+    """TLS of the calls to etcd, whose authority is usually one of its own."""
+
+    ca: str = ""
+    """PEM file of the authorities that sign the certificates of etcd's members; if set, etcd is
+    contacted only over TLS. The file is read again for each new connection.
+
+    Unit: path; empty: no TLS
+    Costs: a handshake for each connection.
+    """
+    certificate: str = ""
+    """PEM file with this nameserver's own certificate, for an etcd that requires one.
+
+    Unit: path; empty: none
+    Costs: a file that must be replaced before it expires; no restart is needed for that.
+    """
+    key: str = ""
+    """PEM file with the private key of `etcd.tls.certificate`.
+
+    Unit: path; empty: none
+    Costs: a secret: readable for this process alone.
+    """
+
+    def __post_init__(self) -> None:
+        require(
+            bool(self.certificate) == bool(self.key),
+            "etcd.tls.certificate and etcd.tls.key belong together: give both or neither",
+            self.certificate or self.key,
+        )
+        require(
+            not self.certificate or bool(self.ca),
+            "etcd.tls.certificate needs etcd.tls.ca: without it there is no TLS",
+            self.certificate,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,25 +95,7 @@ class EtcdConfig:
 
     Costs: shorter: more attempts; longer: routes follow etcd later once it is back.
     """
-    ca_file: str = ""
-    """PEM file of the authorities that sign the certificates of etcd's members; if set, etcd is
-    contacted only over TLS. The file is read again for each new connection.
-
-    Unit: path; empty: no TLS
-    Costs: a handshake for each connection.
-    """
-    cert_file: str = ""
-    """PEM file with this nameserver's own certificate, for an etcd that requires one.
-
-    Unit: path; empty: none
-    Costs: a file that must be replaced before it expires; no restart is needed for that.
-    """
-    key_file: str = ""
-    """PEM file with the private key of `cert_file`.
-
-    Unit: path; empty: none
-    Costs: a secret: readable for this process alone.
-    """
+    tls: EtcdTlsConfig = field(default_factory=EtcdTlsConfig)
 
     def __post_init__(self) -> None:
         require(len(self.endpoints) > 0, "etcd.endpoints must name at least one", self.endpoints)
@@ -89,16 +109,6 @@ class EtcdConfig:
         ):
             value = getattr(self, name)
             require(value > 0, f"etcd.{name} must be > 0", value)
-        require(
-            bool(self.cert_file) == bool(self.key_file),
-            "etcd.cert_file and etcd.key_file belong together: give both or neither",
-            self.cert_file or self.key_file,
-        )
-        require(
-            not self.cert_file or bool(self.ca_file),
-            "etcd.cert_file needs etcd.ca_file: without it there is no TLS",
-            self.cert_file,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +255,7 @@ class NameserverConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
+    tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
     unclean_election: bool = False
     """Let a replica that lacks acknowledged messages become master when no other replica is alive.
 
@@ -265,6 +276,7 @@ class NameserverConfig:
                 "metrics.listen": self.metrics.listen,
             }
         )
+        require_tls_that_works(self)
         require(self.stop_grace_ms >= 0, "stop_grace_ms must be >= 0", self.stop_grace_ms)
 
     def risks(self) -> list[Risk]:

@@ -58,16 +58,16 @@ def open_connection(endpoint: str, config: EtcdConfig) -> Connection:
         client = etcd3.client(
             host=host,
             port=int(port),
-            ca_cert=config.ca_file or None,
-            cert_cert=config.cert_file or None,
-            cert_key=config.key_file or None,
+            ca_cert=config.tls.ca or None,
+            cert_cert=config.tls.certificate or None,
+            cert_key=config.tls.key or None,
             timeout=config.call_timeout_ms / 1_000,
             grpc_options=options,
         )
     except OSError as error:
         raise RegistryUnavailable(
-            f"a certificate for etcd cannot be read: {error}; correct etcd.ca_file, "
-            "etcd.cert_file, etcd.key_file, or the files"
+            f"a certificate for etcd cannot be read: {error}; correct etcd.tls.ca, "
+            "etcd.tls.certificate, etcd.tls.key, or the files"
         ) from error
     return Connection(endpoint, etcd3.etcdrpc, client)
 

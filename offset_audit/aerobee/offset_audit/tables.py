@@ -145,10 +145,11 @@ search of the index files finds (INDEX; `topic` and `store_ms` null). Each pair 
 PENDING = f"""{ORIGIN}, store string, kind string, topic string, queue_id int, queue_offset long,
 position long, store_ms long, due_ms long, resolved boolean, unique_key string,
 real_topic string, reason string"""
-"""Messages that wait in system topics: HALF, DELAY (by level) and TIMER. `due_ms`: when it should
-have been delivered, or checked; `resolved`: delivered, committed, rolled back or recalled;
-`real_topic`: the topic that it is for. What Aerobee's timer journal says is done has no row, but
-for what it gave up: GIVEN_UP, resolved, with the `reason`."""
+"""Messages that wait in system topics: HALF, ASIDE (half messages that no producer ended), DELAY
+(by level) and TIMER. `due_ms`: when it should have been delivered or checked, or was set aside;
+`resolved`: delivered, committed, rolled back or recalled; `real_topic`: the topic that it is for.
+What Aerobee's timer journal says is done has no row, but for what it gave up: GIVEN_UP, resolved,
+with the `reason`."""
 
 WAITING = f"""{ORIGIN}, topic string, kind string, messages long, first_due_ms long"""
 """Messages that wait at a live broker, by the topic that they are for (null: not known): DELAY (by

@@ -26,6 +26,7 @@ from aerobee.producer_client.producer import NAMESERVER_DEFAULT, Producer
 from aerobee.producer_client.receipt import Receipt, Receipts
 from aerobee.producer_client.transactions import Transaction
 from aerobee.runtime import errors
+from aerobee.runtime.tls_config import TlsConfig
 
 T = TypeVar("T")
 
@@ -86,12 +87,14 @@ class BlockingProducer:
         check_transaction: CheckAnswerOf | None = None,
         transaction_topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
+        tls: bool | TlsConfig | None = None,
     ) -> None:
         self._check = check_transaction
         self._transaction_topics = transaction_topics
         self._nameservers = nameservers
         self._cluster = cluster
         self._config = config
+        self._tls = tls
         self._process = OwnProcess("producer")
         self._executor: ThreadPoolExecutor | None = None
         self._running: Future[None] | None = None
@@ -159,10 +162,13 @@ class BlockingProducer:
         *,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
+        check_after_s: int | None = None,
     ) -> BlockingTransaction:
         """See `Producer.begin`."""
         producer = self._opened()
-        begun = self._call(producer.begin(message, queue=queue, timeout_ms=timeout_ms))
+        begun = self._call(
+            producer.begin(message, queue=queue, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        )
         return BlockingTransaction(begun, self._call)
 
     @contextmanager
@@ -172,10 +178,13 @@ class BlockingProducer:
         *,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
+        check_after_s: int | None = None,
     ) -> Iterator[BlockingTransaction]:
         """See `Producer.transaction`."""
         producer = self._opened()
-        block = producer.transaction(message, queue=queue, timeout_ms=timeout_ms)
+        block = producer.transaction(
+            message, queue=queue, timeout_ms=timeout_ms, check_after_s=check_after_s
+        )
         begun = self._call(block.__aenter__())
         try:
             yield BlockingTransaction(begun, self._call)
@@ -214,6 +223,7 @@ class BlockingProducer:
                 check_transaction=None if self._check is None else self._ask,
                 transaction_topics=self._transaction_topics,
                 config=self._config,
+                tls=self._tls,
             )
             async with producer:
                 self._loop = asyncio.get_running_loop()

@@ -38,6 +38,8 @@ BACKOFF: Final = Backoff(base_ms=100, max_ms=5_000)
 ROUTE_TIMEOUT_MS: Final = 3_000
 LOOK_AGAIN_S: Final = 30.0
 """Broker groups that a topic got meanwhile are seen in this time at the latest."""
+LOOK_SOON_S: Final = 2.0
+"""If a topic could not be found."""
 
 
 class CheckAnswer(StrEnum):
@@ -133,7 +135,7 @@ class CheckListener:
                         )
                         running[broker_name] = topics, task
                 try:
-                    async with asyncio.timeout(LOOK_AGAIN_S if is_whole else 1.0):
+                    async with asyncio.timeout(LOOK_AGAIN_S if is_whole else LOOK_SOON_S):
                         await self._due.wait()
                 except TimeoutError:
                     pass

@@ -34,6 +34,7 @@ from aerobee.producer_client.transactions import Transaction, TransactionSender
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
+from aerobee.runtime.tls_config import TlsConfig
 from aerobee.store_format.message_id import UniqueIdGenerator
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Producer:
             transaction of a topic on.
         config: limits and times.
         connection: an open connection to be shared; its owner closes it.
+        tls: as at `ClusterConnection`.
 
     A message is stored once, however often it has to be sent until a broker acknowledges it; the
     configuration's `idempotent` says how. With equal sharding keys, or an explicit queue, the
@@ -87,13 +89,14 @@ class Producer:
         transaction_topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
         connection: ClusterConnection | None = None,
+        tls: bool | TlsConfig | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self._config = config or ProducerConfig()
         self._owns_connection = connection is None
         self._connection = connection or ClusterConnection(
-            nameservers, cluster, clock=clock, chance=chance
+            nameservers, cluster, clock=clock, chance=chance, tls=tls
         )
         self._clock = self._connection.clock
         self._ids: UniqueIdGenerator  # Made when it is opened: of the process that does it.
@@ -274,6 +277,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
+        check_after_s: int | None = None,
     ) -> Transaction:
         """Begins a transaction: the message is stored, and nobody sees it before `commit`.
 
@@ -285,6 +289,8 @@ class Producer:
             queue: where to; by default by sharding key, or else in turn. Its place there is the
                 one of its commit.
             timeout_ms: instead of the configured one.
+            check_after_s: for how many seconds nobody is asked about it; by default for as long as
+                the broker is configured.
 
         Raises:
             MqError: as `send`. Unless it is DeadlineExceeded, nothing was begun; else it may be
@@ -296,7 +302,7 @@ class Producer:
         self._opened()
         if asyncio.get_running_loop() is not self._loop:
             raise self._on_foreign_loop()
-        return await self._transactions.begin(message, size, queue, timeout_ms)
+        return await self._transactions.begin(message, size, queue, timeout_ms, check_after_s)
 
     @asynccontextmanager
     async def transaction(
@@ -305,6 +311,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
+        check_after_s: int | None = None,
     ) -> AsyncIterator[Transaction]:
         """A block that is a transaction: begun on entering as `begin` does, committed on leaving,
         and rolled back when an exception leaves it. The block may also end it itself.
@@ -313,7 +320,9 @@ class Producer:
             MqError: as `begin` and `Transaction.commit`. A rollback that fails is logged, since
                 the block's own exception is on its way; a check decides then.
         """
-        transaction = await self.begin(message, queue=queue, timeout_ms=timeout_ms)
+        transaction = await self.begin(
+            message, queue=queue, timeout_ms=timeout_ms, check_after_s=check_after_s
+        )
         self._under_way.add(transaction.transaction_id)
         try:
             yield transaction

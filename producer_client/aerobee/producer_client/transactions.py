@@ -32,6 +32,7 @@ from aerobee.producer_client.selector import by_sharding_key
 from aerobee.producer_client.targets import Targets
 from aerobee.runtime import errors
 from aerobee.runtime.retry import Backoff
+from aerobee.runtime.whole_number import check_whole_number
 
 BACKOFF: Final = Backoff(base_ms=50, max_ms=1_000)
 MAY_END_YET: Final = (
@@ -45,6 +46,8 @@ MAY_END_YET: Final = (
     errors.StoreFailed,
 )
 """An end that was answered so has happened, or may when it is asked for again."""
+
+CHECK_AFTER_S_MAX: Final = 10 * 365 * 86_400
 
 _WORDS: Final = {
     TransactionOutcome.COMMITTED: "committed",
@@ -66,6 +69,8 @@ class Transaction:
     def __init__(self, receipt: Receipt, producer: TransactionSender) -> None:
         self.receipt = receipt
         """Of the message. It has no place in its queue yet."""
+        self.loop = asyncio.get_running_loop()
+        """On which it ends."""
         self._producer = producer
         self._wanted: TransactionOutcome | None = None
         self._outcome: TransactionOutcome | None = None
@@ -151,7 +156,12 @@ class TransactionSender:
         self._is_closed = True
 
     async def begin(
-        self, message: Message, size: int, queue: MessageQueue | None, timeout_ms: int
+        self,
+        message: Message,
+        size: int,
+        queue: MessageQueue | None,
+        timeout_ms: int,
+        check_after_s: int | None,
     ) -> Transaction:
         """See `Producer.begin`. The message has `size` bytes, as the buffer counts them."""
         if message.schedule is not None:
@@ -159,12 +169,22 @@ class TransactionSender:
                 "a message of a transaction is delivered when it is committed: leave delay, "
                 "deliver_at and delay_level out, or send it without a transaction"
             )
+        properties = message.encoded_properties
+        if check_after_s is not None:
+            check_whole_number("check_after_s", check_after_s, minimum=1)
+            check_after_s = min(check_after_s, CHECK_AFTER_S_MAX)
+            properties = b"CHECK_IMMUNITY_TIME_IN_SECONDS\x01%d\x02" % check_after_s + properties
         with self._entering():
-            stored = await self._submit(message, size, queue, timeout_ms)
+            stored = await self._submit(message, properties, size, queue, timeout_ms)
         return Transaction(await stored, self)
 
     async def _submit(
-        self, message: Message, size: int, queue: MessageQueue | None, timeout_ms: int
+        self,
+        message: Message,
+        properties: bytes,
+        size: int,
+        queue: MessageQueue | None,
+        timeout_ms: int,
     ) -> asyncio.Future[Receipt]:
         target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
         if queue is not None:
@@ -187,7 +207,7 @@ class TransactionSender:
         )
         batch.is_unnamed = True
         stored: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        batch.add(message.body, message.encoded_properties, message.flag, size, stored)
+        batch.add(message.body, properties, message.flag, size, stored)
         delivery.submit(batch)
         return stored
 
@@ -198,6 +218,11 @@ class TransactionSender:
         if self._is_closed:
             raise errors.ShuttingDown(
                 "the producer is closed: end its transactions before, or leave them to a check"
+            )
+        if asyncio.get_running_loop() is not transaction.loop:
+            raise errors.InvalidArgument(
+                "the transaction was begun on another event loop: end it there, or use a "
+                "BlockingProducer"
             )
         with self._entering():
             return await self.end_at(

@@ -18,8 +18,9 @@ from aerobee.grpc_core.channel import Channel
 from aerobee.grpc_core.channel_limits import ChannelLimits, client_connection_limits
 from aerobee.grpc_core.limits import Limit
 from aerobee.grpc_core.status import Metadata
+from aerobee.grpc_core.tls import FollowedTls
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.grpc_config import Engine
+from aerobee.runtime.grpc_config import ENGINE_VARIABLE, Engine
 from aerobee.runtime.log import log_event
 from aerobee.runtime.server_engine import FRAME_BYTES_MAX
 
@@ -27,6 +28,10 @@ BACKOFF_MAX_S = 1.0
 """The longest pause between two attempts to connect. All calls of a pause fail."""
 
 log = logging.getLogger(__name__)
+
+
+DialledTls = FollowedTls
+"""How a client's connections are encrypted."""
 
 
 class ClientCall(Protocol):
@@ -107,13 +112,19 @@ class ClientChannel(Protocol):
         ...
 
 
-def open_channel(address: str, engine: Engine, chance: random.Random) -> ClientChannel:
-    """To host:port. `chance` spreads attempts to connect.
+def open_channel(
+    address: str, engine: Engine, chance: random.Random, tls: DialledTls | None = None
+) -> ClientChannel:
+    """To host:port. `chance` spreads attempts to connect. Without `tls` it is plain text.
 
     Raises:
-        InvalidArgument: `address` is not host:port.
+        InvalidArgument: `address` is not host:port, or the engine has no TLS.
     """
     if engine is Engine.GRPCIO:
+        if tls is not None:
+            raise InvalidArgument(
+                f"the gRPC engine grpcio is without TLS here; unset {ENGINE_VARIABLE}"
+            )
         from aerobee.runtime.grpcio_channel import GrpcioChannel
 
         return GrpcioChannel(address)
@@ -125,6 +136,7 @@ def open_channel(address: str, engine: Engine, chance: random.Random) -> ClientC
             observer=_Observer(address),
             limits=_LIMITS,
             user_agent="aerobee",
+            tls=tls,
         )
     except ValueError as error:
         raise InvalidArgument(str(error)) from None

@@ -11,6 +11,7 @@ import grpc
 
 from aerobee.grpc_core.method import Style
 from aerobee.grpc_core.status import Metadata, RpcError, Status
+from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.served_method import ServedMethod
 from aerobee.runtime.server_engine import ServerOptions
 
@@ -21,6 +22,8 @@ class GrpcioEngine:
     """A ServerEngine with grpcio's server."""
 
     def __init__(self, options: ServerOptions) -> None:
+        if options.tls is not None:
+            raise InvalidArgument("grpc.engine grpcio is without TLS; use own")
         arguments = [
             ("grpc.max_receive_message_length", options.message_bytes_max),
             ("grpc.max_send_message_length", options.message_bytes_max),

@@ -49,6 +49,11 @@ class HealthConfig:
     Unit: host:port
     Costs: a listening port.
     """
+    tls: bool = False
+    """Serve health by TLS, with the settings of `tls`. Probes of Kubernetes cannot speak it.
+
+    Costs: a handshake for each probe.
+    """
 
     def __post_init__(self) -> None:
         if self.listen:

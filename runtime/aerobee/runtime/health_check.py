@@ -8,6 +8,7 @@ from grpc_health.v1 import health_pb2
 
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.status import Status
+from aerobee.grpc_core.tls import FollowedTls
 from aerobee.runtime import errors
 from aerobee.runtime.client_channel import open_channel
 from aerobee.runtime.clock import system_random
@@ -25,8 +26,10 @@ class HealthAnswer:
     """Why it is not; empty if it is, and if no reason is known."""
 
 
-async def check_health(address: str, service: str = "", *, timeout_ms: int = 2_000) -> HealthAnswer:
-    """What the process at host:port says of `service`.
+async def check_health(
+    address: str, service: str = "", *, timeout_ms: int = 2_000, tls: FollowedTls | None = None
+) -> HealthAnswer:
+    """What the process at host:port says of `service`. Without `tls` it is asked in plain text.
 
     Raises:
         InvalidArgument: it has no such service, or `address` is not host:port.
@@ -34,7 +37,7 @@ async def check_health(address: str, service: str = "", *, timeout_ms: int = 2_0
         MqError: the server there has no health service.
     """
     request = health_pb2.HealthCheckRequest(service=service).SerializeToString()
-    channel = open_channel(address, engine_of_environment(), system_random())
+    channel = open_channel(address, engine_of_environment(), system_random(), tls)
     try:
         call = channel.start(_CHECK, request, timeout_s=timeout_ms / 1_000, metadata=())
         answer = health_pb2.HealthCheckResponse.FromString(await call.answer)

@@ -27,7 +27,7 @@ from aerobee.runtime.log import log_event
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import MethodTable, new_engine
 from aerobee.runtime.served_method import answered_at_once
-from aerobee.runtime.server_engine import ServerOptions
+from aerobee.runtime.server_engine import AcceptedTls, ServerOptions
 from aerobee.runtime.standard_limits import health_limits
 
 log = logging.getLogger(__name__)
@@ -123,11 +123,12 @@ async def serve_health(
     idle_s: float = IDLE_S,
     engine: Engine = Engine.OWN,
     observer: LimitObserver | None = None,
+    tls: AcceptedTls | None = None,
 ) -> AsyncIterator[int]:
     """Answer on `listen` within the block; gives the port. Without an address nothing is served.
 
     Connections that make no call are closed after `idle_s`. `observer` gets each peer that meets a
-    limit of the engine.
+    limit of the engine. Without `tls` everything is plain text.
 
     Raises:
         InvalidArgument: the address is in use or not of this machine.
@@ -135,7 +136,7 @@ async def serve_health(
     if not listen:
         yield 0
         return
-    options = ServerOptions(connections_max=CONNECTIONS_MAX, idle_s=idle_s)
+    options = ServerOptions(connections_max=CONNECTIONS_MAX, idle_s=idle_s, tls=tls)
     server = new_engine(engine, options, observer=observer)
     border = CallBorder(say_error, SystemClock(), limits=(health_limits(),), observer=None)
     table = MethodTable(server, border)

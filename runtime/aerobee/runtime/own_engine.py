@@ -45,6 +45,7 @@ class OwnEngine:
             limits=limits,
             connections_max=options.connections_max or _UNLIMITED,
         )
+        self._tls = options.tls
 
     def add(self, method: ServedMethod) -> None:
         self._server.add(
@@ -61,7 +62,13 @@ class OwnEngine:
 
     async def listen(self, address: str) -> int:
         host, _, port = address.rpartition(":")
-        return await self._server.listen(host.strip("[]"), int(port))
+        host = host.strip("[]")
+        tls = self._tls
+        if tls is None:
+            return await self._server.listen(host, int(port))
+        return await self._server.listen(
+            host, int(port), tls=tls.context, accepts_plain_text=tls.accepts_plain_text
+        )
 
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)
@@ -78,6 +85,10 @@ class ServicerContext:
 
     def peer(self) -> str:
         return self._call.peer
+
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """What the client's certificate says, as `ssl` has it, where TLS asked for one."""
+        return self._call.peer_certificate()
 
     def invocation_metadata(self) -> Metadata:
         return self._call.metadata

@@ -23,7 +23,7 @@ from aerobee.runtime.own_engine import OwnEngine
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.reflection import Reflection, reflection_files, service_of
 from aerobee.runtime.request_limits import RequestLimits
-from aerobee.runtime.server_engine import ServerEngine, ServerOptions
+from aerobee.runtime.server_engine import AcceptedTls, ServerEngine, ServerOptions
 from aerobee.runtime.serving_health import SERVICE_NAME, ServingHealth
 from aerobee.runtime.standard_limits import health_limits, reflection_limits
 
@@ -44,18 +44,20 @@ class RpcServer:
         clock: Clock | None = None,
         observer: LimitObserver | None = None,
         guard: CallGuard | None = None,
+        tls: AcceptedTls | None = None,
     ) -> None:
         """`say_error` of the protocol; `answer_errors`, by path, of methods that say errors in
         their answers. `service_names`: full protobuf names, listed by reflection and health.
         `limits` of these services' requests; without them only what cannot be read is refused.
         Connections beyond `connections_max` are closed at once. `latencies` gets the time
         of each call with one answer, `observer` each peer that meets a limit of the engine.
-        `guard` says who may call what; without it everyone may."""
+        `guard` says who may call what; without it everyone may. Without `tls` everything is plain
+        text."""
         files = reflection_files()
         self._service_names = tuple(service_names)
         self._health = ServingHealth(service_names)
         self._engine = new_engine(
-            engine, ServerOptions(connections_max=connections_max), clock, observer
+            engine, ServerOptions(connections_max=connections_max, tls=tls), clock, observer
         )
         border = CallBorder(
             say_error,

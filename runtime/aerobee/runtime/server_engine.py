@@ -9,10 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from aerobee.grpc_core.tls import FollowedTls
 from aerobee.runtime.served_method import ServedMethod
 
 FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
 """Largest gRPC message either side accepts: a maximal batch plus its envelope, with room."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedTls:
+    """How a port speaks TLS."""
+
+    context: FollowedTls
+    accepts_plain_text: bool
+    """Beside TLS, on the same port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +35,8 @@ class ServerOptions:
     """Further ones are closed at once; None: no limit."""
     idle_s: float | None = None
     """How long a connection may be without a call, or without even HTTP/2; None: any time."""
+    tls: AcceptedTls | None = None
+    """None: plain text. Only our own engine has it."""
 
 
 class ServerEngine(Protocol):

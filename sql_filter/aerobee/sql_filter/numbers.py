@@ -43,10 +43,11 @@ def to_integer(text: str) -> int:
     if len(text) <= _SURE_DIGITS and text.isdecimal() and text.isascii():
         return int(text)
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if not digits.isdecimal() or max(digits) >= _ASTRAL:
-        raise NoNumber
-    digits = digits.lstrip("0") or "0"
     if len(digits) > _DIGITS_MAX:
+        digits = digits.lstrip("0") or "0"
+        if len(digits) > _DIGITS_MAX:
+            raise NoNumber
+    if not digits.isdecimal() or max(digits) >= _ASTRAL:
         raise NoNumber
     value = -int(digits) if text[0] == "-" else int(digits)
     if not LONG_MIN <= value <= LONG_MAX:

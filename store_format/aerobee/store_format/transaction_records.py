@@ -191,7 +191,7 @@ def committed_record(record: Record, *, store_host_ipv6: bool) -> Moved:
     except NotDelayed as error:
         raise HalfIllegal(str(error)) from None
     changes: dict[bytes, bytes | None] = dict.fromkeys(
-        (_TRAN_MSG, _REAL_TOPIC, _REAL_QID, _PREPARED_OFFSET)
+        (_TRAN_MSG, _REAL_TOPIC, _REAL_QID, _PREPARED_OFFSET, _CHECK_TIMES)
     )
     rewritten = bytearray(
         rewrite_record(

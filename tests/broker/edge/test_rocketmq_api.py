@@ -11,6 +11,7 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from aerobee.broker.reading.sql_filter import SqlFilter
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig, TopicConfig
 from aerobee.rocketmq_api.sending.queue_choice import jump_hash
 from aerobee.rocketmq_api.times import duration, timestamp
@@ -188,6 +189,27 @@ async def test_a_queue_is_read_by_an_sql_expression(client: V2) -> None:
         await client.send(message)
     found = await asyncio.wait_for(waiting, 10)
     assert ([each.body for each in found.messages], found.next_offset) == ([b"5"], 6)
+
+
+@pytest.mark.slow
+async def test_a_poll_ends_in_time_where_nothing_matches_and_the_next_goes_on(
+    broker: RunningBroker, client: V2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.send_bodies("t", 0, *[b"no"] * 4_000, tag="no")
+    await broker.send_bodies("t", 0, b"yes", tag="yes")
+    matches = SqlFilter.matches
+
+    def slow(passing: SqlFilter, record: Record) -> bool:
+        time.sleep(0.01)
+        return matches(passing, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("aerobee.broker.reading.sql_filter.JUDGED_MAX", 10)
+        patch.setattr(SqlFilter, "matches", slow)
+        found = await client.receive("t", "billing", sql="TAGS = 'yes'", wait_s=5)
+        assert found.code == v2.MESSAGE_NOT_FOUND
+    (message,) = (await client.receive("t", "billing", sql="TAGS = 'yes'", wait_s=5)).messages
+    assert message.body == b"yes"
 
 
 async def test_a_pull_waits_for_a_message(client: V2) -> None:

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from aerobee.broker.config import TransactionsConfig
 from aerobee.broker.observe.metrics.transactions import TransactionFigures
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.transactions.checks import CheckRules, Verdict, verdict
+from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.listing import Wanted
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.rocketmq_api.times import duration
@@ -146,6 +148,14 @@ class Commits(Asked):
         await end(self.client, transaction_id, v2.COMMIT)
 
 
+class LaterCommits(Asked):
+    """Answers when it is asked the second time."""
+
+    async def answer(self, transaction_id: str) -> None:
+        if len(self.asked) > 1:
+            await end(self.client, transaction_id, v2.COMMIT)
+
+
 async def test_a_producer_is_asked_with_the_whole_message_and_its_answer_counts(
     start_broker: StartBroker, connect: Connect
 ) -> None:
@@ -153,8 +163,8 @@ async def test_a_producer_is_asked_with_the_whole_message_and_its_answer_counts(
     message = half_message("T-1", b"paid", tag="pay", keys=["order-7"])
     message.user_properties["note"] = "订单"
     await V2(broker.channel, {"x-mq-client-id": "dead"}).send(message)
-    producer = await connect(broker, "p", ORDERS, kind=Commits)
-    await until(lambda: producer.asked)
+    producer = await connect(broker, "p", ORDERS, kind=LaterCommits)
+    await until(lambda: len(producer.asked) > 1)
     asked, system = producer.asked[0], producer.asked[0].system_properties
     assert (asked.topic.name, asked.body) == (ORDERS, b"paid")
     assert asked.user_properties["note"] == "订单"
@@ -169,6 +179,12 @@ async def test_a_producer_is_asked_with_the_whole_message_and_its_answer_counts(
     await until(is_visible)
     (record,) = await stored(broker, ORDERS)
     assert record.queue_id == system.queue_id
+    # Nothing tells of the checks, which who sends it on could not set.
+    assert not {CHECK_TIMES, "TRAN_MSG", "REAL_TOPIC", "REAL_QID"} & record.properties.keys()
+    assert {each for asked in producer.asked for each in asked.user_properties} == {
+        "note",
+        "__transactionId__",
+    }
     await until(lambda: not len(broker.wiring.transactions.pending))
 
 
@@ -423,8 +439,17 @@ async def test_a_commit_by_an_operator_that_a_death_cut_off_is_finished(
     assert await decide(broker, "T-1", Outcome.COMMITTED) is Outcome.COMMITTED
     await broker.stop()
     monkeypatch.undo()
+
+    begin, known = Ends.begin, []
+
+    def begins(ends: Ends) -> None:
+        known.append(list(ends._aside.names))
+        begin(ends)
+
+    monkeypatch.setattr(Ends, "begin", begins)
     again = await start_broker(transactions=NEVER)
     assert await decide(again, "T-1", Outcome.ROLLED_BACK) is Outcome.COMMITTED
+    assert known == [[]], "nothing ends before it is known to be finished"
     assert listed(again) == ([], [])
     assert await seen(again) == [b"T-1"]
 
@@ -514,3 +539,23 @@ async def test_streams_that_break_while_they_are_asked_harm_nobody(
     count = len(stays.asked)
     await until(lambda: len(stays.asked) > count + 40)
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+async def test_what_was_set_aside_keeps_the_log_until_it_is_decided(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await aside(start_broker, connect, "T-1")
+    hold, store = broker.wiring.transactions.hold, broker.wiring.store
+    (record,) = await stored(broker, ASIDE_TOPIC, 1)
+
+    async def need() -> Any:
+        candidate: Any = SimpleNamespace(base=0, end=store.appended_end)
+        return await hold.need(candidate, upkeep=None)  # type: ignore[arg-type]
+
+    found = await need()
+    assert (found.position, found.is_unread) == (record.physical_offset, True)
+    assert "transaction T-1 of topic orders was set aside" in found.reason
+    assert [each.topic for each in hold.losing()] == [ASIDE_TOPIC]
+    await decide(broker, "T-1", Outcome.ROLLED_BACK)
+    await until(lambda: listed(broker) == ([], []))
+    assert await need() is None

@@ -12,6 +12,8 @@ from tests.kubernetes.api_server.client import Api, Object
 from tests.support.waiting import wait_until
 
 KINDS = (
+    ("cert-manager.io", "v1", "Certificate", "certificates"),
+    ("cert-manager.io", "v1", "Issuer", "issuers"),
     ("sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications"),
     ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
 )

@@ -28,7 +28,9 @@ ETCD_PATHS = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessPro
 ETCD_WITH_PROBES = (3, 5, 11)
 """The first etcd that answers /livez and /readyz."""
 ETCD_MEMBERS = "aerobee.dev/etcd-members"
-ETCD_CERTIFICATES = tuple(f"AEROBEE_NAMESERVER_ETCD_{one}_FILE" for one in ("CA", "CERT", "KEY"))
+ETCD_CERTIFICATES = tuple(
+    f"AEROBEE_NAMESERVER_ETCD_TLS_{one}" for one in ("CA", "CERTIFICATE", "KEY")
+)
 LISTENING = {"grpc": "listen", "health": "health", "metrics": "metrics"}
 
 
@@ -64,7 +66,7 @@ def _etcd_listens(pod: PodTemplate) -> Iterator[str]:
     ports = PORTS["etcd"]
     for port, schemes in (
         ("client", ("http", "https")),
-        ("peer", ("http",)),
+        ("peer", ("http", "https")),
         ("metrics", ("http",)),
     ):
         flag = f"--listen-{port}-urls="
@@ -210,7 +212,9 @@ def etcd_members_know_each_other(manifests: Manifests) -> Iterator[str]:
     for pod in manifests.pods_of("etcd"):
         (container,) = pod.containers
         service, place = pod.owner["spec"]["serviceName"], pod.namespace
-        members = {one: f"http://{one}.{service}.{place}.svc:2380" for one in pod.instances}
+        is_secured = "--peer-client-cert-auth=true" in container["args"]
+        scheme = "https" if is_secured else "http"
+        members = {one: f"{scheme}://{one}.{service}.{place}.svc:2380" for one in pod.instances}
         expected = ",".join(f"{name}={url}" for name, url in members.items())
         for ordinal, instance in enumerate(pod.instances):
             environment = pod.environment(container, ordinal)

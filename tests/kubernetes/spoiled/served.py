@@ -38,7 +38,7 @@ SERVING: Spoiled = [
     ),
     (
         serving.nameservers_ask_etcd_as_it_listens,
-        variable(NAMESERVER, "HOME", None, rename="AEROBEE_NAMESERVER_ETCD_CA_FILE"),
+        variable(NAMESERVER, "HOME", None, rename="AEROBEE_NAMESERVER_ETCD_TLS_CA"),
     ),
     (
         serving.services_lead_to_ports,

@@ -44,6 +44,7 @@ TRACES: dict[str, tuple[list[str], set[tuple[str, int]], bool]] = {
     "offset-beyond-end": NOTHING,
     "torn-config": (["BAD_CONFIG"], set(), False),
     "half-never-resolved": NOTHING,
+    "transaction-set-aside": NOTHING,
     "delay-overdue": NOTHING,
     "timer-overdue": NOTHING,
     "delay-given-up": NOTHING,
@@ -55,6 +56,7 @@ TRACES: dict[str, tuple[list[str], set[tuple[str, int]], bool]] = {
 # Kinds of messages that wait: both copies of one that came into its retry twice, too.
 WAITING_KINDS = {
     "half-never-resolved": ["HALF"],
+    "transaction-set-aside": ["ASIDE"],
     "delay-overdue": ["DELAY"],
     "timer-overdue": ["TIMER"],
     "retry-copied-twice": ["DELAY", "DELAY"],

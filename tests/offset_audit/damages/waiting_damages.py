@@ -27,6 +27,7 @@ from aerobee.store_format.epoch_file import EPOCH_FILE, encode_epochs
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, encode_record
 from aerobee.store_format.tags import TagsCodes
+from aerobee.store_format.transaction_records import ASIDE_TOPIC
 from tests.offset_audit.damages.base_store import GEOMETRY
 from tests.offset_audit.damages.damage import Expected, StoreDamage
 from tests.offset_audit.damages.store_damages import (
@@ -103,6 +104,16 @@ def never_resolve(root: Path) -> None:
     )
 
 
+def set_aside(root: Path) -> None:
+    """No producer ended it, and no operator has yet."""
+    wait_for_ever(
+        root,
+        ASIDE_TOPIC,
+        0,
+        {"UNIQ_KEY": "7F0000010000000000000000000000BB", "REAL_TOPIC": "orders", "REAL_QID": "0"},
+    )
+
+
 def never_deliver_delayed(root: Path) -> None:
     """Delay level 2, five seconds."""
     properties = {"DELAY": "2", "REAL_TOPIC": "orders", "REAL_QID": "0"}
@@ -145,6 +156,11 @@ WAITING: tuple[StoreDamage, ...] = (
         "half-never-resolved",
         never_resolve,
         Expected("HALF_OVERDUE", "ERROR", HALF_TOPIC, 0, None, 1, "00AA"),
+    ),
+    StoreDamage(
+        "transaction-set-aside",
+        set_aside,
+        Expected("SET_ASIDE", "WARNING", ASIDE_TOPIC, 0, None, 1, "00BB"),
     ),
     StoreDamage(
         "delay-overdue",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,11 @@ def program(request: pytest.FixtureRequest) -> Program:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with running(tmp_path_factory.mktemp("cluster"), "--brokers", "2") as up:
+    """Its brokers soon ask how open transactions end, and ask until they are told."""
+    rules = {"timeout_ms": 100, "check_interval_ms": 200, "checks_max": 1_000}
+    settings = [("--broker-set", f"transactions.{name}={value}") for name, value in rules.items()]
+    folder = tmp_path_factory.mktemp("cluster")
+    with running(folder, "--brokers", "2", *itertools.chain(*settings)) as up:
         yield up
 
 

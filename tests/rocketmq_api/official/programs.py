@@ -1,6 +1,9 @@
 """Apache's own clients, each as a program that is told what to do line by line. `make
 clients-test` builds them, once, into the cache folder; tests use those that are built.
 
+With the variable OFFICIAL_TLS they use TLS; those that check certificates trust the authorities of
+GRPC_DEFAULT_SSL_ROOTS_FILE_PATH.
+
 They run in processes of their own: their protobuf descriptors have the names of ours.
 
     python -m tests.rocketmq_api.official.programs [LANGUAGE ...]
@@ -18,14 +21,19 @@ failed. A producer is told
 
 
     {"do": "send", "topic": T, "body": B, "tag": T, "keys": [K], "properties": {N: V},
-     "group": G, "delay_s": S, "priority": P}      all but topic and body may be absent
+     "group": G, "delay_s": S, "priority": P, "end": E}
+                                                   all but topic and body may be absent
         -> {"id": I, "transaction": I, "handle": H}     what the client tells of these
     {"do": "send", "topic": T, "messages": [...]}  as one batch; each may have what is above
         -> {"ids": [I]}
     {"do": "recall", "topic": T, "handle": H}
         -> {"id": I}
 
-and a simple consumer, which polls for 5 s (the one for Rust: for 20 s),
+E, how the transaction ends in which it is sent, is `commit`, `rollback` or `open`. Asked about a
+transaction, a producer answers what its message's property `answer` says: `commit` or `rollback`;
+that it does not know if there is none.
+
+And a simple consumer, which polls for 5 s (the one for Rust: for 20 s),
 
     {"do": "receive", "max": N, "invisible_s": S}
         -> {"messages": [{"id": I, "topic": T, "body": B, "tag": T, "keys": [K],

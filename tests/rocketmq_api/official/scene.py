@@ -52,8 +52,8 @@ class Scene:
     def simple(self, tags: str = "*") -> AbstractContextManager[Client]:
         return self._client("simple", self.group, *(f"{each}={tags}" for each in self.topics))
 
-    def push(self) -> AbstractContextManager[Client]:
-        return self._client("push", self.group, *self.topics)
+    def push(self, tags: str = "*") -> AbstractContextManager[Client]:
+        return self._client("push", self.group, *(f"{each}={tags}" for each in self.topics))
 
     def _client(self, role: str, *rest: str) -> AbstractContextManager[Client]:
         address = self._up.document()["nameserver"]

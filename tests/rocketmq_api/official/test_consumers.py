@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -92,6 +93,45 @@ def test_only_what_its_expression_is_true_for_comes(scene: Scene) -> None:
         assert acknowledged(consumer, 6) == [6, 7, 9, 10, 12, 13]
 
 
+def test_a_transaction_is_seen_once_when_it_is_committed_and_never_when_it_is_not(
+    scene: Scene, up: Up
+) -> None:
+    """What its producer leaves open it is asked about, and answers by the message's properties."""
+    scene.begin("transactions", "TRANSACTION")
+    expected: dict[str, dict[str, Any]] = {}
+    with scene.producer() as producer, scene.simple() as consumer:
+        for end, answer in (
+            ("commit", {}),
+            ("rollback", {}),
+            ("open", {"answer": "commit"}),
+            ("open", {"answer": "rollback"}),
+        ):
+            properties = {"carrier": "UA", **answer}
+            asked: dict[str, Any] = {"tag": "paid", "keys": ["order-7"], "properties": properties}
+            sent = producer.ask("send", topic=scene.topic, body="x", end=end, **asked)
+            assert sent.get("transaction", sent["id"]) == sent["id"]
+            if "commit" in (end, *answer.values()):
+                expected[sent["id"]] = asked
+        while expected:
+            found = received(consumer, 1)
+            assert found, expected
+            for message in found:
+                asked = expected.pop(message["id"])
+                asked["properties"]["__transactionId__"] = message["id"]
+                assert {name: message[name] for name in asked} == asked
+                assert "id" in consumer.ask("ack", id=message["id"])
+        wait_until(lambda: open_transactions(up, scene.topic) == [], "the last answer")
+    queues = up.json("topic", "show", scene.topic)["queues"]
+    assert sum(queue["maxOffset"] - queue["minOffset"] for queue in queues) == 2
+
+
+def open_transactions(up: Up, topic: str) -> list[dict[str, Any]]:
+    """The command ends with 1 while there is none."""
+    done = up.run("transaction", "list", topic, "--json", expect=(0, 1))
+    transactions: list[dict[str, Any]] = json.loads(done.stdout)["transactions"]
+    return transactions
+
+
 def acknowledged(consumer: Client, count: int) -> list[int]:
     """The numbers that are bodies."""
     messages: list[dict[str, Any]] = []
@@ -108,11 +148,13 @@ def acknowledged(consumer: Client, count: int) -> list[int]:
 def test_a_listener_gets_each_message_once_and_what_it_failed_again(
     scene: Scene, program: Program
 ) -> None:
+    """Its expression holds for what fails and comes again, too."""
     skip_without(program, "push")
     scene.begin("push", "NORMAL")
-    with scene.producer() as producer, scene.push() as consumer:
+    with scene.producer() as producer, scene.push("sql:b IS NULL OR b > 0") as consumer:
         for number in range(20):
             assert "id" in producer.ask("send", topic=scene.topic, body=str(number))
+        assert "id" in producer.ask("send", topic=scene.topic, body="no", properties={"b": "0"})
         sent = producer.ask("send", topic=scene.topic, body="hard", properties={"fails": "2"})
         messages = pushed(consumer, 23)
         assert consumer.pushed(2) is None

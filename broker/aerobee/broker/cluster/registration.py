@@ -21,6 +21,7 @@ from aerobee.cluster_view.channels import Channels, Stream
 from aerobee.cluster_view.methods import REGISTER
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import RequestNames, request_scope
+from aerobee.runtime.client_channel import DialledTls
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.config import require
 from aerobee.runtime.grpc_config import Engine
@@ -97,6 +98,7 @@ class Registration:
         on_incomplete: Callable[[errors.ReplicaIncomplete], None] = lambda _: None,
         engine: Engine | None = None,
         credentials: Credentials | None = None,
+        tls: DialledTls | None = None,
     ) -> None:
         """`due` is set when a heartbeat is to go out before the next beat: something that routes
         show has changed. `on_sending` gets each heartbeat's sequence right before it is
@@ -115,7 +117,7 @@ class Registration:
         self._position = chance.randrange(len(config.nameservers))
         self._names = RequestNames.of_chance(chance)
         # A stream that was given up begins again on a new connection.
-        self._channels = Channels(chance=chance, engine=engine, credentials=credentials)
+        self._channels = Channels(chance=chance, engine=engine, credentials=credentials, tls=tls)
         self._registered = False
         self._registered_once = False
         self._stale = False

@@ -24,7 +24,8 @@ def access_of(config: BrokerConfig, clock: Clock) -> NodeAccess:
 
 def make_channels(parts: Wiring) -> Channels:
     engine, credentials = parts.config.grpc.engine, parts.access.credentials
-    return Channels(chance=parts.chance, engine=engine, credentials=credentials)
+    tls = parts.tls.dialled
+    return Channels(chance=parts.chance, engine=engine, credentials=credentials, tls=tls)
 
 
 def make_registration(parts: Wiring) -> Registration | None:
@@ -60,4 +61,5 @@ def make_registration(parts: Wiring) -> Registration | None:
         due=parts.heartbeat_due,
         engine=config.grpc.engine,
         credentials=parts.access.credentials,
+        tls=parts.tls.dialled,
     )

@@ -34,6 +34,7 @@ from aerobee.runtime.open_files import connections_max
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.rpc import RpcServer
+from aerobee.runtime.server_engine import AcceptedTls
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc
 
 SERVICE_NAMES = tuple(
@@ -52,6 +53,7 @@ class BrokerServer:
         clock: Clock,
         latencies: RpcLatencies,
         peer_limits: PeerLimits,
+        tls: AcceptedTls | None,
         *,
         access: NodeAccess,
         send: SendService,
@@ -82,6 +84,7 @@ class BrokerServer:
             clock=clock,
             observer=peer_limits,
             guard=access.gate({**broker_needs(config.cluster), **messaging_needs(config.cluster)}),
+            tls=tls,
         )
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)

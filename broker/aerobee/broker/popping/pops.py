@@ -49,6 +49,8 @@ class _Part:
 class _Looked:
     """What one look at all queues has found."""
 
+    deadline_s: float
+    """Past it, a queue in which nothing has matched is left for the next poll."""
     parts: list[_Part] = field(default_factory=list)
     refusal: MqError | None = None
 
@@ -98,12 +100,12 @@ class Pops:
             TopicNotFound, QueueNotFound, NotReadableTopic: as `Egress.read`.
         """
         deadline_s = self._clock.monotonic_s() + wait_s
-        looked = await self._look(keys, poll, passing)
+        looked = await self._look(keys, poll, passing, deadline_s)
         if not looked.parts:
             with self._bells.waiting_at(keys, poll.topic) as waiter:
                 while not looked.parts:
                     waiter.looks()
-                    looked = await self._look(keys, poll, passing)
+                    looked = await self._look(keys, poll, passing, deadline_s)
                     if looked.parts or looked.refusal is not None:
                         break
                     left_s = deadline_s - self._clock.monotonic_s()
@@ -115,9 +117,9 @@ class Pops:
         return await self._confirmed(looked.parts)
 
     async def _look(
-        self, keys: Sequence[GroupQueue], poll: Poll, passing: Filter | None
+        self, keys: Sequence[GroupQueue], poll: Poll, passing: Filter | None, deadline_s: float
     ) -> _Looked:
-        looked = _Looked()
+        looked = _Looked(deadline_s)
         left = poll.count
         try:
             for key in keys:
@@ -167,6 +169,8 @@ class Pops:
             part, is_over = await self._taken(queue, poll, wanted, passing)
             if part is not None or is_over:
                 return part
+            if self._clock.monotonic_s() >= looked.deadline_s:
+                return None
             await asyncio.sleep(0)  # nothing matched; others get their turn
 
     async def _taken(

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.duties import Duties
+from aerobee.broker.duties import Duty
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.journal import Journal
 from aerobee.broker.journal.log import JournalLog
@@ -30,6 +30,7 @@ from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.pops import Pops
 from aerobee.broker.popping.reads import PopReads
 from aerobee.broker.popping.revivals import Revivals
+from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.retention.holds import JournalHold
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import MqError, StoreFailed
@@ -42,10 +43,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SAVE_TIMEOUT_S: Final = 20.0
+LEAVE_TIMEOUT_S: Final = 3.0
 
 
-class Popping:
-    """On the loop, while `run` runs; `duty` is one of the master's duties."""
+class Popping(Duty):
+    """On the loop, while `run` runs. It is one of the master's duties, and `journal` another."""
 
     def __init__(self, parts: Wiring, *, held_until_ms: HeldUntil) -> None:
         self._parts = parts
@@ -75,7 +77,6 @@ class Popping:
         )
         parts.durability.listen(self.file.look)
         self.revivals = Revivals(parts)
-        self.duty = Duties((self.revivals, self.journal))
         self.hold = JournalHold(self.journal, self.file.save_if_room)
         self.bells = Bells(
             parts.egress,
@@ -134,11 +135,38 @@ class Popping:
             tasks.create_task(self.file.run(), name="pop-file")
             tasks.create_task(self.revivals.run(), name="pop-revivals")
 
+    # ------------------------------------------------------------------------------ the role
+
+    def begin(self, term: MasterTerm) -> None:
+        self.revivals.begin(term)
+
+    async def leave(self) -> None:
+        """While the offset journal still takes commits: Apache's broker reads nothing else."""
+        await self.revivals.leave()
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await self.journal.followed()
+                await self.commits.commit()
+        except StoreFailed:
+            raise
+        except (MqError, TimeoutError) as error:
+            log_event(
+                log,
+                "what POP has finished is left uncommitted",
+                level=logging.WARNING,
+                reason=error,
+            )
+
+    def resume(self) -> None:
+        self.revivals.resume()
+
+    def end(self) -> None:
+        self.revivals.end()
+
     async def save(self) -> None:
         """At a stop: the next start has little to read. Raises StoreFailed."""
         try:
             async with asyncio.timeout(SAVE_TIMEOUT_S):
-                await self.commits.commit()
                 await self.journal.followed()
                 await self.file.save_if_room()
         except StoreFailed:

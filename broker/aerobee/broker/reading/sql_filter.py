@@ -16,7 +16,7 @@ from aerobee.store_format.properties import NAME_END
 from aerobee.store_format.record import Record
 
 JUDGED_MAX: Final = 1_000
-STEPS_MAX: Final = 10_000
+STEPS_MAX: Final = 5_000
 """Records that one read judges, and values and operators that it looks at for that: 3 ms."""
 _SOUGHT_NAMES_MAX: Final = 8
 """Looking for more names one by one would cost more than decoding all properties."""

@@ -60,8 +60,10 @@ class OwnWrites:
         properties: bytes = b"",
         reserve: bool = False,
         ends_topic: str = "",
+        is_last: bool = True,
     ) -> Appended:
-        """One record, `properties` encoded.
+        """One record, `properties` encoded. It goes its way at once; unless it `is_last`, the
+        caller calls `publish` in the same turn.
 
         `reserve`: it may take the space that a full disk keeps back; only for what is little
         and needed to free space. `ends_topic`: it is the end of this topic, and has the properties
@@ -94,7 +96,8 @@ class OwnWrites:
         appended = self._appender.append(
             checked, queue_id=queue_id, reserve=reserve, ends_topic=ends_topic
         )
-        self._appender.publish()
+        if is_last:
+            self._appender.publish()
         return appended
 
     def append_copies(

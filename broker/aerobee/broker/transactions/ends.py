@@ -248,6 +248,8 @@ class Ends:
 
     async def _until(self, is_so: Callable[[], bool], deadline_s: float) -> None:
         """Raises NotMaster, DeadlineExceeded."""
+        if is_so():
+            return
         try:
             async with asyncio.timeout(max(0.0, deadline_s - self._clock.monotonic_s())):
                 while not is_so():
@@ -290,8 +292,12 @@ class Ends:
             tuple(offset for offset in offsets if offset != half.offset),
             is_aside,
         )
-        self._writes.append(TRANSACTION_JOURNAL_TOPIC, 0, intent.encode())
-        appended = self._append(half, moved)
+        self._writes.append(TRANSACTION_JOURNAL_TOPIC, 0, intent.encode(), is_last=False)
+        try:
+            appended = self._append(half, moved)
+        except MqError:
+            self._writes.publish()
+            raise
         self.committed[name.topic] += 1
         self.latency_s.observe(max(0, self._clock.now_ms() - half.born_ms) / 1_000)
         # A reader that sees the message has a broker that knows it is done.
@@ -390,24 +396,25 @@ class Ends:
         raise _undeliverable(half, f"it is not the record at {half.position}")
 
     def _owe(self, owed: _Owed) -> None:
-        """What was appended goes its way, and its op message follows at once if it can."""
+        """The op message follows at once if it can, and what was appended goes its way."""
         self._owed = owed
-        self._writes.publish()
         try:
-            self.pay()
+            self.pay(is_last=False)
         except StoreFailed:
             raise
         except MqError as error:
             # Known by what is stored already; the op message follows when the log takes it.
             log_event(log, "an op message waits to be written", level=logging.WARNING, reason=error)
             self._on_owing()
+        self._writes.publish()
 
-    def pay(self) -> None:
-        """What could not be written when its message was. Raises MqError: not now either."""
+    def pay(self, *, is_last: bool = True) -> None:
+        """What could not be written when its message was. Unless it `is_last`, the caller publishes
+        it. Raises MqError: not now either."""
         owed = self._owed
         if owed is None:
             return
-        end = self._append_op(owed.offsets, owed.outcome, is_aside=owed.is_aside)
+        end = self._append_op(owed.offsets, owed.outcome, is_aside=owed.is_aside, is_last=is_last)
         self._owed = None
         if owed.outcome is not Outcome.CHECKED:
             self._ending[owed.name] = _Ending(owed.outcome, end, owed.is_aside)
@@ -442,7 +449,9 @@ class Ends:
             self._append_op(self._aside.offsets(name), Outcome.CHECKED, is_aside=True)
         return bool(leftovers)
 
-    def _append_op(self, offsets: Sequence[int], outcome: Outcome, *, is_aside: bool) -> int:
+    def _append_op(
+        self, offsets: Sequence[int], outcome: Outcome, *, is_aside: bool, is_last: bool = True
+    ) -> int:
         # Of a full disk too: it is little, and what is done can be removed.
         return self._writes.append(
             ASIDE_TOPIC if is_aside else OP_TOPIC,
@@ -450,6 +459,7 @@ class Ends:
             op_body(offsets),
             properties=op_properties(outcome),
             reserve=True,
+            is_last=is_last,
         ).end
 
 

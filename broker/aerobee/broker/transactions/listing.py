@@ -12,7 +12,7 @@ from aerobee.runtime.errors import InvalidArgument, ReplicaBehind
 from aerobee.store_format.transaction_records import HalfMessage
 
 PAGE_MAX: Final = 1_000
-LOOKS_MAX: Final = 10_000
+LOOKS_MAX: Final = 2_000
 """Records that one page looks at; it may end before it is full."""
 
 
@@ -72,6 +72,11 @@ class Listing:
         self._has_all = has_all
         self._has_caught_up = False
 
+    def followed(self) -> None:
+        """The state knows more. A replica that takes messages all the time has everything for
+        moments only."""
+        self._has_caught_up = self._has_caught_up or self._has_all()
+
     def open(
         self, wanted: Wanted = EVERYTHING, *, from_offset: int = 0, limit: int = PAGE_MAX
     ) -> Page:
@@ -114,7 +119,7 @@ class Listing:
         wanted.check()
         if from_offset < 0:
             raise InvalidArgument(f"{from_offset} is not where a page ended: pass what it said")
-        self._has_caught_up = self._has_caught_up or self._has_all()
+        self.followed()
         if not self._has_caught_up:
             raise ReplicaBehind(
                 "this replica is still reading the transactions that are open; ask again in a "

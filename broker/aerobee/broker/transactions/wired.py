@@ -94,7 +94,10 @@ class Transactions(Duty):
         )
         self.asked = AskedProducers()
         self.listing = Listing(
-            self.pending, self.aside, parts.guard, has_all=lambda: self.follower.has_all
+            self.pending,
+            self.aside,
+            parts.guard,
+            has_all=lambda: self.ends.is_ready or self.follower.has_all,
         )
         self.hold = TransactionsHold(self.pending, self.aside, self.follower, store, durability)
         store.on_grown(self.follower.on_grown)
@@ -207,6 +210,7 @@ class Transactions(Duty):
 
     def _on_followed(self) -> None:
         self.ends.followed()
+        self.listing.followed()
         if self._led is not None and not self.ends.is_ready:
             self._due.set()
 

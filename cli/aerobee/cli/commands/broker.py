@@ -12,7 +12,9 @@ from aerobee.cli.event_loop import run
 from aerobee.cli.options import json_option, timeout_option
 from aerobee.cli.output import print_json, say
 from aerobee.cli.target import Target, target_options
+from aerobee.cli.tls_options import tls_options
 from aerobee.runtime.config import Loaded
+from aerobee.runtime.tls_config import TlsConfig
 
 
 def _run(loaded: Loaded[BrokerConfig], on_hangup: Callable[[], None] | None) -> int:
@@ -44,7 +46,8 @@ broker = ConfigGroup(
     15_000, "How long the whole command may take, including the wait for a replica to get in sync."
 )
 @json_option
-def drain(address: str, timeout_ms: int, as_json: bool) -> None:
+@tls_options
+def drain(address: str, timeout_ms: int, as_json: bool, tls: TlsConfig | bool) -> None:
     """Prepare a broker to be stopped without a pause: hand its group over.
 
     A master hands over to a replica in sync; the command returns once that replica is master and
@@ -55,8 +58,10 @@ def drain(address: str, timeout_ms: int, as_json: bool) -> None:
     lost, but its group takes no messages until a replica in sync is back.
     """
     from aerobee.cli.drain import drain_broker
+    from aerobee.runtime.tls import dialled_tls
 
-    outcome = run(lambda: drain_broker(address, timeout_ms=timeout_ms))
+    dialled = dialled_tls(tls)
+    outcome = run(lambda: drain_broker(address, timeout_ms=timeout_ms, tls=dialled))
     if as_json:
         print_json(outcome.document())
     else:

@@ -120,6 +120,7 @@ def consume(
             start_timestamp_ms=start.timestamp_ms if start.kind is MomentKind.TIME else None,
             client_id=client_id,
             cluster=target.cluster,
+            tls=target.tls,
             options=ConsumerOptions(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
         )
         consumer.subscribe(topic, (tags or "*") if condition is None else sql(condition))

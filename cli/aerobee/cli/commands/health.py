@@ -8,7 +8,9 @@ from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
 from aerobee.cli.options import json_option, timeout_option
 from aerobee.cli.output import print_json, say
+from aerobee.cli.tls_options import tls_options
 from aerobee.runtime import errors
+from aerobee.runtime.tls_config import TlsConfig
 
 
 @click.command()
@@ -22,16 +24,21 @@ from aerobee.runtime import errors
 )
 @timeout_option(2_000, "How long to wait for the answer.")
 @json_option
-def health(address: str, service: str, timeout_ms: int, as_json: bool) -> None:
+@tls_options
+def health(
+    address: str, service: str, timeout_ms: int, as_json: bool, tls: TlsConfig | bool
+) -> None:
     """Check the health of the broker or nameserver at HOST:PORT.
 
     Exit code 0: it is serving. 1: it is not; the output says why. 2: it has no such service.
     3: it does not answer.
     """
     from aerobee.runtime.health_check import check_health
+    from aerobee.runtime.tls import dialled_tls
 
+    dialled = dialled_tls(tls)
     try:
-        answer = run(lambda: check_health(address, service, timeout_ms=timeout_ms))
+        answer = run(lambda: check_health(address, service, timeout_ms=timeout_ms, tls=dialled))
     except (errors.Unreachable, errors.DeadlineExceeded) as error:
         raise EnvironmentFailure(str(error)) from error
     status = "SERVING" if answer.is_serving else "NOT_SERVING"

@@ -125,7 +125,9 @@ def produce(
     async def main() -> tuple[Meter, float]:
         descriptor = _open(file)
         try:
-            async with Producer(target.nameserver, target.cluster, config=config) as producer:
+            async with Producer(
+                target.nameserver, target.cluster, config=config, tls=target.tls
+            ) as producer:
                 return await _produce(producer, topic, descriptor, to_message, rate_per_s, by_batch)
         finally:
             if file is not None:

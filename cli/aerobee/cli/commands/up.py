@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -113,6 +114,12 @@ _OWN_KEYS = frozenset({"store.flush_mode", "replication.mode"})
     help="The gRPC server of the nameserver and all brokers; see `grpc.engine` in "
     "docs/configuration.md.  [default: own]",
 )
+@click.option(
+    "--tls",
+    "is_encrypted",
+    is_flag=True,
+    help="Encrypt everything, etcd included, with certificates of an authority made for this run.",
+)
 @settings_option(
     "--broker-set",
     "broker_settings",
@@ -142,6 +149,7 @@ def up(
     etcd_port: int,
     flush: str,
     grpc_engine: str | None,
+    is_encrypted: bool,
     broker_settings: dict[str, str],
     access: bool,
     ready_file: Path | None,
@@ -175,6 +183,7 @@ def up(
             cluster=cluster,
             ports=chosen,
             grpc_engine=grpc_engine,
+            is_encrypted=is_encrypted,
             broker_settings=settings,
             access=access,
         )
@@ -238,11 +247,13 @@ def ready_lines(plan: ClusterPlan, elapsed_s: float) -> list[str]:
         "etcd": plan.etcd_address,
         "data": str(plan.data),
         "logs": str(plan.logs),
+        **({"authority": str(plan.tls.ca)} if plan.is_encrypted else {}),
     }
     width = max(map(len, facts))
     is_usual = plan.ports.nameserver == planning.NAMESERVER_PORT
     where = "" if is_usual else f" --nameserver {plan.nameserver_address}"
     where += "" if plan.cluster == CLUSTER_DEFAULT else f" --cluster {plan.cluster}"
+    where += f" --tls-ca {shlex.quote(str(plan.tls.ca))}" if plan.is_encrypted else ""
     return [
         f"ready in {elapsed_s:.1f} s",
         *(f"  {name:{width}}  {value}" for name, value in facts.items()),
@@ -257,6 +268,7 @@ def ready_document(plan: ClusterPlan, pids: Mapping[str, int | None]) -> dict[st
         "data": str(plan.data),
         "nameserver": plan.nameserver_address,
         "etcd": plan.etcd_address,
+        **_tls_document(plan),
         "brokers": [
             {
                 "name": replica.broker_name,
@@ -269,6 +281,14 @@ def ready_document(plan: ClusterPlan, pids: Mapping[str, int | None]) -> dict[st
         "pid": os.getpid(),
         "pids": dict(pids),
     }
+
+
+def _tls_document(plan: ClusterPlan) -> dict[str, object]:
+    if not plan.is_encrypted:
+        return {}
+    tls = plan.tls
+    files = {"ca": tls.ca, "certificate": tls.client_certificate, "key": tls.client_key}
+    return {"tls": {name: str(path) for name, path in files.items()}}
 
 
 @dataclass(slots=True)

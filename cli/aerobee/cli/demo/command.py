@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from aerobee.cli.demo.flights import Flight, flights_archive, read_flights
-from aerobee.cli.demo.settings import DemoSettings
+from aerobee.cli.demo.settings import TRANSACTION_SETTINGS, DemoSettings
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import FAILED
 from aerobee.cli.local_cluster.child import ChildEnded
@@ -41,15 +41,20 @@ SEGMENT_BYTES = 64 * 1024 * 1024
     show_default=True,
     help="Processes in each broker group; with more than one, a master is also killed.",
 )
+@click.option(
+    "--transactions",
+    is_flag=True,
+    help="Also book flights in transactions, with a producer that is killed.",
+)
 @click.option("--keep", is_flag=True, help="Keep the folder with the stores, notes and logs.")
-def demo(flights_max: int | None, replicas: int, keep: bool) -> None:
+def demo(flights_max: int | None, replicas: int, transactions: bool, keep: bool) -> None:
     """Send real events through a real cluster, kill a consumer, and prove that nothing is missing.
 
     The cluster has two broker groups. One producer sends; three consumers share one group, and one
     of them is killed halfway; a second group reads two carriers by tag. A third group fails at one
     message until it is a dead letter, which is then sent again. Takes about a minute.
     """
-    settings = DemoSettings(flights_max=flights_max, replicas=replicas)
+    settings = DemoSettings(flights_max=flights_max, replicas=replicas, transactions=transactions)
     console = Console()
     with _folder(keep, console) as folder:
         proven = run(lambda: _demo(settings, folder, console))
@@ -67,6 +72,7 @@ async def _demo(settings: DemoSettings, folder: Path, console: Console) -> bool:
         broker_settings={
             "store.segment_bytes": str(SEGMENT_BYTES),
             **({"replication.mode": "sync_master"} if settings.replicas > 1 else {}),
+            **(TRANSACTION_SETTINGS if settings.transactions else {}),
         },
     )
 

@@ -69,6 +69,7 @@ def reader(
             start_from=StartFrom.FIRST,
             client_id=name,
             cluster=cluster,
+            tls=False,
             options=ConsumerOptions(
                 session_timeout_ms=session_timeout_ms, commit_interval_ms=commit_interval_ms
             ),

@@ -187,6 +187,7 @@ async def opened_refunds(
         refunds.desk.handle,
         start_from=StartFrom.FIRST,
         cluster=connection.cluster,
+        tls=False,
     )
     consumer.subscribe(REFUNDS_TOPIC)
     with _silent_failures():

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aerobee.cli.demo.bookings import Booked, booking_lines
 from aerobee.cli.demo.proof import Verdict
 from aerobee.cli.demo.refunds import Refunded
 
@@ -61,6 +62,8 @@ class Outcome:
     """From the kill to the first message of a queue that the killed consumer had held."""
     refunded: Refunded
     retried_batches: int
+    booked: Booked | None = None
+    """With transactions."""
     killed_master: str | None = None
     """The broker that was killed, with replicas."""
 
@@ -70,6 +73,7 @@ class Outcome:
             all(verdict.is_proven for verdict in self.verdicts.values())
             and not any(self.lag_after_close.values())
             and self.refunded.is_proven
+            and (self.booked is None or self.booked.is_proven)
         )
 
 
@@ -107,6 +111,8 @@ def print_report(console: Console, outcome: Outcome) -> None:
         for line in verdict_lines(group, verdict, lag, outcome):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     for line in refund_lines(outcome.refunded):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in [] if outcome.booked is None else booking_lines(outcome.booked):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(conclusion(outcome), soft_wrap=True)
 

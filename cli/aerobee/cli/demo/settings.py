@@ -6,6 +6,12 @@ from dataclasses import dataclass
 
 TOPIC = "flights"
 REFUNDS_TOPIC = "refunds"
+BOOKINGS_TOPIC = "bookings"
+TRANSACTION_SETTINGS = {
+    "transactions.timeout_ms": "1000",
+    "transactions.check_interval_ms": "1000",
+}
+"""Of the brokers, so that nobody waits half a minute for a check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,11 @@ class DemoSettings:
     retries_max: int = 2
     back_off_ms: int = 200
     """After the first failure; twice as long after the second one."""
+    transactions: bool = False
+    """A clerk also books flights in transactions."""
+    bookings: int = 300
+    bookings_left: int = 30
+    """So many of them are open when the clerk is killed."""
     send_timeout_ms: int = 15_000
     """Longer than a broker group may be without a master."""
     patience_s: float = 60.0

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
+from aerobee.cli.demo.bookings import Booked, play_bookings
 from aerobee.cli.demo.consumers import ConsumerProcess, ConsumerSpec, GroupTally, start_consumer
 from aerobee.cli.demo.display import Display, Gauge, opened_display
 from aerobee.cli.demo.feed import Feed
@@ -58,7 +59,7 @@ async def play(stage: Stage) -> Outcome:
     """
     settings = stage.settings
     async with (
-        ClusterConnection(stage.nameserver, stage.cluster) as connection,
+        ClusterConnection(stage.nameserver, stage.cluster, tls=False) as connection,
         Producer(
             connection=connection, config=ProducerConfig(send_timeout_ms=settings.send_timeout_ms)
         ) as producer,
@@ -87,6 +88,7 @@ async def play(stage: Stage) -> Outcome:
                     )
                     await _watch(stage, admin, display, feed, everything, carriers, killing)
                 refunded = await _settle(display, refunds)
+                booked = await _book(stage, connection, display)
                 states = await _until_committed(stage, admin, (everything, carriers))
             for consumer in consumers:
                 await consumer.stop()
@@ -94,7 +96,10 @@ async def play(stage: Stage) -> Outcome:
             group: (await admin.describe_group(group)).lag
             for group in (everything.group, carriers.group)
         }
-    return _outcome(stage, feed, everything, carriers, killing, refunded, states, lag_after_close)
+    outcome = _outcome(
+        stage, feed, everything, carriers, killing, refunded, states, lag_after_close
+    )
+    return replace(outcome, booked=booked)
 
 
 @asynccontextmanager
@@ -235,6 +240,15 @@ async def _settle(display: Display, refunds: Refunds) -> Refunded:
     )
     display.say("now the group can handle it, and the dead letter is sent again")
     return await refunds.end(letter)
+
+
+async def _book(stage: Stage, connection: ClusterConnection, display: Display) -> Booked | None:
+    if not stage.settings.transactions:
+        return None
+    display.say("a clerk books flights in transactions, and is killed before some are committed")
+    return await play_bookings(
+        connection, stage.settings, stage.nameserver, stage.folder, stage.clock
+    )
 
 
 async def _until_committed(

@@ -101,6 +101,10 @@ async def running_cluster(
     """
     with locked_folder(plan.data):
         check_free(plan.ports)
+        if plan.is_encrypted:
+            from aerobee.cli.local_cluster.certificates import make_certificates
+
+            make_certificates(plan.tls, clock)
         cluster = LocalCluster(plan, clock=clock, chance=chance)
         try:
             async with asyncio.TaskGroup() as supervisors:

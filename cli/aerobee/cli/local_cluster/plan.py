@@ -1,9 +1,9 @@
 """What a local cluster consists of: processes, ports and folders. Values only, nothing is started.
 
 Layout of the data folder: `etcd/`, `brokers/NAME/` (one store each), `logs/NAME.log`, `up.lock`,
-`store-sizes.json`, with access control `access/cluster-secret`. Starting again on the same folder
-continues with its messages. The first replica of a group has the group's name, the others a number
-after it; so replicas can be added to a cluster that had none.
+`store-sizes.json`, `tls/`, with access control `access/cluster-secret`. Starting again on the same
+folder continues with its messages. The first replica of a group has the group's name, the others a
+number after it; so replicas can be added to a cluster that had none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from aerobee.runtime.tls_config import TlsConfig
 
 HOST = "127.0.0.1"
 NAMESERVER_PORT = 8081
@@ -60,6 +62,34 @@ class Replica:
         return self.broker_name if self.broker_id == 0 else f"{self.broker_name}-{self.broker_id}"
 
 
+@dataclass(frozen=True, slots=True)
+class LocalTls:
+    """PEM files in one folder."""
+
+    folder: Path
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "ca.crt"
+
+    @property
+    def certificate(self) -> Path:
+        """Of every process of the cluster."""
+        return self.folder / "node.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "node.key"
+
+    @property
+    def client_certificate(self) -> Path:
+        return self.folder / "client.crt"
+
+    @property
+    def client_key(self) -> Path:
+        return self.folder / "client.key"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
     """One local cluster. `broker_settings` are broker configuration keys and their values."""
@@ -69,6 +99,8 @@ class ClusterPlan:
     ports: Ports
     grpc_engine: str | None = None
     """Of the nameserver and the brokers; None: their default."""
+    is_encrypted: bool = False
+    """Everything speaks TLS, with the certificates of `tls`."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     access: bool = False
     """Access control is on."""
@@ -103,6 +135,19 @@ class ClusterPlan:
         for replica in self.brokers:
             groups.setdefault(replica.broker_name, []).append(replica)
         return groups
+
+    @property
+    def tls(self) -> LocalTls:
+        """Where certificates are, if it is encrypted."""
+        return LocalTls(self.data / "tls")
+
+    @property
+    def client_tls(self) -> TlsConfig | bool:
+        """What clients of the cluster need, at most."""
+        if not self.is_encrypted:
+            return False
+        tls = self.tls
+        return TlsConfig(ca=tls.ca, certificate=tls.client_certificate, key=tls.client_key)
 
     @property
     def logs(self) -> Path:

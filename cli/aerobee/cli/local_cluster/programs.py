@@ -36,8 +36,9 @@ def etcd_binary() -> Path:
 
 def etcd_child(plan: ClusterPlan) -> ChildSpec:
     """A single-member etcd."""
-    client = f"http://{plan.etcd_address}"
-    peer = f"http://{HOST}:{plan.ports.etcd_peer}"
+    scheme = "https" if plan.is_encrypted else "http"
+    client = f"{scheme}://{plan.etcd_address}"
+    peer = f"{scheme}://{HOST}:{plan.ports.etcd_peer}"
     return ChildSpec(
         name="etcd",
         argv=(
@@ -55,6 +56,7 @@ def etcd_child(plan: ClusterPlan) -> ChildSpec:
             "--auto-compaction-mode=periodic",
             "--auto-compaction-retention=1h",
             "--log-level=warn",
+            *_etcd_tls(plan),
         ),
         log=plan.logs / "etcd.log",
         stop_timeout_s=ETCD_STOP_TIMEOUT_S,
@@ -76,6 +78,8 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
             ("--cluster", plan.cluster),
             *_engine(plan),
             *_access(plan),
+            *_tls(plan),
+            *_tls_of_etcd(plan),
         ),
         log=plan.logs / "nameserver.log",
         stop_timeout_s=NAMESERVER_STOP_TIMEOUT_S,
@@ -99,6 +103,7 @@ def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
             ("--registration-lease-ms", str(REGISTRATION_LEASE_MS)),
             *_engine(plan),
             *_access(plan),
+            *_tls(plan),
             *((_flag(key), value) for key, value in settings.items()),
         ),
         log=plan.logs / f"{replica.name}.log",
@@ -116,6 +121,45 @@ def _access(plan: ClusterPlan) -> list[tuple[str, str]]:
     return [
         ("--access-enabled", "true"),
         ("--access-cluster-secret-file", str(plan.cluster_secret_file)),
+    ]
+
+
+def _tls(plan: ClusterPlan) -> list[tuple[str, str]]:
+    if not plan.is_encrypted:
+        return []
+    tls = plan.tls
+    return [
+        ("--tls-certificate", str(tls.certificate)),
+        ("--tls-key", str(tls.key)),
+        ("--tls-ca", str(tls.ca)),
+    ]
+
+
+def _tls_of_etcd(plan: ClusterPlan) -> list[tuple[str, str]]:
+    if not plan.is_encrypted:
+        return []
+    tls = plan.tls
+    return [
+        ("--etcd-tls-ca", str(tls.ca)),
+        ("--etcd-tls-certificate", str(tls.certificate)),
+        ("--etcd-tls-key", str(tls.key)),
+    ]
+
+
+def _etcd_tls(plan: ClusterPlan) -> list[str]:
+    """etcd's own flags: it admits nobody without a certificate."""
+    if not plan.is_encrypted:
+        return []
+    tls = plan.tls
+    return [
+        f"--cert-file={tls.certificate}",
+        f"--key-file={tls.key}",
+        f"--trusted-ca-file={tls.ca}",
+        "--client-cert-auth",
+        f"--peer-cert-file={tls.certificate}",
+        f"--peer-key-file={tls.key}",
+        f"--peer-trusted-ca-file={tls.ca}",
+        "--peer-client-cert-auth",
     ]
 
 

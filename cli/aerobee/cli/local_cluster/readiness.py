@@ -21,6 +21,7 @@ from aerobee.cli.local_cluster.plan import ClusterPlan, Replica
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import DESCRIBE_CLUSTER, GET_STATS
 from aerobee.runtime import errors
+from aerobee.runtime.tls import dialled_tls
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 
 POLL_INTERVAL_S = 0.03
@@ -60,7 +61,7 @@ def _leads(stats: broker_pb2.BrokerStats, replicas: list[Replica]) -> bool:
 async def _stats_if_serving(plan: ClusterPlan, replica: Replica) -> broker_pb2.BrokerStats | None:
     """None while the broker does not serve."""
     # Fresh channels: one that failed before its server listened would back off.
-    channels = Channels(credentials=_credentials(plan))
+    channels = Channels(credentials=_credentials(plan), tls=dialled_tls(plan.client_tls))
     try:
         stats = await channels.call(
             plan.brokers[replica],

@@ -79,6 +79,7 @@ HIDDEN: Final = _SYSTEM | {
     _N.ORIGIN_QUEUE_OFFSET,
     _N.DLQ_RESENDS,
     _N.PRODUCER,
+    _N.TRANSACTION_CHECK_TIMES,
 }
 """Stripped from delivered messages. What a dead letter tells of its end stays visible."""
 

@@ -205,8 +205,7 @@ class _QuestionStream:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            with suppress(MqError):  # a broker that is away asks nobody
-                await self._serve()
+            await self._serve()  # a broker that is away asks nobody
             await asyncio.sleep(RETRY_S)
 
     async def _serve(self) -> None:
@@ -214,18 +213,19 @@ class _QuestionStream:
         try:
             async with asyncio.TaskGroup() as tasks:
                 naming = tasks.create_task(self._keep_naming(stream), name="question-topics")
-                await self._read(stream)
+                # A group that has an error forgets that it was cancelled.
+                with suppress(MqError):
+                    await self._read(stream)
                 naming.cancel()
-        except* MqError:
-            pass
         finally:
             stream.cancel()
 
     async def _keep_naming(self, stream: CommandPeer) -> None:
-        while True:
-            self._changed.clear()
-            await stream.write(_naming(self._topics))
-            await self._changed.wait()
+        with suppress(MqError):  # the reader gets the same
+            while True:
+                self._changed.clear()
+                await stream.write(_naming(self._topics))
+                await self._changed.wait()
 
     async def _read(self, stream: CommandPeer) -> None:
         while (command := await stream.read()) is not None:

@@ -19,6 +19,11 @@ class MetricsConfig:
     Unit: host:port
     Costs: a thread, and time of the event loop at each scrape ([measured](metrics.md)).
     """
+    tls: bool = False
+    """Serve metrics by HTTPS, with the settings of `tls`.
+
+    Costs: a handshake for each scrape, on the thread of metrics.
+    """
     topics_max: int = 5_000
     """At most this many topics have their own series; the others are summed under topic `_other`.
 

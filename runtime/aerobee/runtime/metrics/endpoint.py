@@ -23,6 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6, socket
 from typing import Any
 
+from aerobee.grpc_core.tls import FollowedTls
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
@@ -66,8 +67,8 @@ class MetricsEndpoint:
         """The source of that name is asked no more; nothing happens if there is none."""
         self._sources.pop(name, None)
 
-    def start(self, listen: str) -> str:
-        """Answer from now on; returns host:port.
+    def start(self, listen: str, tls: FollowedTls | None = None) -> str:
+        """Answer from now on, with `tls` by HTTPS; returns host:port.
 
         Raises:
             InvalidArgument: the address is in use or not of this machine.
@@ -75,7 +76,7 @@ class MetricsEndpoint:
         host, _, port = listen.rpartition(":")
         self._loop = asyncio.get_running_loop()
         try:
-            self._server = _Server(host.strip("[]"), int(port), self)
+            self._server = _Server(host.strip("[]"), int(port), self, tls)
         except OSError as error:
             raise InvalidArgument(
                 f"cannot listen on {listen} for metrics: {error.strerror or error}; stop the other "
@@ -140,15 +141,18 @@ class MetricsEndpoint:
 
 
 @asynccontextmanager
-async def serve_metrics(listen: str) -> AsyncIterator[MetricsEndpoint]:
-    """Answer on `listen` within the block. Without an address nothing is served.
+async def serve_metrics(
+    listen: str, tls: FollowedTls | None = None
+) -> AsyncIterator[MetricsEndpoint]:
+    """Answer on `listen` within the block, with `tls` by HTTPS. Without an address nothing is
+    served.
 
     Raises:
         InvalidArgument: the address is in use or not of this machine.
     """
     endpoint = MetricsEndpoint()
     if listen:
-        endpoint.start(listen)
+        endpoint.start(listen, tls)
     try:
         yield endpoint
     finally:
@@ -163,7 +167,10 @@ class _Server(ThreadingHTTPServer):
     # A client that is slow to leave must not keep the process.
     block_on_close = False
 
-    def __init__(self, host: str, port: int, endpoint: MetricsEndpoint) -> None:
+    def __init__(
+        self, host: str, port: int, endpoint: MetricsEndpoint, tls: FollowedTls | None
+    ) -> None:
+        self._tls = tls
         self.address_family = AF_INET6 if ":" in host else AF_INET
         self.endpoint = endpoint
         self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -179,6 +186,15 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
+
+    def finish_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        if self._tls is None or isinstance(request, tuple):
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(self.endpoint.connection_timeout_s)
+        # It takes the caller's socket over, so it is closed here.
+        with self._tls.newest.wrap_socket(request, server_side=True) as encrypted:
+            super().finish_request(encrypted, client_address)
 
     def process_request_thread(
         self, request: socket | tuple[bytes, socket], client_address: Any

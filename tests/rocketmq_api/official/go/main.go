@@ -33,6 +33,7 @@ type asked struct {
 	Group      *string           `json:"group"`
 	DelayS     *int              `json:"delay_s"`
 	Priority   *int32            `json:"priority"`
+	End        *string           `json:"end"`
 	Handle     string            `json:"handle"`
 	Max        int32             `json:"max"`
 	InvisibleS int               `json:"invisible_s"`
@@ -94,7 +95,7 @@ func sent(producer rocketmq.Producer, one *asked) (answer, error) {
 			return nil, err
 		}
 	}
-	receipts, err := producer.Send(context.Background(), message)
+	receipts, err := ended(producer, message, one.End)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +105,33 @@ func sent(producer rocketmq.Producer, one *asked) (answer, error) {
 		"transaction": receipt.TransactionId,
 		"handle":      receipt.RecallHandle,
 	}, nil
+}
+
+// ended sends in a transaction if there is an end for it.
+func ended(
+	producer rocketmq.Producer, message *rocketmq.Message, end *string,
+) ([]*rocketmq.SendReceipt, error) {
+	if end == nil {
+		return producer.Send(context.Background(), message)
+	}
+	transaction := producer.BeginTransaction()
+	receipts, err := producer.SendWithTransaction(context.Background(), message, transaction)
+	switch {
+	case err != nil:
+	case *end == "commit":
+		err = transaction.Commit()
+	case *end == "rollback":
+		err = transaction.RollBack()
+	}
+	return receipts, err
+}
+
+func check(message *rocketmq.MessageView) rocketmq.TransactionResolution {
+	resolutions := map[string]rocketmq.TransactionResolution{
+		"commit":   rocketmq.COMMIT,
+		"rollback": rocketmq.ROLLBACK,
+	}
+	return resolutions[message.GetProperties()["answer"]] // others are unknown, which is 0
 }
 
 // obey answers line by line until it is told to stop.
@@ -128,7 +156,11 @@ func obey(role func(*asked) (answer, error)) {
 
 func produce(config *rocketmq.Config, topics []string) {
 	producer := started(func() (rocketmq.Producer, error) {
-		return rocketmq.NewProducer(config, rocketmq.WithTopics(topics...))
+		return rocketmq.NewProducer(
+			config,
+			rocketmq.WithTopics(topics...),
+			rocketmq.WithTransactionChecker(&rocketmq.TransactionChecker{Check: check}),
+		)
 	})
 	obey(func(one *asked) (answer, error) {
 		if one.Do == "send" {
@@ -231,7 +263,7 @@ func listen(config *rocketmq.Config, topics []string) {
 }
 
 func main() {
-	rocketmq.EnableSsl = false
+	rocketmq.EnableSsl = os.Getenv("OFFICIAL_TLS") != ""
 	config := &rocketmq.Config{
 		Endpoint:    os.Args[2],
 		Credentials: &credentials.SessionCredentials{},

@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
@@ -30,6 +31,8 @@ import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.SendReceipt;
+import org.apache.rocketmq.client.apis.producer.Transaction;
+import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /** Apache's client for Java, told what to do line by line; programs.py says in which words. */
 final class Client {
@@ -76,7 +79,20 @@ final class Client {
       message.setDeliveryTimestamp(
           System.currentTimeMillis() + asked.get("delay_s").getAsInt() * 1000L);
     }
-    SendReceipt receipt = producer.send(message.build());
+    if (!asked.has("end")) {
+      return told(producer.send(message.build()));
+    }
+    Transaction transaction = producer.beginTransaction();
+    SendReceipt receipt = producer.send(message.build(), transaction);
+    switch (asked.get("end").getAsString()) {
+      case "commit" -> transaction.commit();
+      case "rollback" -> transaction.rollback();
+      default -> {}
+    }
+    return told(receipt);
+  }
+
+  private static Map<String, ?> told(SendReceipt receipt) {
     return Map.of("id", receipt.getMessageId().toString(), "handle", receipt.getRecallHandle());
   }
 
@@ -114,6 +130,13 @@ final class Client {
             .newProducerBuilder()
             .setClientConfiguration(configuration)
             .setTopics(topics)
+            .setTransactionChecker(
+                message ->
+                    TransactionResolution.valueOf(
+                        message
+                            .getProperties()
+                            .getOrDefault("answer", "unknown")
+                            .toUpperCase(Locale.ROOT)))
             .build()) {
       obey(
           asked ->
@@ -217,7 +240,10 @@ final class Client {
 
   public static void main(String[] arguments) throws ClientException, IOException {
     ClientConfiguration configuration =
-        ClientConfiguration.newBuilder().setEndpoints(arguments[1]).enableSsl(false).build();
+        ClientConfiguration.newBuilder()
+            .setEndpoints(arguments[1])
+            .enableSsl(System.getenv("OFFICIAL_TLS") != null)
+            .build();
     String[] rest = Arrays.copyOfRange(arguments, 2, arguments.length);
     switch (arguments[0]) {
       case "producer" -> produce(configuration, rest);

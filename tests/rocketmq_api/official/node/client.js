@@ -15,6 +15,7 @@ const AWAIT_MS = 5000;
 const [role, address, ...rest] = process.argv.slice(2);
 const say = (answer) => process.stdout.write(JSON.stringify(answer) + "\n");
 // Its own words would be taken for answers.
+const sslEnabled = Boolean(process.env.OFFICIAL_TLS);
 const quiet = { debug() {}, info() {}, warn() {}, error() {}, log() {}, close() {} };
 
 async function sent(producer, asked) {
@@ -24,7 +25,10 @@ async function sent(producer, asked) {
   if (asked.group) message.messageGroup = asked.group;
   if (asked.delay_s) message.deliveryTimestamp = new Date(Date.now() + asked.delay_s * 1000);
   if (asked.priority !== undefined) message.priority = asked.priority;
-  const receipt = await producer.send(message);
+  const transaction = asked.end && producer.beginTransaction();
+  const receipt = await producer.send(message, transaction);
+  if (asked.end === "commit") await transaction.commit();
+  if (asked.end === "rollback") await transaction.rollback();
   return {
     id: receipt.messageId,
     transaction: receipt.transactionId,
@@ -47,7 +51,12 @@ async function obey(role) {
 }
 
 async function produce(...topics) {
-  const producer = new Producer({ endpoints: address, topics, topic: topics, logger: quiet });
+  const RESOLUTIONS = { commit: 1, rollback: 2 }; // which the library does not export
+  const checker = {
+    check: async (message) => RESOLUTIONS[message.properties.get("answer")] ?? null,
+  };
+  const names = { topics, topic: topics };
+  const producer = new Producer({ endpoints: address, sslEnabled, ...names, checker, logger: quiet });
   await producer.startup();
   await obey(async (asked) => {
     if (asked.do === "send") return sent(producer, asked);
@@ -80,6 +89,7 @@ function options(group, topics) {
   const pairs = topics.map((topic) => topic.split(/=(.*)/s));
   return {
     endpoints: address,
+    sslEnabled,
     consumerGroup: group,
     subscriptions: new Map(
       pairs.map(([topic, tags]) => [topic, filter(tags || "*")]),

@@ -21,10 +21,13 @@ from rocketmq import (
     Producer,
     PushConsumer,
     SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
 )
 from rocketmq.grpc_protocol import FilterType
 
 AWAIT_S = 5
+TLS = bool(os.environ.get("OFFICIAL_TLS"))
 writing = threading.Lock()
 
 
@@ -49,7 +52,10 @@ def sent(producer: Producer, asked: dict[str, Any]) -> dict[str, object]:
         message.delivery_timestamp = int(time.time()) + asked["delay_s"]
     if "priority" in asked:
         message.priority = asked["priority"]
-    receipt = producer.send(message)
+    transaction = producer.begin_transaction() if "end" in asked else None
+    receipt = producer.send(message, transaction)
+    if transaction is not None and asked["end"] != "open":
+        transaction.commit() if asked["end"] == "commit" else transaction.rollback()
     return {
         "id": receipt.message_id,
         "transaction": receipt.transaction_id,
@@ -70,8 +76,14 @@ def obey(role: Callable[[dict[str, Any]], dict[str, object]]) -> None:
             say({"error": f"{type(error).__name__}: {error}"})
 
 
+class Checker(TransactionChecker):  # type: ignore[misc]  # it comes without types
+    def check(self, message: Message) -> TransactionResolution:
+        unknown = "transaction_resolution_unspecified"
+        return TransactionResolution.Value(message.properties.get("answer", unknown).upper())
+
+
 def produce(configuration: ClientConfiguration, *topics: str) -> None:
-    producer = Producer(configuration, topics)
+    producer = Producer(configuration, topics, Checker(), tls_enable=TLS)
     producer.startup()
 
     def answer(asked: dict[str, Any]) -> dict[str, object]:
@@ -108,7 +120,9 @@ def filter_of(tags: str) -> FilterExpression:
 
 
 def receive(configuration: ClientConfiguration, group: str, *topics: str) -> None:
-    consumer = SimpleConsumer(configuration, group, subscription(topics), await_duration=AWAIT_S)
+    consumer = SimpleConsumer(
+        configuration, group, subscription(topics), await_duration=AWAIT_S, tls_enable=TLS
+    )
     consumer.startup()
     held: dict[str, Message] = {}
 
@@ -142,7 +156,7 @@ class Listener(MessageListener):  # type: ignore[misc]  # it comes without types
 
 
 def listen(configuration: ClientConfiguration, group: str, *topics: str) -> None:
-    consumer = PushConsumer(configuration, group, Listener(), subscription(topics))
+    consumer = PushConsumer(configuration, group, Listener(), subscription(topics), tls_enable=TLS)
     consumer.startup()
     obey(lambda asked: {})
     consumer.shutdown()

@@ -10,6 +10,7 @@ from aerobee.access.credentials import Credentials
 from aerobee.broker.edge.replicas.message_streams import SlaveMessages
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import REPLICATE
+from aerobee.runtime.client_channel import DialledTls
 from aerobee.runtime.grpc_config import Engine
 
 ConnectToMaster = Callable[[str], AbstractAsyncContextManager[SlaveMessages]]
@@ -17,16 +18,21 @@ ConnectToMaster = Callable[[str], AbstractAsyncContextManager[SlaveMessages]]
 
 @asynccontextmanager
 async def connect_to_master(
-    address: str, engine: Engine | None = None, credentials: Credentials | None = None
+    address: str,
+    engine: Engine | None = None,
+    credentials: Credentials | None = None,
+    tls: DialledTls | None = None,
 ) -> AsyncIterator[SlaveMessages]:
     """A stream over a connection of its own; its `read` and `write` raise what goes wrong."""
-    channels = Channels(engine=engine, credentials=credentials)
+    channels = Channels(engine=engine, credentials=credentials, tls=tls)
     try:
         yield SlaveMessages(channels.open_stream(address, REPLICATE))
     finally:
         await channels.close()
 
 
-def connector(engine: Engine | None, credentials: Credentials) -> ConnectToMaster:
+def connector(
+    engine: Engine | None, credentials: Credentials, tls: DialledTls | None
+) -> ConnectToMaster:
     """The same for one node."""
-    return partial(connect_to_master, engine=engine, credentials=credentials)
+    return partial(connect_to_master, engine=engine, credentials=credentials, tls=tls)

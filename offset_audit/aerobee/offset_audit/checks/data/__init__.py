@@ -29,6 +29,7 @@ from aerobee.offset_audit.checks.data.entries import DUPLICATE, GAP, MISSING_ENT
 from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST, RETRY_TWICE
 from aerobee.offset_audit.checks.data.given_up import GIVEN_UP
 from aerobee.offset_audit.checks.data.overdue import DELAY_OVERDUE, HALF_OVERDUE, TIMER_OVERDUE
+from aerobee.offset_audit.checks.data.set_aside import SET_ASIDE
 
 CHECKS: tuple[Check, ...] = (
     corrupt.CORRUPT,
@@ -41,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     DELAY_OVERDUE,
     TIMER_OVERDUE,
     GIVEN_UP,
+    SET_ASIDE,
     RETRY_LOST,
     RETRY_TWICE,
     DEAD_LETTER_ORIGIN,

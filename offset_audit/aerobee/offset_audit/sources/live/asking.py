@@ -20,6 +20,7 @@ from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
 from aerobee.offset_audit.tables import BUSY, LOG_RANGE_BYTES
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.tls import dialled_tls
 from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 
 REGISTRY_TIMEOUT_MS = 10_000
@@ -133,10 +134,15 @@ def view_registry(options: LiveOptions, *, with_topics: bool = True) -> Registry
 # ---------------------------------------------------------------------- inside
 
 
+def _channels() -> Channels:
+    """With the TLS that the environment says."""
+    return Channels(tls=dialled_tls(None))
+
+
 @asynccontextmanager
 async def nameservers_of(options: LiveOptions) -> AsyncIterator[Nameservers]:
     """The access point, for as long as the context lasts."""
-    channels = Channels()
+    channels = _channels()
     try:
         yield Nameservers(
             channels, options.nameservers, clock=SystemClock(), chance=system_random()
@@ -190,7 +196,7 @@ async def _view(options: LiveOptions, *, with_topics: bool) -> RegistryView:
 async def _ask(
     asked: BrokerAddress, request: audit_pb2.SnapshotRequest, timeout_ms: int, clock: Clock
 ) -> BrokerAnswer:
-    channels = Channels()
+    channels = _channels()
     audit = Audit(channels, timeout_ms=timeout_ms)
     begun_s = clock.monotonic_s()
     deadline_s = begun_s + timeout_ms / 1_000
@@ -212,7 +218,7 @@ async def _ask(
                     return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], str(error))
                 await channels.close()  # a new connection does not wait for the old one's turn
                 await asyncio.sleep(BUSY_PAUSE_S)
-                channels = Channels()
+                channels = _channels()
                 audit = Audit(channels, timeout_ms=timeout_ms)
     finally:
         await channels.close()
@@ -238,7 +244,7 @@ async def _ask_checksums(asked: BrokerAddress, options: LiveOptions) -> LogAnswe
         return LogAnswer(common_pb2.BrokerIdentity(), error=answer.error)
     stats = answer.broker.stats
     found = LogAnswer(stats.identity)
-    channels = Channels()
+    channels = _channels()
     audit = Audit(channels, timeout_ms=max(options.timeout_ms, RANGE_TIMEOUT_MS))
     try:
         for begin, end, width in _stretches(stats.log_min_offset, stats.log_confirmed_end):

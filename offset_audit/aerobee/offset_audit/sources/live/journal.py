@@ -32,6 +32,7 @@ from aerobee.offset_audit.sources.store.source import StoreReader
 from aerobee.offset_audit.tables import JOURNAL, ORIGIN, schema
 from aerobee.runtime import errors
 from aerobee.runtime.own_protocol import error_from_code
+from aerobee.runtime.tls import dialled_tls
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -171,7 +172,7 @@ def whole_journals(rows: DataFrame) -> tuple[DataFrame, list[str]]:
 
 async def _pull(asked: BrokerAddress, options: LiveOptions) -> AsyncIterator[list[JournalRecord]]:
     """All records from the first wanted one to the journal's end of now."""
-    channels = Channels()
+    channels = Channels(tls=dialled_tls(None))
     timeout_ms = options.timeout_ms
     try:
         stats = await channels.call(

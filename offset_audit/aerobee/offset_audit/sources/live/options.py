@@ -101,14 +101,23 @@ def _check_names(options: Mapping[str, str]) -> None:
         if name == "tls.enabled" and value.lower() == "false":
             continue
         if name.startswith(SECURITY_PREFIXES):
-            raise InvalidArgument(
-                f"option {name} is not supported: this version reaches brokers and nameservers "
-                "without TLS or credentials; leave it out"
-            )
+            raise refused_protection(name)
         if name in known or name in others:
             continue
         if meant := get_close_matches(name, known, 1, LIKENESS):
             raise InvalidArgument(f"there is no option {name}; is {known[meant[0]]} meant?")
+
+
+def refused_protection(name: str) -> InvalidArgument:
+    """What to say of an option for TLS or credentials."""
+    if name.lower().startswith("tls."):
+        return InvalidArgument(
+            f"option {name} is not supported: set TLS by the environment variables AEROBEE_TLS_CA, "
+            "AEROBEE_TLS_CERTIFICATE and AEROBEE_TLS_KEY, of executors too, and leave it out"
+        )
+    return InvalidArgument(
+        f"option {name} is not supported: this version has no credentials; leave it out"
+    )
 
 
 def _addresses(text: str) -> tuple[str, ...]:

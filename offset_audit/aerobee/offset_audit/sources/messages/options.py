@@ -16,6 +16,7 @@ from typing import Final
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.cluster_view.nameservers import parse_addresses
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.offset_audit.sources.live.options import refused_protection
 from aerobee.offset_audit.sources.messages.columns import (
     BODY,
     COLUMN_NAMES,
@@ -285,10 +286,7 @@ class _Options:
 
 def _unknown(name: str) -> InvalidArgument:
     if name.lower().startswith(("tls.", "credentials.")):
-        return InvalidArgument(
-            f"option {name} is not supported: this version reaches brokers and nameservers "
-            "without TLS or credentials; leave it out"
-        )
+        return refused_protection(name)
     alike = get_close_matches(name.lower(), [known.lower() for known in KNOWN], 1)
     meant = next((known for known in KNOWN if known.lower() in alike), "")
     hint = f"did you mean {meant}?" if meant else f"it has {', '.join(KNOWN)}"

@@ -1,4 +1,5 @@
-"""Messages that wait in system topics: half, delayed and timer messages.
+"""Messages that wait in system topics: half messages, those that were set aside, delayed and timer
+messages.
 
 Each kind has its own account of what is done: the op topic and a consumer group's offsets, a table
 of offsets by delay level, the timer's checkpoint and log. Aerobee's timer journal counts beside
@@ -7,7 +8,8 @@ done long ago is not read; of the rest each message is a row, and `resolved` say
 after all. Rows say where the message lies, in the system topic, and the topic that it is for. Those
 that the timer journal says were given up are told as GIVEN_UP, with its reason.
 
-Memory: a number for each open transaction or timer message, and the rows of one stretch.
+Memory: a number for each open transaction or timer message, what was set aside, and the rows of one
+stretch.
 
 Apache's timer log has a record for each message that was put into the wheel: where it lies, and
 its slot's time. Slots below the checkpoint's read time were delivered. A record that deletes stands
@@ -52,6 +54,12 @@ from aerobee.store_format.record_view import Record
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 from aerobee.store_format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
 from aerobee.store_format.timer_log import MAGIC_DELETE, scan_timer_log
+from aerobee.store_format.transaction_records import (
+    ASIDE_TOPIC,
+    OP_TOPIC,
+    is_op_of_aside,
+    op_of,
+)
 
 _LOG_FOLDER: Final = "timerlog"
 _CHECKPOINT: Final = "config/timercheck"
@@ -161,7 +169,6 @@ def _due_ms(record: Record | None, otherwise_ms: int) -> int:
         return otherwise_ms
 
 
-OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _TRANSACTIONS: Final = "CID_RMQ_SYS_TRANS"
 _OP_TAG: Final = "d"
 _CHECKED_AFTER_MS: Final = 6_000
@@ -223,7 +230,14 @@ class _Waiting:
     def __init__(self, facts: StoreFacts, lookup: LogLookup) -> None:
         self._facts = facts
         self._lookup = lookup
-        topics = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TIMER_JOURNAL_TOPIC)
+        topics = (
+            HALF_TOPIC,
+            OP_TOPIC,
+            ASIDE_TOPIC,
+            SCHEDULE_TOPIC,
+            TIMER_TOPIC,
+            TIMER_JOURNAL_TOPIC,
+        )
         queues = queue_files(facts.store, lambda topic, queue_id: topic in topics)
         self._queues = {(queue.topic, queue.queue_id): queue for queue in queues}
         tail = read_tail(facts.store, lookup, facts.tags())
@@ -236,6 +250,8 @@ class _Waiting:
         for topic, queue_id in sorted({*self._queues, *self._tail}):
             if topic == HALF_TOPIC:
                 yield from self._halves(queue_id, committed)
+            elif topic == ASIDE_TOPIC:
+                yield from self._asides(queue_id, committed)
             elif topic == SCHEDULE_TOPIC:
                 first = _number(delayed.get(str(queue_id + 1)))
                 yield from self._delayed(queue_id, first, done)
@@ -297,6 +313,26 @@ class _Waiting:
                 # Before it is asked for, a half message is stored once more; that copy counts.
                 is_done = is_done or (key is not None and latest.get(hash(key), offset) > offset)
                 yield _pending("HALF", record, (HALF_TOPIC, queue_id, offset), position, is_done)
+
+    def _asides(self, queue_id: int, committed: Mapping[str, object]) -> Iterator[Pending]:
+        """Their topic says itself, after them, which of them an operator has ended."""
+        waiting: dict[int, tuple[int, Record | None]] = {}
+        for entries in self.entries(
+            ASIDE_TOPIC, queue_id, _committed(committed, ASIDE_TOPIC, queue_id)
+        ):
+            places = zip(entries.queue_offsets.tolist(), entries.positions.tolist(), strict=True)
+            for offset, position in places:
+                record = self._lookup.record_at(position)
+                if record is not None and is_op_of_aside(record):
+                    for done in op_of(record)[0]:
+                        waiting.pop(done, None)
+                else:
+                    waiting[offset] = (position, record)
+        for offset, (position, record) in waiting.items():
+            # Nothing is due: they wait for a person.
+            due_ms = None if record is None else record.store_timestamp_ms
+            place = (ASIDE_TOPIC, queue_id, offset)
+            yield _pending("ASIDE", record, place, position, False, due_ms=due_ms)
 
     def _done(self, queue_id: int, first: int) -> Int64Array:
         """Offsets of half messages that were committed or rolled back."""

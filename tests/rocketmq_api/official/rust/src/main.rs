@@ -8,6 +8,7 @@ use rocketmq::conf::{ClientOption, ProducerOption, SimpleConsumerOption};
 use rocketmq::error::ClientError;
 use rocketmq::model::common::{FilterExpression, FilterType};
 use rocketmq::model::message::{Message, MessageBuilder, MessageView};
+use rocketmq::model::transaction::{Transaction, TransactionResolution};
 use rocketmq::{Producer, SimpleConsumer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
@@ -44,10 +45,26 @@ fn message(asked: &Value) -> Result<impl Message + use<>, ClientError> {
         let at_s = at.duration_since(UNIX_EPOCH).expect("a clock").as_secs();
         message = message.set_delivery_timestamp(at_s as i64);
     }
+    if asked["end"].is_string() {
+        message = message.enable_transaction();
+    }
     message.build()
 }
 
 async fn sent(producer: &Producer, asked: &Value) -> Result<Value, ClientError> {
+    if let Some(end) = asked["end"].as_str() {
+        let transaction = producer.send_transaction_message(message(asked)?).await?;
+        let ids = json!({
+            "id": transaction.message_id(),
+            "transaction": transaction.transaction_id(),
+        });
+        match end {
+            "commit" => transaction.commit().await?,
+            "rollback" => transaction.rollback().await?,
+            _ => {}
+        }
+        return Ok(ids);
+    }
     let Some(batch) = asked["messages"].as_array() else {
         let receipt = producer.send(message(asked)?).await?;
         return Ok(json!({
@@ -81,10 +98,19 @@ async fn next(lines: &mut Lines<BufReader<Stdin>>) -> Anyhow<Option<Value>> {
     })
 }
 
+fn check(_: String, message: MessageView) -> TransactionResolution {
+    match message.properties().get("answer").map(String::as_str) {
+        Some("commit") => TransactionResolution::COMMIT,
+        Some("rollback") => TransactionResolution::ROLLBACK,
+        _ => TransactionResolution::UNKNOWN,
+    }
+}
+
 async fn produce(option: ClientOption, topics: Vec<String>) -> Anyhow<()> {
     let mut producer_option = ProducerOption::default();
     producer_option.set_topics(topics);
-    let mut producer = Producer::new(producer_option, option)?;
+    let mut producer =
+        Producer::new_transaction_producer(producer_option, option, Box::new(check))?;
     producer.start().await?;
     say(json!({"started": true}));
     let mut lines = BufReader::new(tokio::io::stdin()).lines();

@@ -1,0 +1,57 @@
+"""SET_ASIDE: transactions that no producer ended, and which wait for an operator."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.data.stores import STORE, with_roles
+from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
+from aerobee.offset_audit.tables import Tables
+
+
+def _set_aside(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each store that has some."""
+    found = (
+        tables.pending.where((F.col("kind") == "ASIDE") & ~F.coalesce("resolved", F.lit(False)))
+        .groupBy(*STORE, "topic", "queue_id")
+        .agg(
+            F.count("*").alias("messages"),
+            F.min_by(
+                F.struct("queue_offset", "unique_key", "real_topic", "store_ms"), "queue_offset"
+            ).alias("first"),
+        )
+    )
+    return finding_rows(
+        with_roles(found, tables),
+        "SET_ASIDE",
+        severity=Severity.WARNING,
+        evidence=sentence(
+            count_text(F.col("messages"), "transaction waits", "transactions wait"),
+            " for an operator, since no producer said how it ends; the first, queue offset ",
+            F.col("first.queue_offset"),
+            " of ",
+            F.col("topic"),
+            ", id ",
+            F.coalesce("first.unique_key", F.lit("unknown")),
+            ", for topic ",
+            F.coalesce("first.real_topic", F.lit("unknown")),
+            ", was set aside at ",
+            utc_time(F.col("first.store_ms")),
+            "; store ",
+            F.col("store"),
+            ".",
+        ),
+        affected=F.col("messages"),
+        command=F.lit("aerobee transaction list --set-aside"),
+    )
+
+
+SET_ASIDE = Check(
+    "SET_ASIDE",
+    "Transactions were set aside, and nobody has decided them.",
+    _set_aside,
+    is_deep=True,
+    needs={"pending": "bool_or(kind = 'ASIDE' and not coalesce(resolved, false))"},
+)

@@ -1,0 +1,50 @@
+"""What every node has beside the port of its work: TLS, health and metrics, from its first moment
+to its last."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Protocol
+
+from aerobee.grpc_core.limits import LimitObserver
+from aerobee.runtime.health import Health
+from aerobee.runtime.health_server import serve_health
+from aerobee.runtime.metrics.endpoint import MetricsEndpoint, serve_metrics
+from aerobee.runtime.metrics.health import gather_health
+from aerobee.runtime.tls import NodeTls
+from aerobee.runtime.tls_config import TlsSections
+
+
+class NodeConfig(TlsSections, Protocol):
+    """The settings of any node."""
+
+    @property
+    def cluster(self) -> str: ...
+
+
+@asynccontextmanager
+async def serve_node_ports(
+    config: NodeConfig, node_type: str, health: Health, observer: LimitObserver
+) -> AsyncIterator[tuple[NodeTls, MetricsEndpoint]]:
+    """Within the block health and metrics are served, where the settings say so, and the files of
+    TLS are followed. `observer` gets each peer that meets a limit of the health port.
+
+    Raises:
+        InvalidArgument: an address or a file cannot be used.
+    """
+    async with (
+        NodeTls(config.tls) as tls,
+        serve_health(
+            config.health.listen,
+            health,
+            engine=config.grpc.engine,
+            observer=observer,
+            tls=tls.accepted if config.health.tls else None,
+        ),
+        serve_metrics(config.metrics.listen, tls.http if config.metrics.tls else None) as metrics,
+    ):
+        metrics.show("health", partial(gather_health, config.cluster, node_type, health))
+        metrics.show("tls", partial(tls.gather, config.cluster, node_type))
+        yield tls, metrics

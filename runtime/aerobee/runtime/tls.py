@@ -1,0 +1,224 @@
+"""The TLS of one process: contexts from files, which are followed.
+
+Owns: the contexts. New connections use what the files say now; open ones go on. Files that cannot
+be used, as while they are being replaced, are logged, and what was read before stays in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from aerobee.grpc_core.tls import FollowedTls, TlsFiles, client_context, server_context
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.exposition import Gathered
+from aerobee.runtime.metrics.families import gauge
+from aerobee.runtime.server_engine import AcceptedTls
+from aerobee.runtime.tls_config import NodeTlsConfig, PlainText, TlsConfig, client_tls_config
+
+CHECK_INTERVAL_S: Final = 5.0
+"""How often files are looked at."""
+
+log = logging.getLogger(__name__)
+
+
+class NodeTls:
+    """Follows the files while it is entered. Without a certificate everything in it is None."""
+
+    def __init__(
+        self, config: NodeTlsConfig, *, check_interval_s: float = CHECK_INTERVAL_S
+    ) -> None:
+        """Reads the files.
+
+        Raises:
+            InvalidArgument: one cannot be used; says which and why.
+        """
+        self._files = config.files()
+        self._check_interval_s = check_interval_s
+        self._following: asyncio.Task[None] | None = None
+        self._followed: list[FollowedTls] = []
+        self.accepted: AcceptedTls | None = None
+        """For ports of gRPC."""
+        self.http: FollowedTls | None = None
+        """For ports of HTTP/1.1."""
+        self.dialled: FollowedTls | None = None
+        """For calls to other nodes."""
+        self.expires: datetime | None = None
+        """The first end of a certificate in the file."""
+        if not config.is_on:
+            return
+        make = partial(server_context, client_auth=config.client_auth)
+        self.accepted = AcceptedTls(
+            self._follow(make), accepts_plain_text=config.plain_text is not PlainText.REFUSED
+        )
+        self.http = self._follow(partial(make, protocols=("http/1.1",)))
+        if config.plain_text is not PlainText.SPOKEN:
+            self.dialled = self._follow(client_context)
+        self.expires = expiry(self._files.certificate)
+        _log_files("TLS is on", self._files, self.expires)
+
+    def _follow(self, make: Callable[[TlsFiles], ssl.SSLContext]) -> FollowedTls:
+        followed = followed_files(self._files, make, names="tls.")
+        self._followed.append(followed)
+        return followed
+
+    async def __aenter__(self) -> Self:
+        if self._followed:
+            self._following = asyncio.get_running_loop().create_task(
+                self._keep_following(), name="tls-files"
+            )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._following
+
+    async def _keep_following(self) -> None:
+        while True:
+            await asyncio.sleep(self._check_interval_s)
+            await asyncio.to_thread(self.refresh)
+
+    def refresh(self) -> None:
+        """Look at the files now. Blocks."""
+        if refreshed(self._followed, self._files, "tls."):
+            with suppress(OSError, ValueError):
+                self.expires = expiry(self._files.certificate)
+            _log_files("TLS files were read again", self._files, self.expires)
+
+    async def gather(self, cluster: str, node_type: str) -> Gathered:
+        """When the certificate expires, as a figure."""
+        family = gauge(
+            "aerobee_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate in use expires, in seconds since 1970.",
+        )
+        family.add(None if self.expires is None else self.expires.timestamp())
+        return Gathered({"cluster": cluster, "node_type": node_type}, [family])
+
+
+class ClientTls:
+    """A client's context. Reads the files.
+
+    Raises InvalidArgument if one cannot be used.
+    """
+
+    def __init__(self, config: TlsConfig, *, check_interval_s: float = CHECK_INTERVAL_S) -> None:
+        self._files = config.files()
+        self._check_interval_s = check_interval_s
+        self.dialled = followed_files(self._files, client_context, names="TLS ")
+
+    async def keep_following(self) -> None:
+        """Look at the files until cancelled."""
+        while True:
+            await asyncio.sleep(self._check_interval_s)
+            await asyncio.to_thread(self.refresh)
+
+    def refresh(self) -> None:
+        """Look at the files now. Blocks."""
+        refreshed([self.dialled], self._files, "TLS ")
+
+
+def client_tls(tls: bool | TlsConfig | None) -> ClientTls | None:
+    """What a client's argument `tls` means, see `client_tls_config`. Blocks.
+
+    Raises:
+        InvalidArgument: a file or a variable cannot be used.
+    """
+    config = client_tls_config(tls)
+    return None if config is None else ClientTls(config)
+
+
+def dialled_tls(tls: bool | TlsConfig | None) -> FollowedTls | None:
+    """The same for one call, whose files nobody follows. Blocks, and raises the same."""
+    found = client_tls(tls)
+    return None if found is None else found.dialled
+
+
+def followed_files(
+    files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext], *, names: str
+) -> FollowedTls:
+    """`names` stands before what a file is called in an error. Blocks.
+
+    Raises:
+        InvalidArgument: a file cannot be used; says which and why.
+    """
+    try:
+        return FollowedTls(files, make)
+    except OSError as error:
+        raise InvalidArgument(why_unusable(files, error, names)) from None
+
+
+def refreshed(followed: list[FollowedTls], files: TlsFiles, names: str) -> bool:
+    """Whether there was something new; what cannot be used is logged. Blocks."""
+    try:
+        return True in [one.refresh() for one in followed]
+    except OSError as error:
+        log_event(
+            log,
+            "changed TLS files cannot be used; the old ones stay in use",
+            level=logging.WARNING,
+            reason=why_unusable(files, error, names),
+        )
+        return False
+
+
+def why_unusable(files: TlsFiles, error: OSError, names: str) -> str:
+    """One sentence that names the file, never its content."""
+    named = (("certificate", files.certificate), ("key", files.key), ("ca", files.authorities))
+    for name, path in named:
+        if path is not None:
+            try:
+                path.read_bytes()
+            except OSError as unreadable:
+                return f"{names}{name}: cannot read {path}: {unreadable.strerror}"
+    if isinstance(error, ssl.SSLError):
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return f"{names}key: {files.key} is not the key of {files.certificate}"
+        for name, path in named:
+            kind = "PRIVATE KEY" if name == "key" else "CERTIFICATE"
+            if path is not None and f"{kind}-----".encode() not in path.read_bytes():
+                return f"{names}{name}: {path} holds no {kind.lower()} in PEM form"
+        if files.key is not None and _is_encrypted(files.key):
+            return f"{names}key: {files.key} has a password; give a key without one"
+    reason = getattr(error, "reason", None) or error.strerror or error
+    paths = ", ".join(str(path) for _, path in named if path is not None)
+    return f"the TLS files {paths} cannot be used: {reason}"
+
+
+def _is_encrypted(path: Path) -> bool:
+    return b"ENCRYPTED" in path.read_bytes()
+
+
+def expiry(certificate: Path | None) -> datetime | None:
+    """The first end of a certificate in the file. Blocks."""
+    if certificate is None:
+        return None
+    from cryptography import x509
+
+    found = x509.load_pem_x509_certificates(certificate.read_bytes())
+    return min(one.not_valid_after_utc for one in found).astimezone(UTC)
+
+
+def _log_files(event: str, files: TlsFiles, expires: datetime | None) -> None:
+    log_event(
+        log,
+        event,
+        certificate=files.certificate,
+        ca=files.authorities or "",
+        expires=expires.isoformat(timespec="seconds") if expires is not None else "",
+    )

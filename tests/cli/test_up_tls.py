@@ -1,0 +1,97 @@
+"""`aerobee up --tls`: a whole cluster in which nothing is said in plain text."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee.cli.local_cluster.certificates import make_certificates
+from aerobee.cli.local_cluster.plan import LocalTls
+from aerobee.client_core import Message, MqError, TlsConfig
+from aerobee.producer_client import Producer, ProducerConfig
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.health_check import check_health
+from aerobee.runtime.tls import dialled_tls
+from tests.support.local_up import Up, numbers, received, running, sent
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def of_clients(document: dict[str, Any]) -> TlsConfig:
+    return TlsConfig(**document["tls"])
+
+
+async def admits(up: Up, tls: TlsConfig) -> list[bool]:
+    """Whether a new connection with these files is made, for the nameserver and each broker."""
+    document = up.document()
+    ports = [document["nameserver"], *(broker["address"] for broker in document["brokers"])]
+    return [await _admits(port, tls) for port in ports]
+
+
+async def _admits(address: str, tls: TlsConfig) -> bool:
+    try:
+        return (await check_health(address, tls=dialled_tls(tls))).is_serving
+    except MqError:
+        return False
+
+
+async def test_a_cluster_lives_through_a_death_and_new_certificates_without_plain_text(
+    tmp_path: Path,
+) -> None:
+    """Brokers ask even their replicas for certificates; etcd asks nameservers."""
+    demanding = ("--broker-set", "tls.client_auth=required")
+    with running(tmp_path, "--tls", "--replicas", "2", *demanding) as up:
+        document = up.document()
+        assert "--tls-ca" in up.said()
+        refused = up.run("topic", "list", "--no-tls", expect=3)
+        assert "if it speaks TLS, give --tls-ca or --tls" in refused.stderr
+        sent(up, "kept", numbers(500))
+        os.kill(document["pids"][master_of(up)], signal.SIGKILL)
+        sent(up, "kept", numbers(500, start=500), "--timeout-ms", "60000")
+        await certificates_change_under_load(up, of_clients(document))
+        assert sorted(received(up, "kept", "g", 1_000)) == sorted(numbers(1_000))
+
+
+def master_of(up: Up) -> str:
+    """The name of its process."""
+    (master,) = (
+        one for one in up.json("cluster", "show")["brokers"] if one["role"].upper() == "MASTER"
+    )
+    return "broker-a" if master["id"] == 0 else f"broker-a-{master['id']}"
+
+
+async def certificates_change_under_load(up: Up, tls: TlsConfig) -> None:
+    """Even the authority. The producer's streams go on; new connections need the new one."""
+    old = up.data / "old.crt"
+    old.write_bytes(Path(tls.ca).read_bytes())
+    formerly = replace(tls, ca=old)
+    config = ProducerConfig(send_timeout_ms=60_000)
+    async with Producer(up.document()["nameserver"], tls=tls, config=config) as producer:
+        await producer.send(Message("others", b"before"))
+        is_over = asyncio.Event()
+
+        async def keep_sending() -> None:
+            """So that a stream that ends does so under a batch."""
+            while not is_over.is_set():
+                await producer.send(Message("others", b"under way"))
+
+        async def is_changed() -> bool:
+            return not any(await admits(up, formerly)) and all(await admits(up, tls))
+
+        async with asyncio.TaskGroup() as senders:
+            for _ in range(8):
+                senders.create_task(keep_sending())
+            make_certificates(LocalTls(Path(tls.ca).parent), SystemClock())
+            await until(is_changed, "new connections by new certificates")
+            sent_until_then = producer.stats().messages_stored
+            await until(lambda: producer.stats().messages_stored > sent_until_then + 100)
+            is_over.set()
+        assert producer.stats().batches_retried == 0
+        assert producer.stats().messages_failed == 0
