@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Iterator
@@ -9,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.access.credentials import KeyPair
+from aerobee.client_core import Message, user_credentials
+from aerobee.consumer_client import PullConsumer, ReceivedMessage, StartFrom
+from aerobee.producer_client import BlockingProducer
+from aerobee.runtime.errors import Unauthenticated
 from tests.support.local_up import Up, numbers, received, running, sent
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +87,34 @@ def test_users_do_what_policies_say_and_refusals_name_the_right(up: Up, tmp_path
     asked = up.run("acl", "test", "shop", "Topic:orders-1", "Pub")
     assert asked.stdout == "allowed: Allow Pub,Sub on Topic:orders* to shop\n"
     assert "no policy allows it" in up.run("acl", "test", "shop", "Topic:x", "Pub", expect=1).stdout
+
+
+def test_programs_sign_in_by_an_argument(up: Up, tmp_path: Path) -> None:
+    created(up, "program", tmp_path)
+    file = KeyPair.parse((tmp_path / "program.credentials").read_text())
+    up.run("topic", "create", "signed")
+    up.run("acl", "add", "program", "Topic:signed", "Pub,Sub")
+    up.run("acl", "add", "program", "Group:signed-readers", "Sub")
+    credentials = user_credentials(file.access_key, file.secret_key.decode())
+    nameserver = up.document()["nameserver"]
+    with BlockingProducer(nameserver, credentials=credentials) as producer:
+        producer.send(Message("signed", b"by a program"))
+
+    async def read() -> bytes:
+        consumer = PullConsumer(
+            nameserver, "signed-readers", start_from=StartFrom.FIRST, credentials=credentials
+        )
+        consumer.subscribe("signed")
+        batch: list[ReceivedMessage] = []
+        async with consumer, asyncio.timeout(PATIENCE_S):
+            while not batch:
+                batch = await consumer.poll()
+        return batch[0].body
+
+    assert asyncio.run(read()) == b"by a program"
+    stranger = user_credentials(file.access_key, "another secret")
+    with pytest.raises(Unauthenticated), BlockingProducer(nameserver, credentials=stranger) as one:
+        one.send(Message("signed", b"by a stranger"))
 
 
 def test_without_or_with_wrong_credentials_nothing_is_done(up: Up, tmp_path: Path) -> None:

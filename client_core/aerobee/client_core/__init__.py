@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aerobee.access.credentials import Credentials, user_credentials
 from aerobee.client_core.access import Access
 from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
 from aerobee.client_core.audit import Audit
@@ -33,6 +34,7 @@ __all__ = [
     "Admin",
     "Audit",
     "ClusterConnection",
+    "Credentials",
     "DeadLetters",
     "DeletedGroup",
     "Deletions",
@@ -66,4 +68,5 @@ __all__ = [
     "WaitingMessages",
     "errors",
     "keep_freed_memory",
+    "user_credentials",
 ]

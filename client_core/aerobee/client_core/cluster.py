@@ -36,7 +36,7 @@ class ClusterConnection:
         engine: the implementation of gRPC; if not given, that of the environment variable
             AEROBEE_GRPC_ENGINE, or our own.
         credentials: who calls, such as `user_credentials(access_key, secret_key)` of
-            aerobee.access.credentials; if not given, those of the environment (docs/access.md).
+            aerobee.client_core; if not given, those of the environment (docs/access.md).
         tls: True: TLS with the system's authorities, or with the files that the environment names
             (AEROBEE_TLS_CA, AEROBEE_TLS_CERTIFICATE, AEROBEE_TLS_KEY); a TlsConfig: as it says;
             False: plain text. If not given, the environment decides; without it, plain text.

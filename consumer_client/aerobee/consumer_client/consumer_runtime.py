@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from aerobee.client_core import Credentials
 from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.own_process import OwnProcess
@@ -71,6 +72,7 @@ class ConsumerSettings:
     client_id: str
     cluster: str = CLUSTER_DEFAULT
     tls: bool | TlsConfig | None = None
+    credentials: Credentials | None = None
     broadcasting: bool = False
     strategy: RebalanceStrategy = field(default_factory=Averagely)
     start_policy: StartPolicy = field(default_factory=StartPolicy)
@@ -112,7 +114,11 @@ class ConsumerRuntime:
         self.settings = settings
         self.subscriptions = dict(subscriptions)
         self.connection = ClusterConnection(
-            settings.nameservers, settings.cluster, clock=settings.clock, tls=settings.tls
+            settings.nameservers,
+            settings.cluster,
+            clock=settings.clock,
+            tls=settings.tls,
+            credentials=settings.credentials,
         )
         self.tasks = BackgroundTasks()
         self.store = self._make_store()

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from aerobee.client_core import Credentials
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
@@ -72,6 +73,7 @@ class PullConsumer:
         client_id: str | None = None,
         cluster: str = CLUSTER_DEFAULT,
         tls: bool | TlsConfig | None = None,
+        credentials: Credentials | None = None,
         offsets_folder: Path | None = None,
         options: ConsumerOptions | None = None,
         clock: Clock | None = None,
@@ -82,6 +84,7 @@ class PullConsumer:
             client_id=client_id or default_client_id(broadcasting=broadcasting),
             cluster=cluster,
             tls=tls,
+            credentials=credentials,
             broadcasting=broadcasting,
             strategy=strategy or Averagely(),
             start_policy=StartPolicy(start_from, start_timestamp_ms),

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from aerobee.client_core import Credentials
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.attempts import Attempts
@@ -85,7 +86,7 @@ class PushConsumer:
             in broadcasting mode `host@DEFAULT`, so that a restart finds its local offsets.
         offsets_folder: of local offsets, and of what was in the listener's hands when a process
             died; default `~/.rocketmq_offsets`.
-        tls: as at `ClusterConnection`.
+        tls, credentials: as at `ClusterConnection`.
 
     Raises:
         IllegalName, InvalidArgument: a name or setting that can never work.
@@ -120,6 +121,7 @@ class PushConsumer:
         client_id: str | None = None,
         cluster: str = CLUSTER_DEFAULT,
         tls: bool | TlsConfig | None = None,
+        credentials: Credentials | None = None,
         offsets_folder: Path | None = None,
         options: ConsumerOptions | None = None,
         clock: Clock | None = None,
@@ -131,6 +133,7 @@ class PushConsumer:
             client_id=client_id or default_client_id(broadcasting=broadcasting),
             cluster=cluster,
             tls=tls,
+            credentials=credentials,
             broadcasting=broadcasting,
             strategy=strategy or Averagely(),
             start_policy=StartPolicy(start_from, start_timestamp_ms),

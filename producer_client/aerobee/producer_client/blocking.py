@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 import uvloop
 
+from aerobee.client_core import Credentials
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.client_core.message import Message
 from aerobee.client_core.transactions import TransactionOutcome
@@ -88,6 +89,7 @@ class BlockingProducer:
         transaction_topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
         tls: bool | TlsConfig | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._check = check_transaction
         self._transaction_topics = transaction_topics
@@ -95,6 +97,7 @@ class BlockingProducer:
         self._cluster = cluster
         self._config = config
         self._tls = tls
+        self._credentials = credentials
         self._process = OwnProcess("producer")
         self._executor: ThreadPoolExecutor | None = None
         self._running: Future[None] | None = None
@@ -224,6 +227,7 @@ class BlockingProducer:
                 transaction_topics=self._transaction_topics,
                 config=self._config,
                 tls=self._tls,
+                credentials=self._credentials,
             )
             async with producer:
                 self._loop = asyncio.get_running_loop()

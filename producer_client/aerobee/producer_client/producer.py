@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from aerobee.client_core import Credentials
 from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
 from aerobee.client_core.message import Message
 from aerobee.client_core.transactions import TransactionOutcome
@@ -67,7 +68,7 @@ class Producer:
             transaction of a topic on.
         config: limits and times.
         connection: an open connection to be shared; its owner closes it.
-        tls: as at `ClusterConnection`.
+        tls, credentials: as at `ClusterConnection`.
 
     A message is stored once, however often it has to be sent until a broker acknowledges it; the
     configuration's `idempotent` says how. With equal sharding keys, or an explicit queue, the
@@ -90,13 +91,14 @@ class Producer:
         config: ProducerConfig | None = None,
         connection: ClusterConnection | None = None,
         tls: bool | TlsConfig | None = None,
+        credentials: Credentials | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self._config = config or ProducerConfig()
         self._owns_connection = connection is None
         self._connection = connection or ClusterConnection(
-            nameservers, cluster, clock=clock, chance=chance, tls=tls
+            nameservers, cluster, clock=clock, chance=chance, tls=tls, credentials=credentials
         )
         self._clock = self._connection.clock
         self._ids: UniqueIdGenerator  # Made when it is opened: of the process that does it.
