@@ -15,6 +15,7 @@ from typing import Final
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.cluster_view.nameservers import parse_addresses
 from aerobee.offset_audit.sources.live.columns import READ_TABLES
+from aerobee.offset_audit.sources.protection import refused_protection
 from aerobee.offset_audit.sources.store.options import OPTION_NAMES as OF_STORES
 from aerobee.runtime.errors import InvalidArgument
 
@@ -106,18 +107,6 @@ def _check_names(options: Mapping[str, str]) -> None:
             continue
         if meant := get_close_matches(name, known, 1, LIKENESS):
             raise InvalidArgument(f"there is no option {name}; is {known[meant[0]]} meant?")
-
-
-def refused_protection(name: str) -> InvalidArgument:
-    """What to say of an option for TLS or credentials."""
-    if name.lower().startswith("tls."):
-        return InvalidArgument(
-            f"option {name} is not supported: set TLS by the environment variables AEROBEE_TLS_CA, "
-            "AEROBEE_TLS_CERTIFICATE and AEROBEE_TLS_KEY, of executors too, and leave it out"
-        )
-    return InvalidArgument(
-        f"option {name} is not supported: this version has no credentials; leave it out"
-    )
 
 
 def _addresses(text: str) -> tuple[str, ...]:

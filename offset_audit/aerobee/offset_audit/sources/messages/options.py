@@ -16,7 +16,6 @@ from typing import Final
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.cluster_view.nameservers import parse_addresses
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.offset_audit.sources.live.options import refused_protection
 from aerobee.offset_audit.sources.messages.columns import (
     BODY,
     COLUMN_NAMES,
@@ -29,6 +28,7 @@ from aerobee.offset_audit.sources.messages.offsets import (
     QueueOffsets,
     parse_offsets,
 )
+from aerobee.offset_audit.sources.protection import refused_protection
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import is_system_topic
 
