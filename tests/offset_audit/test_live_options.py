@@ -56,7 +56,7 @@ def test_options_are_read_whatever_their_case() -> None:
         ({**HERE, "firstUnred": "true"}, "is firstUnread meant"),
         ({**HERE, "tls.enabled": "true"}, "set TLS by the environment"),
         ({**HERE, "tls.ca": "/x"}, "option tls.ca is not supported"),
-        ({**HERE, "credentials.accessKey": "k"}, "no credentials"),
+        ({**HERE, "credentials.accessKey": "k"}, "set credentials by the environment"),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_what_would_be(
