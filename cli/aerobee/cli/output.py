@@ -37,6 +37,12 @@ def remark(text: str) -> None:
     click.echo(printable(text), err=True)
 
 
+def remark_unanswered(names: Sequence[str]) -> None:
+    """Of broker groups, whose part of what was searched for is missing."""
+    if names:
+        remark(f"not searched, because they do not answer: {', '.join(names)}")
+
+
 def counted(count: int, noun: str, several: str | None = None) -> str:
     """`1 broker`, `2,000 messages`; `several` where the noun takes more than an s."""
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
-from aerobee.client_core.admin import UNANSWERED, Admin
+from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.offsets import all_of
+from aerobee.client_core.master_search import search_masters
 from aerobee.client_core.schedule import DeliverAt, time_ms
 from aerobee.cluster_view.methods import (
     DELIVER_SCHEDULED_NOW,
@@ -105,21 +105,26 @@ class Schedules:
         request = broker_pb2.ListScheduledRequest(
             topic=topic, begin_ms=begin_ms, end_ms=end_ms, key=key
         )
-        masters = await self._admin.masters()
-        names = [endpoint.broker_name for endpoint in masters]
-        answers = await all_of([self._all_at(each, request, max_messages) for each in masters])
-        unanswered = tuple(
-            name for name, answer in zip(names, answers, strict=True) if answer is None
-        )
-        if len(unanswered) == len(names):
-            raise errors.NoBrokerAvailable(
-                f"no broker answers ({', '.join(names) or 'none has a master'}): see `aerobee "
-                "cluster show`"
+
+        async def page(
+            endpoint: Endpoint, count: int, after: str
+        ) -> tuple[Sequence[WaitingMessage], str]:
+            asked = broker_pb2.ListScheduledRequest(after=after, messages_max=count)
+            asked.MergeFrom(request)
+            answer = await self._channels.call(
+                endpoint.address, LIST_SCHEDULED, asked, timeout_ms=self._timeout_ms
             )
-        found = [waiting for answer in answers if answer is not None for waiting in answer[0]]
-        found.sort(key=lambda waiting: waiting.deliver_ms)
-        more = len(found) > max_messages or any(answer[1] for answer in answers if answer)
-        return WaitingMessages(tuple(found[:max_messages]), more, unanswered)
+            found = [_waiting(each, endpoint.broker_name) for each in answer.messages]
+            return found, answer.after
+
+        found = await search_masters(
+            await self._admin.masters(),
+            page,
+            begin="",
+            order=lambda each: each.deliver_ms,
+            items_max=max_messages,
+        )
+        return WaitingMessages(*found)
 
     async def recall(self, recall_handle: str) -> None:
         """The message is never delivered.
@@ -167,26 +172,6 @@ class Schedules:
             f"broker group {broker_name!r}, where the message waits, has no master now: see "
             "`aerobee cluster show`"
         )
-
-    async def _all_at(
-        self, endpoint: Endpoint, request: broker_pb2.ListScheduledRequest, max_messages: int
-    ) -> tuple[Sequence[WaitingMessage], bool] | None:
-        """The first messages at one broker and whether there are more; None: it does not answer."""
-        asked = broker_pb2.ListScheduledRequest()
-        asked.CopyFrom(request)
-        found: list[WaitingMessage] = []
-        while True:
-            asked.messages_max = max_messages - len(found)
-            try:
-                answer = await self._channels.call(
-                    endpoint.address, LIST_SCHEDULED, asked, timeout_ms=self._timeout_ms
-                )
-            except UNANSWERED:
-                return None
-            found += [_waiting(each, endpoint.broker_name) for each in answer.messages]
-            if not answer.after or len(found) >= max_messages:
-                return found, bool(answer.after)
-            asked.after = answer.after
 
 
 def _waiting(found: broker_pb2.ScheduledMessage, broker_name: str) -> WaitingMessage:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from aerobee.client_core.admin import UNANSWERED, Admin
+from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.master_search import nobody_answers, search_masters
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import END_TRANSACTION, GET_MESSAGE, LIST_TRANSACTIONS
@@ -168,18 +169,26 @@ class Transactions:
             end_ms=end_ms,
             set_aside=set_aside,
         )
-        masters = await self._admin.masters()
-        names = [endpoint.broker_name for endpoint in masters]
-        answers = await all_of([self._all_at(each, request, max_transactions) for each in masters])
-        unanswered = tuple(
-            name for name, answer in zip(names, answers, strict=True) if answer is None
+
+        async def page(
+            endpoint: Endpoint, count: int, after: int
+        ) -> tuple[Sequence[OpenTransaction], int]:
+            asked = broker_pb2.ListTransactionsRequest(after=after, transactions_max=count)
+            asked.MergeFrom(request)
+            answer = await self._channels.call(
+                endpoint.address, LIST_TRANSACTIONS, asked, timeout_ms=self._timeout_ms
+            )
+            found = [_open(each, endpoint.broker_name) for each in answer.transactions]
+            return found, answer.after
+
+        found = await search_masters(
+            await self._admin.masters(),
+            page,
+            begin=0,
+            order=lambda each: each.store_timestamp_ms,
+            items_max=max_transactions,
         )
-        if len(unanswered) == len(names):
-            raise _nobody(names)
-        found = [each for answer in answers if answer is not None for each in answer[0]]
-        found.sort(key=lambda each: each.store_timestamp_ms)
-        more = len(found) > max_transactions or any(answer[1] for answer in answers if answer)
-        return OpenTransactions(tuple(found[:max_transactions]), more, unanswered)
+        return OpenTransactions(*found)
 
     async def message(self, transaction: OpenTransaction) -> ReceivedMessage:
         """The message of an open transaction, as it is stored.
@@ -217,7 +226,7 @@ class Transactions:
         """Ids name no broker, and the topic may be deleted, so all masters are asked."""
         masters = await self._admin.masters()
         if not masters:
-            raise _nobody([])
+            raise nobody_answers([])
         request = end_request(topic, transaction_id, wanted, self._timeout_ms)
         request.by_operator = True
 
@@ -253,35 +262,6 @@ class Transactions:
             f"broker group {broker_name!r}, which has the transaction, has no master now: see "
             "`aerobee cluster show`"
         )
-
-    async def _all_at(
-        self,
-        endpoint: Endpoint,
-        request: broker_pb2.ListTransactionsRequest,
-        max_transactions: int,
-    ) -> tuple[Sequence[OpenTransaction], bool] | None:
-        """The first ones at one broker and whether there are more; None: it does not answer."""
-        asked = broker_pb2.ListTransactionsRequest()
-        asked.CopyFrom(request)
-        found: list[OpenTransaction] = []
-        while True:
-            asked.transactions_max = max_transactions - len(found)
-            try:
-                answer = await self._channels.call(
-                    endpoint.address, LIST_TRANSACTIONS, asked, timeout_ms=self._timeout_ms
-                )
-            except UNANSWERED:
-                return None
-            found += [_open(each, endpoint.broker_name) for each in answer.transactions]
-            if not answer.after or len(found) >= max_transactions:
-                return found, bool(answer.after)
-            asked.after = answer.after
-
-
-def _nobody(names: Sequence[str]) -> errors.NoBrokerAvailable:
-    return errors.NoBrokerAvailable(
-        f"no broker answers ({', '.join(names) or 'none has a master'}): see `aerobee cluster show`"
-    )
 
 
 def _open(found: broker_pb2.OpenTransaction, broker_name: str) -> OpenTransaction:

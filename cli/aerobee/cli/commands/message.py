@@ -11,7 +11,7 @@ import click
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import Moment, MomentKind, moment_argument, timestamp_text
 from aerobee.cli.options import json_option, wide_option
-from aerobee.cli.output import counted, print_json, print_table, remark, say
+from aerobee.cli.output import counted, print_json, print_table, remark, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.printable import printable
 
@@ -77,7 +77,7 @@ async def _get(messages: Messages, message_id: str, topic: str | None) -> Receiv
                 "--topic"
             ) from error
     found = await messages.by_unique_key(topic, message_id)
-    _remark_unanswered(found)
+    remark_unanswered(found.unanswered)
     if len(found.messages) > 1:
         remark(f"{len(found.messages)} messages have this id; this is the newest")
     if found.messages:
@@ -163,7 +163,7 @@ def query(
         )
     elif found.messages:
         _print_list(found, wide=wide)
-    _remark_unanswered(found)
+    remark_unanswered(found.unanswered)
     if not found.messages:
         if found.more:
             remark("the search is incomplete: bound the time with --begin and --end")
@@ -187,11 +187,6 @@ def _time_ms(moment: Moment | None) -> int:
     if moment is None or moment.kind is not MomentKind.TIME:
         return 0
     return moment.timestamp_ms
-
-
-def _remark_unanswered(found: FoundMessages) -> None:
-    if found.unanswered:
-        remark(f"not searched, because they do not answer: {', '.join(found.unanswered)}")
 
 
 def _print_list(found: FoundMessages, *, wide: bool) -> None:

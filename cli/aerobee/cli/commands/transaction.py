@@ -10,7 +10,7 @@ import click
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import time_argument, timestamp_text
 from aerobee.cli.options import confirm, json_option, wide_option, yes_option
-from aerobee.cli.output import counted, print_json, print_table, remark, say
+from aerobee.cli.output import counted, print_json, print_table, remark, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ def list_(
         _print_list(found, wide=wide)
     if found.more and not as_json:
         remark("there are more: bound the time with --from and --until, or raise --max")
-    if found.unanswered:
-        remark(f"not searched, because they do not answer: {', '.join(found.unanswered)}")
+    remark_unanswered(found.unanswered)
     if not found.transactions:
         if not as_json:
             remark(f"no such transaction is {'set aside' if set_aside else 'open'}")
