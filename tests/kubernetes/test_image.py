@@ -31,7 +31,7 @@ IMAGE = image_name()
 ETCD = image_name("aerobee-etcd", "test")
 AUDIT = image_name("aerobee-audit")
 NAME = f"aerobee-image-{os.getpid()}"
-SIZE_MAX = 170_000_000
+SIZE_MAX = 190_000_000
 READY_TIMEOUT_S = 60.0
 CONFINED = (
     *("--read-only", "--read-only-tmpfs=false", "--tmpfs=/tmp:size=64m"),
