@@ -269,7 +269,7 @@ def test_a_thousand_addresses_leave_nothing_behind() -> None:
 
 async def test_a_pause_ends_when_quotas_change() -> None:
     node = Node()
-    pause = asyncio.create_task(node.quotas.pause(3_600))
+    pause = asyncio.create_task(node.quotas.pauses.pause(3_600))
     await asyncio.sleep(0)
     node.sets(USER, "shop", send_bytes=1)
     await asyncio.wait_for(pause, 30)

@@ -8,9 +8,7 @@ shows how much it is, before its result leaves.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Final
-
-from google.protobuf.message import Message
+from typing import Final, Protocol
 
 from aerobee.access.account import Account, Rates
 from aerobee.access.quota import SUBSCRIPTIONS, Traffic
@@ -21,6 +19,12 @@ PATIENCE_S: Final = 0.5
 SEND_PATIENCE_S: Final = 5.0
 """The same for a frame of a stream: nothing else of the stream is read meanwhile."""
 BYTES_UNLIMITED: Final = 1 << 62
+
+
+class Answer(Protocol):
+    """A message of an answer; protobuf's are such."""
+
+    def ByteSize(self) -> int: ...
 
 
 class Meter:
@@ -100,7 +104,7 @@ class Meter:
     async def pause(self, wait_s: float) -> None:
         """Until it is time, or quotas have changed."""
         if wait_s > 0:
-            await self._quotas.pause(wait_s)
+            await self._quotas.pauses.pause(wait_s)
 
     def create(self, field: str) -> None:
         """A topic or a group is about to be created. Raises QuotaExceeded."""
@@ -154,7 +158,7 @@ async def begin_poll(group: str) -> None:
         await meter.pause(meter.spend(Traffic.READ, 0, group, patience_s=PATIENCE_S))
 
 
-def passed_on(group: str, answer: Message) -> None:
+def passed_on(group: str, answer: Answer) -> None:
     """What another node has read leaves for the caller."""
     meter = reading_meter(group)
     if meter is not None:

@@ -6,7 +6,6 @@ itself.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from aerobee.access.table import Record
 from aerobee.runtime.errors import QuotaExceeded
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.families import Family, counter
+from aerobee.runtime.pauses import Pauses
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,8 @@ class Quotas:
         """By the peer's address and port."""
         self._records: tuple[Record, ...] = ()
         self._of: dict[Subject, Quota] = {}
-        self._changed = asyncio.Event()
+        self.pauses = Pauses()
+        """Of those who wait for their turn: a change of quotas ends them."""
         book.on_change(self._hear)
 
     # ------------------------------------------------------------------------------- who calls
@@ -87,14 +88,6 @@ class Quotas:
     def disconnected(self, peer: str) -> None:
         for account in self._connected.pop(peer, ()):
             account.connections.discard(peer)
-
-    async def pause(self, wait_s: float) -> None:
-        """So long, or until quotas change."""
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
 
     def _opened(self, kind: str, name: str) -> Account:
         if len(self._accounts) >= self._sweep_at:
@@ -122,8 +115,7 @@ class Quotas:
             subject.name: quota for subject, quota in self._of.items() if subject.kind == GROUP
         }
         self.groups = {name: self._group(name, quota, now_s) for name, quota in groups.items()}
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self.pauses.end_all()
 
     def _group(self, name: str, quota: Quota, now_s: float) -> Account:
         account = self.groups.get(name)

@@ -201,8 +201,9 @@ class Egress:
         if meter is None:
             return (await self._load(cold))[0]
         reader = cold.wanted.reader
-        if cold.work is None:
-            cold.wanted = _within(meter.room(Traffic.COLD_READ, reader), cold.wanted)
+        wanted = _within(meter.room(Traffic.COLD_READ, reader), cold.wanted)
+        if wanted is not cold.wanted:
+            cold = ColdRead(wanted, None)
         size, read_bytes = cold.wanted.max_bytes, 0
         patience_s = float("inf") if meter.follows else PATIENCE_S
         # How much it is shows afterwards: what was too much is given back.

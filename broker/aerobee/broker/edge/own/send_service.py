@@ -83,9 +83,10 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         accept = self._ingest.accept
         meter = CURRENT_METER.get()
         while (frame := await context.read()) is not grpc.aio.EOF:
+            refusal = None if meter is None else await _admitted(meter, frame, context)
             began_s = self._clock.monotonic_s()
             batches = frame.batches
-            if meter is not None and (refusal := await _admitted(meter, frame, context)) is not None:
+            if refusal is not None:
                 receipts = self._ingest.refuse(batches, refusal)
             elif len(batches) <= TURN_ELEMENTS:
                 receipts = accept(batches)
@@ -109,9 +110,10 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(self._write_receipts(context, pending), name="send-receipts")
             while (frame := await context.read()) is not grpc.aio.EOF:
+                refusal = None if meter is None else await _admitted(meter, frame, context)
                 size = frame.ByteSize()
                 batches = frame.batches
-                if meter is not None and (refusal := await _admitted(meter, frame, context)) is not None:
+                if refusal is not None:
                     receipts = self._ingest.refuse(batches, refusal)
                 elif len(batches) <= TURN_ELEMENTS:
                     receipts = self._ingest.accept(batches)
