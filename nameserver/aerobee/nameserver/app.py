@@ -99,10 +99,12 @@ async def serve_nameserver(
         sets = ReplicaSets(etcd, keys, positions, allow_unclean=config.unclean_election)
         registry = Registry(etcd, keys, sets, config.broker_lease)
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
-        figures = NameserverFigures(config, cache, sessions, etcd.calls, peer_limits, clock)
         topics = Topics(etcd, keys, cache, config.topics, clock)
         hearing = ExitStack()
         access = _access(config, cache, hearing, clock)
+        figures = NameserverFigures(
+            config, cache, sessions, etcd.calls, peer_limits, access.quotas, clock
+        )
         service = _own_service(config, cache, topics, sessions, sets)
         channels = _channels(config, access, tls, chance)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
