@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
+from aerobee.access.recorder import Recorder
 from aerobee.broker.cluster.cluster_link import identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
@@ -131,6 +132,7 @@ class Wiring:
         peer_limits: PeerLimits,
         store_host: HostAddress,
         tls: NodeTls,
+        recorder: Recorder,
         mounts: Sequence[Mount] = (),
     ) -> None:
         """`reads` and `files` wait for the disk, apart. `mounts` add protocols to the own one."""
@@ -147,7 +149,7 @@ class Wiring:
         self.loop_delay = LoopDelay(clock)
         self.latencies = RpcLatencies()
         self.peer_limits, self.tls = peer_limits, tls
-        self.access = access_of(config, clock)
+        self.access = access_of(config, recorder, clock)
         self._wire_role()
         self._wire_reading(reads)
         self._wire_sending()
