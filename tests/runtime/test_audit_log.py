@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.runtime.audit_log.chain import BEGINNING, Key, Place, line_after
-from aerobee.runtime.audit_log.config import FILE_BYTES_MIN, AuditLogConfig, OnFailure
+from aerobee.runtime.audit_log.config import AuditLogConfig, OnFailure
 from aerobee.runtime.audit_log.log_file import AuditLogFile, earlier_files
 from aerobee.runtime.audit_log.refusal_limit import OTHERS, RefusalLimit
 from aerobee.runtime.audit_log.verification import Verdict, in_order, verify
@@ -89,7 +89,9 @@ def test_whatever_is_done_to_lines_is_found(folder: Path, data: st.DataObject) -
                 LINES - number, data.draw(st.sampled_from((None, OTHER_KEY))), before
             )
     verdict = judged(folder, b"".join(lines), KEY, expected=place)
-    assert verdict.findings
+    # That the first lines are gone is told, as they are once the oldest file is removed.
+    is_headless = verdict.first is None or verdict.first.place.sequence > 1
+    assert verdict.findings or is_headless
 
 
 def test_the_first_wrong_line_is_named(folder: Path) -> None:
@@ -226,7 +228,7 @@ def full_disk(bytes_max: int) -> Iterator[None]:
 
 
 def made(path: Path, on_failure: OnFailure = OnFailure.CONTINUE) -> AuditLog:
-    config = AuditLogConfig(file=str(path), on_failure=on_failure, file_bytes_max=FILE_BYTES_MIN)
+    config = AuditLogConfig(file=str(path), on_failure=on_failure)
     return AuditLog(config, "broker:a/0", clock=SystemClock(), key=lambda: KEY)
 
 
@@ -295,16 +297,17 @@ asyncio.run(main())
 def test_a_killed_process_has_written_what_it_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     for run in range(3):
-        process = subprocess.Popen(
-            [sys.executable, "-c", ACKNOWLEDGES, str(path), str(run)],
-            stdout=(out := (tmp_path / f"{run}").open("w+b")),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        wait_until(lambda out=out: os.fstat(out.fileno()).st_size > 400, "acknowledgements")  # type: ignore[misc]
+        said = tmp_path / f"acknowledged-{run}"
+        with said.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", ACKNOWLEDGES, str(path), str(run)],
+                stdout=output,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        wait_until(lambda said=said: said.stat().st_size > 400, "acknowledgements")  # type: ignore[misc]
         process.send_signal(signal.SIGKILL)
         process.wait()
-        out.seek(0)
-        acknowledged = {int(line) for line in out.read().split(b"\n")[:-1]}
+        acknowledged = {int(line) for line in said.read_bytes().split(b"\n")[:-1]}
         written = {
             document["what"]
             for each in in_order([path])

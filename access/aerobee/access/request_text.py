@@ -68,7 +68,8 @@ class _Reading:
                 found["..."] = "and more"
                 break
             self._left -= 1
-            if is_private(name):
+            # Numbers and flags are shown: `forget_former_secret` is what an administrator did.
+            if is_private(name) and not isinstance(value, bool | int | float):
                 found[name] = "(not shown)"
             else:
                 found[name] = self._value(field, value, depth)
