@@ -200,7 +200,9 @@ def guarded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> 
     return later if style is Style.COMPLETION else answered
 
 
-def _recorded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> Any:
+def _recorded(
+    behaviour: Callable[..., Any], guard: MethodGuard, style: Style
+) -> Callable[..., Any]:
     """The same of acts, whose answers wait until they are recorded."""
     if style is not Style.COROUTINE:
         raise InvalidArgument("a method that is recorded must be a coroutine, a bug")
