@@ -306,7 +306,7 @@ def test_a_killed_process_has_written_what_it_acknowledged(tmp_path: Path) -> No
                 stdout=output,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
-        wait_until(lambda said=said: said.stat().st_size > 400, "acknowledgements")  # type: ignore[misc]
+        wait_until(lambda said=said: said.stat().st_size > 400, "acknowledgements")
         process.send_signal(signal.SIGKILL)
         process.wait()
         acknowledged = {int(line) for line in said.read_bytes().split(b"\n")[:-1]}

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aerobee.access.recording import recording
-from aerobee.broker.cluster.wired import node_name
+from aerobee.broker.cluster.wired import access_of, node_name
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE
@@ -134,7 +134,7 @@ async def serve_broker(
                     peer_limits=peer_limits,
                     store_host=store_host,
                     tls=tls,
-                    recorder=recorder,
+                    access=access_of(config, recorder, clock),
                     mounts=mounts,
                 ).run
 
