@@ -237,6 +237,15 @@ def test_strangers_are_told_by_their_address_and_by_true_names_alone(
     assert "xxx" not in text
 
 
+def test_addresses_of_both_families_are_shown_as_people_write_them(
+    scene: Scene, kept: Kept
+) -> None:
+    for address in ("ipv6:%5B2001:db8::1%5D:4711", "unix:"):
+        with pytest.raises(Unauthenticated):
+            scene.at(SEND).admit(Call(address=address))
+    assert [line["from"] for line in kept.lines] == ["[2001:db8::1]:4711", "unix:"]
+
+
 def test_a_call_that_another_node_passes_on_tells_both(scene: Scene, kept: Kept) -> None:
     forged = Call((*SIGNED.metadata, ("x-mq-forwarded", "ipv4:10.0.0.1:1")))
     with pytest.raises(AccessDenied):

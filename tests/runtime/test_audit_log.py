@@ -115,6 +115,17 @@ def test_without_the_key_a_chain_that_was_made_anew_passes_and_the_place_elsewhe
     assert "were cut off" in finding.why
 
 
+def test_a_key_is_exchanged_and_the_former_one_still_checks(folder: Path) -> None:
+    before = chain(3)
+    place = Place(3, json.loads(before[-1])["hash"])
+    data = b"".join([*before, *chain(3, OTHER_KEY, place)])
+    assert judged(folder, data, OTHER_KEY, KEY).findings == []
+    assert [each.number for each in judged(folder, data, OTHER_KEY).findings] == [1, 2, 3]
+    keyless = chain(2, None)
+    place = Place(2, json.loads(keyless[-1])["hash"])
+    assert judged(folder, b"".join([*keyless, *chain(3, KEY, place)]), KEY).findings == []
+
+
 # ------------------------------------------------------------------------------------ files
 
 

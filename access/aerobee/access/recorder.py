@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
+from urllib.parse import unquote
 
 from aerobee.access.request_text import ITEMS_MAX, request_text, shortened
 from aerobee.access.resources import Action, Need
@@ -173,8 +174,8 @@ def facts_of(
 
 
 def source_of(peer: str) -> str:
-    """`ipv4:10.0.0.1:5000` -> `10.0.0.1:5000`."""
-    return peer.partition(":")[2] or peer
+    """`ipv4:10.0.0.1:5000` -> `10.0.0.1:5000`, `ipv6:%5B::1%5D:5000` -> `[::1]:5000`."""
+    return unquote(peer.partition(":")[2]) or peer
 
 
 def _result(error: BaseException | None) -> str:
