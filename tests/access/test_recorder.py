@@ -143,6 +143,9 @@ def test_every_request_that_needs_an_administrator_is_an_act() -> None:
         needs = TABLE[path]
         if needs.who is Who.SUPER_USERS:
             assert needs.is_act, path
+        elif needs.who is Who.BROKERS:
+            # These have a say in who is master.
+            assert needs.is_act == path.endswith(("/Register", "/AlterInSyncSet")), path
         elif needs.who is Who.USERS:
             request = filled(method.input_type)
             if hasattr(request, "by_operator"):

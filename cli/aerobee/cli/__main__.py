@@ -48,6 +48,11 @@ COMMANDS = (
         "Check and show who changed what.",
     ),
     LazyCommand("cluster", "aerobee.cli.commands.cluster:cluster", "Show brokers and their state."),
+    LazyCommand(
+        "broker-group",
+        "aerobee.cli.commands.broker_group:broker_group",
+        "Close and remove a broker group.",
+    ),
     LazyCommand("health", "aerobee.cli.commands.health:health", "Check the health of a process."),
     LazyCommand("store", "aerobee.cli.commands.store:store", "Inspect, check, repair stores."),
     LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Audit offsets, stores, replicas."),

@@ -21,6 +21,7 @@ from aerobee.access.recorder import Recorder
 from aerobee.access.recording import recording
 from aerobee.cluster_view.channels import Channels
 from aerobee.nameserver.access_service import AccessService
+from aerobee.nameserver.broker_groups import BrokerGroups
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
@@ -193,14 +194,16 @@ def _own_service(
     sessions: BrokerSessions,
     sets: ReplicaSets,
 ) -> NameserverService:
+    spread_timeout_s = config.topics.spread_timeout_ms / 1_000
     return NameserverService(
         cluster=config.cluster,
         cache=cache,
         topics=topics,
         sessions=sessions,
         replica_sets=sets,
+        broker_groups=BrokerGroups(sets, topics, cache, timeout_s=spread_timeout_s),
         auto_create=config.topics.auto_create,
-        spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
+        spread_timeout_s=spread_timeout_s,
     )
 
 

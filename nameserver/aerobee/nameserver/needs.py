@@ -54,5 +54,8 @@ def nameserver_needs(cluster_name: str) -> NeedsTable:
         service + "ListTopics": needing(all_topics),
         service + "DescribeCluster": needing(cluster(Action.GET)),
         service + "RemoveReplica": administering(cluster(Action.UPDATE)),
+        service + "CloseBrokerGroup": administering(cluster(Action.UPDATE)),
+        service + "OpenBrokerGroup": administering(cluster(Action.UPDATE)),
+        service + "RemoveBrokerGroup": administering(cluster(Action.UPDATE)),
         **{access + method: SUPER_USERS for method in _ACCESS},
     }

@@ -31,6 +31,9 @@ _REQUEST_BYTES_MAX = {
     "DescribeClusterRequest": 8 * KIB,
     "AlterInSyncSetRequest": 128 * KIB,
     "RemoveReplicaRequest": 8 * KIB,
+    "CloseBrokerGroupRequest": 8 * KIB,
+    "OpenBrokerGroupRequest": 8 * KIB,
+    "RemoveBrokerGroupRequest": 8 * KIB,
 }
 
 _FIELDS = {
@@ -64,6 +67,12 @@ _FIELDS = {
     "ReplicaName.incarnation": _KEPT_NAME,
     "RemoveReplicaRequest.cluster": _NAME,
     "RemoveReplicaRequest.broker_name": _NAME,
+    "CloseBrokerGroupRequest.cluster": _NAME,
+    "CloseBrokerGroupRequest.broker_name": _NAME,
+    "OpenBrokerGroupRequest.cluster": _NAME,
+    "OpenBrokerGroupRequest.broker_name": _NAME,
+    "RemoveBrokerGroupRequest.cluster": _NAME,
+    "RemoveBrokerGroupRequest.broker_name": _NAME,
 }
 
 _ACCESS_BYTES_MAX = {

@@ -27,6 +27,7 @@ from aerobee.nameserver.stored import (
     History,
     Keys,
     ReplicaSet,
+    SetState,
     Topic,
     TopicDeletion,
     Unreadable,
@@ -200,10 +201,11 @@ class RouteTable:
             self.brokers[key] for key in sorted(self.brokers) if key.broker_name in replica_sets
         )
 
-    def replica_sets_with_master(self) -> tuple[str, ...]:
-        """Replica sets whose master is alive, by name: they can take new queues."""
+    def replica_sets_for_queues(self) -> tuple[str, ...]:
+        """Replica sets that are open and whose master is alive, by name: they can take queues."""
         masters = (record for record in self.brokers.values() if self.is_master(record))
-        return tuple(sorted(record.key.broker_name for record in masters))
+        names = sorted(record.key.broker_name for record in masters)
+        return tuple(each for each in names if self.replica_set(each).state is SetState.OPEN)
 
     def topic_changes_after(self, revision: int) -> TopicChanges:
         """What a broker that knows all up to `revision` has missed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from aerobee.nameserver.key_values import KeyValue
@@ -83,6 +84,16 @@ class InSyncReplica:
     incarnation: str
 
 
+class SetState(StrEnum):
+    """What an operator wants with a replica set."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    """It takes no new messages and is read to its end."""
+    REMOVED = "removed"
+    """It is no part of the cluster any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
     """Who is master of a replica set, and under which epoch."""
@@ -98,6 +109,7 @@ class ReplicaSet:
     """Every broker id that ever registered and was not removed, sorted."""
     unclean_epochs: tuple[int, ...] = ()
     """Epochs that began without an in-sync replica."""
+    state: SetState = SetState.OPEN
     revision: int = 0
 
 
@@ -266,6 +278,7 @@ def encode_replica_set(replica_set: ReplicaSet) -> bytes:
             ],
             "replicas": list(replica_set.replicas),
             "uncleanEpochs": list(replica_set.unclean_epochs),
+            "state": replica_set.state.value,
         }
     )
 
@@ -354,6 +367,7 @@ def _replica_set_from(name: str, document: Mapping[str, Any], entry: KeyValue) -
         in_sync=tuple(sorted(in_sync)),
         replicas=tuple(sorted({_broker_id(one) for one in document.get("replicas", ())})),
         unclean_epochs=tuple(_number(epoch) for epoch in document.get("uncleanEpochs", ())),
+        state=SetState(document.get("state", SetState.OPEN)),
         revision=entry.revision,
     )
 

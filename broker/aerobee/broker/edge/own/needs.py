@@ -196,6 +196,7 @@ def broker_needs(cluster: str) -> NeedsTable:
             "QueryMessages": needing(of.looks_at),
             "CleanStore": administering(of.cluster_changed),
             "HandOver": administering(of.cluster_changed),
+            "DescribeRemaining": needing(of.cluster_seen),
         },
         "AuditService": {
             "Snapshot": needing(of.cluster_seen),
