@@ -337,7 +337,7 @@ class OffsetJournalState:
             self._table.put(*entry.key, *after)
             self._table.note_change(*entry.key, _last_change(entry))
         if entry.change.kind is ChangeKind.RESET:
-            # Whoever goes back wants to see them again.
+            # A reset is there to see messages again, also the finished ones.
             self._table.finished.forget(*entry.key)
         else:
             self._table.finished.drop_below(*entry.key, after.offset)
