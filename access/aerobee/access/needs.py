@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from aerobee.access.nodes import NodeName
 from aerobee.access.resources import Action, Kind, Need, topic_need
 from aerobee.runtime.names import is_system_topic
 
@@ -47,13 +48,15 @@ class MethodNeeds:
     is_judged_again: bool = False
     """A call with one answer that may wait for what it reads: it is judged once more before the
     answer, if policies have changed meanwhile."""
+    speaker: Callable[[Any], NodeName | None] | None = None
+    """Which node a request, or a frame, says that it comes from; that must be the one that proved
+    itself. None of a frame: it does not say."""
 
 
 NeedsTable = Mapping[str, MethodNeeds]
 
 ANYONE = MethodNeeds(Who.ANYONE)
 SUPER_USERS = MethodNeeds(Who.SUPER_USERS)
-BROKERS = MethodNeeds(Who.BROKERS)
 ANY_USER = MethodNeeds(Who.USERS)
 
 
@@ -69,6 +72,11 @@ STANDARD_NEEDS: NeedsTable = {
 
 def needing(of: NeedsOf, *, judged_again: bool = False) -> MethodNeeds:
     return MethodNeeds(Who.USERS, of, is_judged_again=judged_again)
+
+
+def of_broker(speaker: Callable[[Any], NodeName | None]) -> MethodNeeds:
+    """For what a broker says of itself."""
+    return MethodNeeds(Who.BROKERS, speaker=speaker)
 
 
 def needing_of_names(of: NeedsOf, names: Callable[[Any], set[str]]) -> MethodNeeds:

@@ -10,6 +10,7 @@ from aerobee.access.config import AccessConfig
 from aerobee.access.credentials import Anonymous, Credentials
 from aerobee.access.gate import Gate
 from aerobee.access.needs import STANDARD_NEEDS, NeedsTable
+from aerobee.access.node_certificates import NodeCertificates
 from aerobee.access.nodes import NodeName, NodeSigner, NodeVerifier
 from aerobee.access.sealing import ClusterSecrets
 from aerobee.runtime.clock import Clock
@@ -26,7 +27,8 @@ class NodeAccess:
         if path:
             file = WatchedFile(path, ClusterSecrets.parse, clock.monotonic_s)
         self.book = AccessBook(file)
-        self._verifier = NodeVerifier(lambda: self.book.secrets, clock.now_ms)
+        self._cluster = node.cluster
+        self._verifier = NodeVerifier(node.cluster, lambda: self.book.secrets, clock.now_ms)
         self.credentials: Credentials = Anonymous()
         """For the calls that this node makes."""
         if file is not None:
@@ -36,7 +38,10 @@ class NodeAccess:
         """None: everyone may do everything."""
         if not self._config.enabled:
             return None
-        return Gate({**STANDARD_NEEDS, **table}, self.book, self._verifier)
+        certificates = NodeCertificates(self._cluster) if self._config.node_certificates else None
+        return Gate(
+            {**STANDARD_NEEDS, **table}, self.book, self._verifier, certificates=certificates
+        )
 
 
 def signer_of(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from aerobee.access.needs import BROKERS, SUPER_USERS, NeedsTable, Resources, needing
+from aerobee.access.needs import SUPER_USERS, NeedsTable, Resources, needing, of_broker
+from aerobee.access.nodes import NodeName
 from aerobee.access.resources import Action, Need
 
 _USE = Action.PUB | Action.SUB | Action.GET
@@ -13,6 +14,15 @@ _ACCESS = (
     "CreateUser", "UpdateUser", "RotateUser", "DeleteUser", "ListUsers",
     "PutPolicy", "RemovePolicy", "ListPolicies", "TestAccess",
 )  # fmt: skip
+
+
+def _registering(heartbeat: Any) -> NodeName:
+    who = heartbeat.identity
+    return NodeName.broker(who.cluster, who.broker_name, who.broker_id)
+
+
+def _master(request: Any) -> NodeName:
+    return NodeName.broker(request.cluster, request.broker_name, request.master_id)
 
 
 def nameserver_needs(cluster_name: str) -> NeedsTable:
@@ -37,8 +47,8 @@ def nameserver_needs(cluster_name: str) -> NeedsTable:
 
     service, access = "/aerobee.v1.NameserverService/", "/aerobee.v1.AccessService/"
     return {
-        service + "Register": BROKERS,
-        service + "AlterInSyncSet": BROKERS,
+        service + "Register": of_broker(_registering),
+        service + "AlterInSyncSet": of_broker(_master),
         service + "QueryRoute": needing(routes_or_new),
         service + "WatchRoutes": needing(routes),
         service + "CreateTopic": needing(topic(Action.CREATE)),

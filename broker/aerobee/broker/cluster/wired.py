@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.access.node import NodeAccess
-from aerobee.access.nodes import BROKER, NodeName
+from aerobee.access.nodes import NodeName
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.config import BrokerConfig
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def access_of(config: BrokerConfig, clock: Clock) -> NodeAccess:
     """Raises InvalidArgument: the file of the cluster secret cannot be read."""
-    node = NodeName(BROKER, f"{config.broker_name}/{config.broker_id}")
+    node = NodeName.broker(config.cluster, config.broker_name, config.broker_id)
     return NodeAccess(config.access, node, clock=clock)
 
 
