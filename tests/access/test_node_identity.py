@@ -4,6 +4,7 @@ secret is no other node by that."""
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import Any
 
 import pytest
