@@ -241,7 +241,7 @@ def test_a_broker_with_the_secret_speaks_for_itself_alone(up: Up, path: str) -> 
         with pytest.raises(grpc.RpcError) as caught:
             next(iter(call(iter((sent,)), metadata=signer.metadata(path), timeout=20)))
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    said = caught.value.details()
+    said = str(caught.value.details())
     assert "broker:aerobee/broker-b/0 may not speak for broker:aerobee/broker-a/1" in said
     assert state_of(up) == before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,7 +145,7 @@ def test_certificates_of_nodes_need_tls_that_asks_for_them() -> None:
         plain_text=PlainText.SPOKEN,
     )  # fmt: skip
     for tls in (NodeTlsConfig(), NodeTlsConfig(certificate="c", key="k", ca="a"), spoken):
-        for config in (partial(BrokerConfig, store_root="s"), NameserverConfig):
+        for config in (partial(BrokerConfig, store_root=Path("s")), NameserverConfig):
             with pytest.raises(InvalidArgument, match=r"access\.node_certificates needs tls"):
                 config(access=access, tls=tls)
     NameserverConfig(access=access, tls=asks)

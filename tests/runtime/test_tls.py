@@ -149,7 +149,7 @@ async def test_a_node_logs_why_it_does_not_admit_a_client(
 
     not_valid = "its certificate is not valid: "
     async with serving(config, PeerLimits()) as address:
-        for client, why in (
+        clients: tuple[tuple[TlsConfig | bool, str], ...] = (
             *(
                 (client_of(why, authority, *times), not_valid + why)
                 for why, times in out_of_time().items()
@@ -157,7 +157,8 @@ async def test_a_node_logs_why_it_does_not_admit_a_client(
             (client_of("stranger", trustme.CA()), not_valid + "unable to get local issuer"),
             (TlsConfig(ca=node.ca), "peer did not return a certificate"),
             (False, "it does not speak TLS"),
-        ):
+        )
+        for client, why in clients:
             await why_not(address, client)
             await until_said(caplog, why)
 

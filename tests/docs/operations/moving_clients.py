@@ -87,8 +87,8 @@ def judge(sent: list[Path], received: list[Path]) -> int:
     for file in received:
         for line in file.read_text().splitlines():
             if line != WELL:
-                time_ns, number, place = line.split()
-                deliveries.append((int(time_ns), int(number), place))
+                time_ns, body, place = line.split()
+                deliveries.append((int(time_ns), int(body), place))
     places: dict[int, set[str]] = defaultdict(set)
     newest: dict[tuple[int, int], int] = {}
     for _, number, place in sorted(deliveries):
