@@ -25,8 +25,8 @@ from aerobee.consumer_client import Ordering, PushConsumer, ReceivedMessage, Sta
 from aerobee.producer_client import Producer, ProducerConfig
 
 NAMESERVERS_VARIABLE = "AEROBEE_NAMESERVER"
-KEYS = 4
-PAUSE_S = 0.05
+KEYS = 16
+PAUSE_S = 0.2
 PATIENCE_MS = 60_000
 WELL = "ended well"
 
