@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -83,6 +84,26 @@ async def test_a_producer_whose_right_is_taken_and_given_back_goes_on(
             assert await outcome_of(producer, b"without") == "AccessDenied"
             await in_thread(up, "acl", "add", "coming", "Topic:orders", "Pub")
             await until(becomes(producer, "sent"), "the right to count again")
+
+
+async def test_a_right_that_is_missing_harms_no_other_topic(up: Up, tmp_path: Path) -> None:
+    """One stream carries all topics of a producer, and a refusal ends it."""
+    file = created(up, "half", tmp_path)
+    up.run("topic", "create", "open")
+    up.run("acl", "add", "half", "Topic:orders", "Sub")
+    up.run("acl", "add", "half", "Topic:open", "Pub")
+    credentials = credentials_of_environment({FILE_VARIABLE: str(file)})
+    began_s = time.monotonic()
+    async with Producer(up.document()["nameserver"], credentials=credentials) as producer:
+        for round_number in range(3):
+            allowed = [producer.send(Message("open", b"%d" % n)) for n in range(20)]
+            refused = [producer.send(Message("orders", b"%d" % n)) for n in range(20)]
+            outcomes = await asyncio.gather(*allowed, *refused, return_exceptions=True)
+            assert not [one for one in outcomes[:20] if isinstance(one, BaseException)]
+            for outcome in outcomes[20:]:
+                assert "half may not: this needs Pub on Topic:orders" in str(outcome)
+                assert round_number or isinstance(outcome, AccessDenied), outcome
+    assert time.monotonic() - began_s < 10, "no send waited for its deadline"
 
 
 async def test_a_client_without_credentials_is_told_and_one_with_wrong_ones_recovers(
