@@ -217,7 +217,7 @@ class MethodGate:
         if caller.node is None and FORWARDED_KEY in metadata:
             raise AccessDenied(f"{caller} is no node, and only nodes pass on the calls of others")
         namespace = metadata.get(NAMESPACE_KEY, "")
-        source = _address(context.peer()) if caller.node is None else ""
+        source = address_of(context.peer()) if caller.node is None else ""
         return Visit(self, caller, source, namespace if isinstance(namespace, str) else "")
 
     def judge_caller(self, caller: Caller) -> KnownUser | None:
@@ -259,6 +259,11 @@ class Visit:
         self._names: set[str] = set()
         """Of which all needs are allowed."""
         self._table = method.gate.book.table
+
+    @property
+    def user_name(self) -> str:
+        """Empty: a node calls."""
+        return "" if self._caller.node is not None else self._caller.name
 
     def check(self, request: Any) -> None:
         """Whether it may have what a request, or one frame of a stream, asks for.
@@ -330,7 +335,7 @@ def _log_administration(caller: Caller, method: str, need: str) -> None:
     log_event(log, "administrative call", caller=caller, method=method, needs=need)
 
 
-def _address(peer: str) -> str:
+def address_of(peer: str) -> str:
     """`ipv4:10.0.0.1:5000` -> `10.0.0.1`; empty for what is none."""
     kind, _, rest = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):

@@ -12,6 +12,8 @@ from aerobee.access.gate import Gate
 from aerobee.access.needs import STANDARD_NEEDS, NeedsTable
 from aerobee.access.node_certificates import NodeCertificates
 from aerobee.access.nodes import NodeName, NodeSigner, NodeVerifier
+from aerobee.access.quota_guard import QuotaGuard
+from aerobee.access.quotas import Quotas
 from aerobee.access.sealing import ClusterSecrets
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.watched_file import WatchedFile
@@ -28,6 +30,7 @@ class NodeAccess:
             file = WatchedFile(path, ClusterSecrets.parse, clock.monotonic_s)
         self.book = AccessBook(file)
         self._cluster = node.cluster
+        self.quotas = Quotas(self.book, clock.monotonic_s)
         self._verifier = NodeVerifier(node.cluster, lambda: self.book.secrets, clock.now_ms)
         self.credentials: Credentials = Anonymous()
         """For the calls that this node makes."""
@@ -42,6 +45,10 @@ class NodeAccess:
         return Gate(
             {**STANDARD_NEEDS, **table}, self.book, self._verifier, certificates=certificates
         )
+
+    def guard(self, table: NeedsTable, *, counts_connections: bool) -> QuotaGuard:
+        """The gate, if there is one, and who pays. `counts_connections` as for `QuotaGuard`."""
+        return QuotaGuard(self.gate(table), self.quotas, counts_connections=counts_connections)
 
 
 def signer_of(

@@ -231,6 +231,13 @@ class BrokerConfig:
     Costs: shorter: more small files written; longer: more of the offset journal to read after a
     crash.
     """
+    closing_grace_ms: int = 60_000
+    """How long the broker takes new messages after its group was closed, for producers that have
+    not heard of it.
+
+    Costs: longer: the group is empty later; shorter: producers that still have the former route see
+    refusals.
+    """
     stop_grace_ms: int = 1_000
     """How long running calls may continue after a stop is requested and everything is flushed.
 

@@ -18,6 +18,7 @@ from aerobee.access.node import NodeAccess
 from aerobee.access.nodes import NAMESERVER, NodeName
 from aerobee.cluster_view.channels import Channels
 from aerobee.nameserver.access_service import AccessService
+from aerobee.nameserver.broker_groups import BrokerGroups
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
@@ -32,6 +33,7 @@ from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import Keys
+from aerobee.nameserver.stored_quotas import StoredQuotas
 from aerobee.nameserver.topics import Topics
 from aerobee.nameserver.users import Users
 from aerobee.rocketmq_api.clients.table import ClientTable
@@ -41,6 +43,7 @@ from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.health import Question
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
@@ -97,14 +100,17 @@ async def serve_nameserver(
         sets = ReplicaSets(etcd, keys, positions, allow_unclean=config.unclean_election)
         registry = Registry(etcd, keys, sets, config.broker_lease)
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
-        figures = NameserverFigures(config, cache, sessions, etcd.calls, peer_limits, clock)
         topics = Topics(etcd, keys, cache, config.topics, clock)
         hearing = ExitStack()
         access = _access(config, cache, hearing, clock)
+        figures = NameserverFigures(
+            config, cache, sessions, etcd.calls, peer_limits, access.quotas, clock
+        )
         service = _own_service(config, cache, topics, sessions, sets)
         channels = _channels(config, access, tls, chance)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
-        users = AccessService(Users(etcd, keys, cache, access.book), access.book)
+        stored_quotas = StoredQuotas(etcd, keys, cache)
+        users = AccessService(Users(etcd, keys, cache, access.book), stored_quotas, access.book)
         services = (service, users, rocketmq)
         server = _server(config, access, services, figures.latencies, peer_limits, tls, clock)
         port = await server.start(config.listen, serving=False)
@@ -184,14 +190,16 @@ def _own_service(
     sessions: BrokerSessions,
     sets: ReplicaSets,
 ) -> NameserverService:
+    spread_timeout_s = config.topics.spread_timeout_ms / 1_000
     return NameserverService(
         cluster=config.cluster,
         cache=cache,
         topics=topics,
         sessions=sessions,
         replica_sets=sets,
+        broker_groups=BrokerGroups(sets, topics, cache, timeout_s=spread_timeout_s),
         auto_create=config.topics.auto_create,
-        spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
+        spread_timeout_s=spread_timeout_s,
     )
 
 
@@ -214,7 +222,11 @@ def _server(
         latencies=latencies,
         clock=clock,
         observer=peer_limits,
-        guard=access.gate({**nameserver_needs(config.cluster), **messaging_needs(config.cluster)}),
+        guard=access.guard(
+            {**nameserver_needs(config.cluster), **messaging_needs(config.cluster)},
+            counts_connections=config.grpc.engine is Engine.OWN,
+        ),
+        on_disconnected=access.quotas.disconnected,
         tls=tls.accepted,
     )
     add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server

@@ -13,6 +13,7 @@ _USE = Action.PUB | Action.SUB | Action.GET
 _ACCESS = (
     "CreateUser", "UpdateUser", "RotateUser", "DeleteUser", "ListUsers",
     "PutPolicy", "RemovePolicy", "ListPolicies", "TestAccess",
+    "SetQuota", "DeleteQuota", "ListQuotas",
 )  # fmt: skip
 
 
@@ -57,5 +58,8 @@ def nameserver_needs(cluster_name: str) -> NeedsTable:
         service + "ListTopics": needing(all_topics),
         service + "DescribeCluster": needing(cluster(Action.GET)),
         service + "RemoveReplica": needing(cluster(Action.UPDATE)),
+        service + "CloseBrokerGroup": needing(cluster(Action.UPDATE)),
+        service + "OpenBrokerGroup": needing(cluster(Action.UPDATE)),
+        service + "RemoveBrokerGroup": needing(cluster(Action.UPDATE)),
         **{access + method: SUPER_USERS for method in _ACCESS},
     }

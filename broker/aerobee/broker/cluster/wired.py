@@ -47,6 +47,7 @@ def make_registration(parts: Wiring) -> Registration | None:
         no_room_reason=parts.writability.no_room_reason,
         on_topics_gone=parts.egress.wake_all,
         book=parts.access.book,
+        closing=parts.closing,
         lease_ms=lease_ms,
         store_host_ipv6=parts.store_host.is_ipv6,
     )

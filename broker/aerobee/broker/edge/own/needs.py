@@ -211,6 +211,7 @@ def broker_needs(cluster: str) -> NeedsTable:
             "QueryMessages": needing(of.looks_at),
             "CleanStore": needing(of.cluster_changed),
             "HandOver": needing(of.cluster_changed),
+            "DescribeRemaining": needing(of.cluster_seen),
         },
         "AuditService": {
             "Snapshot": needing(of.cluster_seen),
