@@ -14,9 +14,37 @@ from aerobee.cluster_view.methods import SEND
 from aerobee.runtime.errors import AccessDenied, Unauthenticated
 from aerobee.runtime.tls import dialled_tls
 from aerobee.v1 import broker_pb2
-from tests.support.local_up import running
+from tests.support.local_up import received, running
 
 pytestmark = pytest.mark.slow
+
+
+def test_commands_show_the_certificate_of_a_user(tmp_path: Path) -> None:
+    """`up --tls --access` asks for one, and says how an operator sends without."""
+    with running(tmp_path, "--tls", "--access") as up:
+        secret, ca = up.data / "access" / "cluster-secret", up.data / "tls" / "ca.crt"
+        next_step = up.said().partition("echo hello | ")[2].splitlines()[0]
+        assert next_step == (
+            f"env AEROBEE_CLUSTER_SECRET_FILE={secret} aerobee produce greetings "
+            f"--nameserver {up.document()['nameserver']} --tls-ca {ca}"
+        )
+        operator = {"AEROBEE_CLUSTER_SECRET_FILE": str(secret)}
+        up.environment = operator
+        up.run("produce", "greetings", given="hello\n")
+        up.run("user", "create", "shop", "--certificate-name", "client")
+        up.run("acl", "add", "shop", "Topic:greetings", "Pub,Sub")
+        up.run("acl", "add", "shop", "Group:shop", "Sub")
+        up.environment = {}  # but for the certificate, whose name is `client`
+        up.run("produce", "greetings", given="again\n")
+        assert sorted(received(up, "greetings", "shop", 2)) == ["again", "hello"]
+        assert "user shop may not" in up.run("topic", "create", "x", expect=range(1, 5)).stderr
+        up.environment = {"AEROBEE_TLS_CERTIFICATE": "", "AEROBEE_TLS_KEY": ""}
+        refused = up.run("produce", "greetings", given="x\n", expect=range(1, 5))
+        assert "does not say who makes it" in refused.stderr
+        up.environment = operator
+        up.run("user", "disable", "shop")
+        up.environment = {}
+        assert "disabled" in up.run("produce", "greetings", given="x\n", expect=range(1, 5)).stderr
 
 
 async def test_a_certificates_name_is_a_user(tmp_path: Path) -> None:

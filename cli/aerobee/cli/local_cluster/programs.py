@@ -133,6 +133,8 @@ def _tls(plan: ClusterPlan) -> list[tuple[str, str]]:
         ("--tls-certificate", str(tls.certificate)),
         ("--tls-key", str(tls.key)),
         ("--tls-ca", str(tls.ca)),
+        # A certificate may be a user's.
+        *((("--tls-client-auth", "optional"),) if plan.access else ()),
     ]
 
 
