@@ -118,10 +118,10 @@ async def test_acts_of_nodes_and_operators_are_lines_as_well(scene: Scene, kept:
     async with visit.act(None):
         assert kept.lines[-1]["result"] == "begun"
     assert [line["caller"] for line in kept.lines] == [
-        "broker:someone",
+        "broker:hive/someone",
         "operator:someone",
-        "broker:someone",
-        "broker:someone",
+        "broker:hive/someone",
+        "broker:hive/someone",
     ]
 
 
