@@ -119,7 +119,7 @@ async def test_acts_of_nodes_and_operators_are_lines_as_well(scene: Scene, kept:
         assert kept.lines[-1]["result"] == "begun"
     assert [line["caller"] for line in kept.lines] == [
         "broker:hive/someone",
-        "operator:someone",
+        "operator:hive/someone",
         "broker:hive/someone",
         "broker:hive/someone",
     ]
