@@ -105,6 +105,8 @@ def test_no_line_at_any_level_has_a_secret(
         ):
             assert secret not in text
         assert "Signature=" not in text
+        # The audit log's place is a hash that tells nothing of what it is of.
+        text = re.sub(r"place=\S+", "place=", text)
         assert not re.search(r"[0-9a-f]{64}", text), "a proof of a node, or a cluster secret"
 
 

@@ -22,6 +22,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from aerobee.access.recording import recording
+from aerobee.broker.cluster.wired import access_of, node_name
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE
@@ -108,6 +110,7 @@ async def serve_broker(
     peer_limits = PeerLimits()
     async with (
         serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
+        recording(config, str(node_name(config)), NODE_TYPE, clock, metrics) as recorder,
     ):
         store_host = await _store_host(config, clock)
         with (
@@ -131,6 +134,7 @@ async def serve_broker(
                     peer_limits=peer_limits,
                     store_host=store_host,
                     tls=tls,
+                    access=access_of(config, recorder, clock),
                     mounts=mounts,
                 ).run
 
