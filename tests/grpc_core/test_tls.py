@@ -295,7 +295,7 @@ async def test_a_client_ends_calls_to_servers_it_trusts_no_more(tmp_path: Path) 
             assert await chat.read() == b"before"
         write_authorities(file, staying)
         assert await asyncio.to_thread(client.refresh)
-        with pytest.raises(CallError, match="its certificate's authority is trusted no more"):
+        with pytest.raises(CallError, match="its certificate's authority is no longer trusted"):
             await asyncio.wait_for(chats[0].read(), 20)
         with pytest.raises(CallError, match="its certificate is not valid"):
             await leaves.call(ECHO, b"x", timeout_s=20)

@@ -17,7 +17,7 @@ from typing import Final
 
 from aerobee.grpc_core.trust import authorities_in, authority_of
 
-DISTRUSTED: Final = "its certificate's authority is trusted no more"
+DISTRUSTED: Final = "its certificate's authority is no longer trusted"
 
 
 class ClientAuth(StrEnum):

@@ -118,7 +118,9 @@ def _engine(plan: ClusterPlan) -> list[tuple[str, str]]:
 def _access(plan: ClusterPlan, node: str) -> list[tuple[str, str]]:
     if not plan.access:
         return []
+    named = plan.broker_settings.get("access.node_certificates")
     return [
+        *((("--access-node-certificates", named),) if named else ()),
         ("--access-enabled", "true"),
         ("--access-cluster-secret-file", str(plan.cluster_secret_file)),
         ("--audit-log-file", str(plan.audit_log(node))),
