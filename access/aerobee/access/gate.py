@@ -261,7 +261,7 @@ class MethodGate:
 
         if caller is None:
             error = gate.why_unproved(metadata, error)
-        who = _address(context.peer()) if caller is None else str(caller)
+        who = address_of(context.peer()) if caller is None else str(caller)
         gate.recorder.refused(facts, self.path, who, error, is_known=caller is not None)
 
     def act(
@@ -331,7 +331,7 @@ class Visit:
         self._user = caller.user
         self._context = context
         self._metadata = metadata
-        self._source = _address(context.peer()) if caller.node is None else ""
+        self._source = address_of(context.peer()) if caller.node is None else ""
         namespace = metadata.get(NAMESPACE_KEY, "")
         self._namespace = namespace if isinstance(namespace, str) else ""
         self._denied: Need | None = None
@@ -341,6 +341,11 @@ class Visit:
         self._names: set[str] = set()
         """Of which all needs are allowed."""
         self._table = method.gate.book.table
+
+    @property
+    def user_name(self) -> str:
+        """Empty: a node calls."""
+        return "" if self._caller.node is not None else self._caller.name
 
     def check(self, request: Any) -> None:
         """Whether it may have what a request, or one frame of a stream, asks for.
@@ -428,7 +433,7 @@ def _log_administration(caller: Caller, method: str, need: str) -> None:
     log_event(log, "administrative call", caller=caller, method=method, needs=need)
 
 
-def _address(peer: str) -> str:
+def address_of(peer: str) -> str:
     """`ipv4:10.0.0.1:5000` -> `10.0.0.1`; empty for what is none."""
     kind, _, rest = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):

@@ -11,6 +11,8 @@ from aerobee.access.credentials import Anonymous, Credentials
 from aerobee.access.gate import Gate
 from aerobee.access.needs import STANDARD_NEEDS, NeedsTable
 from aerobee.access.nodes import NodeName, NodeSigner, NodeVerifier
+from aerobee.access.quota_guard import QuotaGuard
+from aerobee.access.quotas import Quotas
 from aerobee.access.recorder import Recorder
 from aerobee.access.sealing import ClusterSecrets
 from aerobee.access.unchecked import UncheckedGate
@@ -36,6 +38,7 @@ class NodeAccess:
         if path:
             file = WatchedFile(path, ClusterSecrets.parse, clock.monotonic_s)
         self.book = AccessBook(file)
+        self.quotas = Quotas(self.book, clock.monotonic_s)
         self._verifier = NodeVerifier(lambda: self.book.secrets, clock.now_ms)
         self.credentials: Credentials = Anonymous()
         """For the calls that this node makes."""
@@ -48,6 +51,10 @@ class NodeAccess:
         if self._config.enabled:
             return gate
         return UncheckedGate(gate) if self._recorder.has_log else None
+
+    def guard(self, table: NeedsTable, *, counts_connections: bool) -> QuotaGuard:
+        """The gate, if there is one, and who pays. `counts_connections` as for `QuotaGuard`."""
+        return QuotaGuard(self.gate(table), self.quotas, counts_connections=counts_connections)
 
 
 def signer_of(

@@ -143,9 +143,9 @@ async def serve_broker(
 
 
 def _own_folder(root: Path) -> RealDisk:
-    """The folder, closed to other users; what they still reach is told."""
+    """The folder, closed to other users; what was open to them is told."""
     try:
-        still_open = close_to_others(root)
+        found = close_to_others(root)
     except OSError as error:
         # Whether it can be used at all is found when it is opened.
         log_event(
@@ -156,7 +156,9 @@ def _own_folder(root: Path) -> RealDisk:
             reason=error.strerror or error,
         )
     else:
-        for path in still_open:
+        if found.closed:
+            log_event(log, "the store is closed to other users", path=root, parts=len(found.closed))
+        for path in found.still_open:
             log_event(
                 log,
                 "other users may reach a part of the store that belongs to another user",

@@ -210,3 +210,10 @@ LIST_POLICIES = Method(
 TEST_ACCESS = Method(
     _ACCESS + "TestAccess", access_pb2.TestAccessRequest, access_pb2.TestAccessResponse
 )
+SET_QUOTA = Method(_ACCESS + "SetQuota", access_pb2.SetQuotaRequest, access_pb2.Quota)
+DELETE_QUOTA = Method(
+    _ACCESS + "DeleteQuota", access_pb2.DeleteQuotaRequest, access_pb2.DeleteQuotaResponse
+)
+LIST_QUOTAS = Method(
+    _ACCESS + "ListQuotas", access_pb2.ListQuotasRequest, access_pb2.ListQuotasResponse
+)

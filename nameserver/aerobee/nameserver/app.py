@@ -36,6 +36,7 @@ from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import Keys
+from aerobee.nameserver.stored_quotas import StoredQuotas
 from aerobee.nameserver.topics import Topics
 from aerobee.nameserver.users import Users
 from aerobee.rocketmq_api.clients.table import ClientTable
@@ -45,6 +46,7 @@ from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.health import Question
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
@@ -102,15 +104,16 @@ async def serve_nameserver(
         sets = ReplicaSets(etcd, keys, positions, allow_unclean=config.unclean_election)
         registry = Registry(etcd, keys, sets, config.broker_lease)
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
-        figures = NameserverFigures(config, cache, sessions, etcd.calls, peer_limits, clock)
         topics = Topics(etcd, keys, cache, config.topics, clock)
         hearing = ExitStack()
         access = _access(config, cache, recorder, hearing, clock)
+        figures = NameserverFigures(
+            config, cache, sessions, etcd.calls, peer_limits, access.quotas, clock
+        )
         service = _own_service(config, cache, topics, sessions, sets)
         channels = _channels(config, access, tls, chance)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
-        users = AccessService(Users(etcd, keys, cache, access.book), access.book)
-        services = (service, users, rocketmq)
+        services = (service, _access_service(etcd, keys, cache, access), rocketmq)
         server = _server(config, access, services, figures.latencies, peer_limits, tls, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
@@ -187,6 +190,11 @@ def _rocketmq_service(
     )
 
 
+def _access_service(etcd: Etcd, keys: Keys, cache: RouteCache, access: NodeAccess) -> AccessService:
+    users = Users(etcd, keys, cache, access.book)
+    return AccessService(users, StoredQuotas(etcd, keys, cache), access.book)
+
+
 def _own_service(
     config: NameserverConfig,
     cache: RouteCache,
@@ -226,7 +234,11 @@ def _server(
         latencies=latencies,
         clock=clock,
         observer=peer_limits,
-        guard=access.gate({**nameserver_needs(config.cluster), **messaging_needs(config.cluster)}),
+        guard=access.guard(
+            {**nameserver_needs(config.cluster), **messaging_needs(config.cluster)},
+            counts_connections=config.grpc.engine is Engine.OWN,
+        ),
+        on_disconnected=access.quotas.disconnected,
         tls=tls.accepted,
     )
     add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server

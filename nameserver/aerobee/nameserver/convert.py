@@ -190,4 +190,7 @@ def access_records(records: Records) -> nameserver_pb2.AccessRecords:
         policies=[
             nameserver_pb2.AccessRecord(user=name, value=value) for name, value in records.policies
         ],
+        quotas=[
+            nameserver_pb2.AccessRecord(user=name, value=value) for name, value in records.quotas
+        ],
     )

@@ -19,6 +19,7 @@ _USE = Action.PUB | Action.SUB | Action.GET
 _ACCESS = (
     "CreateUser", "UpdateUser", "RotateUser", "DeleteUser", "ListUsers",
     "PutPolicy", "RemovePolicy", "ListPolicies", "TestAccess",
+    "SetQuota", "DeleteQuota", "ListQuotas",
 )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from aerobee.nameserver.stored import (
     TopicDeletion,
     Unreadable,
 )
-from aerobee.nameserver.stored_access import AccessKey, PolicyKey, StoredAccess, UserKey
+from aerobee.nameserver.stored_access import AccessKey, PolicyKey, QuotaKey, StoredAccess, UserKey
 
 DELETED_TOPICS_MAX = 10_000
 
@@ -143,7 +143,7 @@ class RouteTable:
                     last_deletion = max(last_deletion, deletion.revision if deletion else 0)
                 case ("history", _):
                     history = value.id if isinstance(value, History) else ""
-                case UserKey() | PolicyKey() as access_key:
+                case UserKey() | PolicyKey() | QuotaKey() as access_key:
                     access[access_key] = None if entry is None else entry.value
         return dataclasses.replace(
             self,

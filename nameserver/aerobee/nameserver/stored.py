@@ -1,4 +1,4 @@
-"""What the cluster keeps in etcd: eight kinds of keys and their JSON values (docs/etcd-keys.md).
+"""What the cluster keeps in etcd: nine kinds of keys and their JSON values (docs/etcd-keys.md).
 
 Owns: the key layout and the codec of values. Unknown fields are ignored, so that an older
 nameserver can read what a newer one wrote. Values are JSON because operators read them with
@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from aerobee.nameserver.key_values import KeyValue
-from aerobee.nameserver.stored_access import AccessKey, PolicyKey, UserKey
+from aerobee.nameserver.stored_access import AccessKey, PolicyKey, QuotaKey, UserKey
 
 NO_MASTER = -1
 EPOCH_MAX = 2**53
@@ -203,9 +203,12 @@ class Keys:
     def policy(self, key: PolicyKey) -> str:
         return f"{self.prefix}policies/{key.user}/{key.policy_id}"
 
+    def quota(self, key: QuotaKey) -> str:
+        return f"{self.prefix}quotas/{key.path}"
+
     def parse(self, key: str) -> BrokerKey | DurableKey | AccessKey | tuple[str, str] | None:
-        """The broker, its durable logs, user, policy, or ("groups" | "topics" | "deleted", name),
-        that a key stands for; ("history", ""); None: none of them."""
+        """The broker, its durable logs, user, policy, quota, or ("groups" | "topics" | "deleted",
+        name), that a key stands for; ("history", ""); None: none of them."""
         parts = key.removeprefix(self.prefix).split("/")
         match parts:
             case ["brokers", broker_name, broker_id] if broker_id.isdecimal():
@@ -216,6 +219,10 @@ class Keys:
                 return UserKey(name)
             case ["policies", user, policy_id] if user and policy_id:
                 return PolicyKey(user, policy_id)
+            case ["quotas", "default"]:
+                return QuotaKey("default")
+            case ["quotas", "user" | "group" as kind, name] if name:
+                return QuotaKey(f"{kind}/{name}")
             case ["groups" | "topics" | "deleted" as kind, name] if name:
                 return kind, name
             case ["history"]:

@@ -186,14 +186,16 @@ class BrokerDirective(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., lease_duration_ms: _Optional[int] = ..., stale: _Optional[bool] = ..., renewed_sequence: _Optional[int] = ..., group: _Optional[_Union[GroupRecord, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_common_pb2.TopicConfig, _Mapping]]] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., access: _Optional[_Union[AccessRecords, _Mapping]] = ..., topics_complete: _Optional[bool] = ...) -> None: ...
 
 class AccessRecords(_message.Message):
-    __slots__ = ("version", "users", "policies")
+    __slots__ = ("version", "users", "policies", "quotas")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     USERS_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
     version: str
     users: _containers.RepeatedCompositeFieldContainer[AccessRecord]
     policies: _containers.RepeatedCompositeFieldContainer[AccessRecord]
-    def __init__(self, version: _Optional[str] = ..., users: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ..., policies: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ...) -> None: ...
+    quotas: _containers.RepeatedCompositeFieldContainer[AccessRecord]
+    def __init__(self, version: _Optional[str] = ..., users: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ..., policies: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ..., quotas: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ...) -> None: ...
 
 class AccessRecord(_message.Message):
     __slots__ = ("user", "value")

@@ -1,6 +1,6 @@
 """Who may make a call, as the border of a server asks; and streams that end when they may no more.
 
-The rules are `aerobee.access`; nothing here knows them.
+The rules are `aerobee.access`, and so is who pays for what a call uses; nothing here knows them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,20 @@ class Visit(Protocol):
 
     def check_again(self) -> None:
         """The same for all that it was allowed, after a change of the rules. Raises MqError."""
+        ...
+
+    def enter(self) -> None:
+        """What runs from here on, until `leave`, works for this call."""
+        ...
+
+    def leave(self) -> None: ...
+
+    def enter_stream(self) -> None:
+        """The same of a call that lasts, and has a task of its own."""
+        ...
+
+    def leave_stream(self) -> None:
+        """It is over, with all that it had."""
         ...
 
     def act(self, request: Any) -> AbstractAsyncContextManager[Act]:
@@ -89,10 +103,12 @@ class OpenVisit:
         assert self._task is not None, "calls that last have a task"
         self._cancelling = self._task.cancelling()
         self._streams.open.add(self)
+        self._visit.enter_stream()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._streams.open.discard(self)
+        self._visit.leave_stream()
         if self._why is None or self._task is None:
             return
         is_ours = self._task.uncancel() <= self._cancelling
@@ -186,11 +202,19 @@ def guarded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> 
         visit = admitted(request, context)
         if guard.is_judged_again:
             reply.judge_again(visit)
-        return behaviour(request, context, reply)
+        visit.enter()
+        try:
+            return behaviour(request, context, reply)
+        finally:
+            visit.leave()
 
     async def answered(request: Any, context: Any) -> Any:
         visit = admitted(request, context)
-        answer = await behaviour(request, context)
+        visit.enter()
+        try:
+            answer = await behaviour(request, context)
+        finally:
+            visit.leave()
         if guard.is_judged_again:
             visit.check_again()
         return answer
@@ -210,9 +234,13 @@ def _recorded(
     async def answered(request: Any, context: Any) -> Any:
         visit = guard.admit(context)
         visit.check(request)
-        async with visit.act(request) as act:
-            answer = await behaviour(request, context)
-            act.answered(answer)
+        visit.enter()
+        try:
+            async with visit.act(request) as act:
+                answer = await behaviour(request, context)
+                act.answered(answer)
+        finally:
+            visit.leave()
         return answer
 
     return answered

@@ -197,6 +197,10 @@ class Busy(MqError):
         self.retry_after_ms = retry_after_ms
 
 
+class QuotaExceeded(Busy):
+    """The caller's quota is used up: nothing was done; come again after `retry_after_ms`."""
+
+
 class StoreFailed(MqError):
     """A write or fsync failed; the broker stops, because it can no longer keep its promises."""
 

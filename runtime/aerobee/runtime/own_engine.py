@@ -44,6 +44,7 @@ class OwnEngine:
             on_bug=_log_bug,
             limits=limits,
             connections_max=options.connections_max or _UNLIMITED,
+            on_disconnected=options.on_disconnected,
         )
         self._tls = options.tls
 
@@ -98,6 +99,10 @@ class ServicerContext:
 
     def time_remaining(self) -> float | None:
         return self._call.time_remaining_s()
+
+    def request_bytes(self) -> int:
+        """Of the request that was read last."""
+        return self._call.request_bytes
 
     def send_head(self) -> None:
         """Send the header block now; otherwise it goes with the first answer."""

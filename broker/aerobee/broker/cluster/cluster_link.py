@@ -186,4 +186,5 @@ def _records_of(access: nameserver_pb2.AccessRecords) -> Records:
         access.version,
         tuple(Record(each.user, each.value) for each in access.users),
         tuple(Record(each.user, each.value) for each in access.policies),
+        tuple(Record(each.user, each.value) for each in access.quotas),
     )

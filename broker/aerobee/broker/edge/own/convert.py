@@ -47,7 +47,8 @@ def status_of(error: MqError | None) -> common_pb2.Status:
     """OK for None."""
     if error is None:
         return common_pb2.Status(code=common_pb2.OK)
-    return common_pb2.Status(code=wire_code(error), message=str(error))
+    wait_ms = error.retry_after_ms if isinstance(error, Busy) else 0
+    return common_pb2.Status(code=wire_code(error), message=str(error), retry_after_ms=wait_ms)
 
 
 def wire_code(error: MqError) -> common_pb2.Code:
