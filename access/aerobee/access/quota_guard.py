@@ -9,16 +9,20 @@ from collections.abc import Callable
 from contextvars import Token
 from typing import Any
 
-from aerobee.access.gate import FORWARDED_KEY, Gate, MethodGate, Visit, address_of
+from aerobee.access.gate import Gate, MethodGate, Visit, address_of
 from aerobee.access.meter import CURRENT_METER, Meter
 from aerobee.access.quotas import Quotas
+from aerobee.access.recorder import FORWARDED_KEY, NotAnAct, RecordedAct
+from aerobee.access.unchecked import UncheckedGate, UncheckedMethod, UncheckedVisit
 
 
 class QuotaGuard:
     """Of one server."""
 
-    def __init__(self, gate: Gate | None, quotas: Quotas, *, counts_connections: bool) -> None:
-        """Without a `gate` everyone may do everything, and callers are told apart by their address.
+    def __init__(
+        self, gate: Gate | UncheckedGate | None, quotas: Quotas, *, counts_connections: bool
+    ) -> None:
+        """Without a `Gate` everyone may do everything, and callers are told apart by their address.
         `counts_connections`: `quotas.disconnected` is called for each that ends."""
         self._gate = gate
         self._quotas = quotas
@@ -32,7 +36,7 @@ class QuotaGuard:
     def method(self, path: str) -> MeteredMethod | None:
         """None: anyone may call it, and nobody pays. Raises InvalidArgument as `Gate.method`."""
         gate = None if self._gate is None else self._gate.method(path)
-        if self._gate is not None and gate is None:
+        if isinstance(self._gate, Gate) and gate is None:
             return None
         return MeteredMethod(gate, self._quotas, counts_connections=self._counts_connections)
 
@@ -43,11 +47,19 @@ class MeteredMethod:
     __slots__ = ("_counts_connections", "_gate", "_quotas")
 
     def __init__(
-        self, gate: MethodGate | None, quotas: Quotas, *, counts_connections: bool
+        self,
+        gate: MethodGate | UncheckedMethod | None,
+        quotas: Quotas,
+        *,
+        counts_connections: bool,
     ) -> None:
         self._gate = gate
         self._quotas = quotas
         self._counts_connections = counts_connections
+
+    @property
+    def is_act(self) -> bool:
+        return self._gate is not None and self._gate.is_act
 
     @property
     def is_judged_again(self) -> bool:
@@ -56,18 +68,17 @@ class MeteredMethod:
     def admit(self, context: Any) -> MeteredVisit:
         """Raises Unauthenticated, AccessDenied, QuotaExceeded."""
         quotas, peer = self._quotas, context.peer()
-        if self._gate is None:
-            visit = None
+        visit = None if self._gate is None else self._gate.admit(context)
+        if not isinstance(visit, Visit):
             account = quotas.of_address(address_of(peer))
-        else:
-            visit = self._gate.admit(context)
-            if not visit.user_name:
-                return MeteredVisit(visit, None)
+        elif visit.user_name:
             account = quotas.of_user(visit.user_name)
+        else:
+            return MeteredVisit(visit, None)
         if self._counts_connections:
             quotas.connect(account, peer)
-        if visit is None and account.rates and _is_forwarded(context):
-            return MeteredVisit(None, None)
+        if not isinstance(visit, Visit) and account.rates and _is_forwarded(context):
+            return MeteredVisit(visit, None)
         return MeteredVisit(visit, Meter(quotas, account))
 
 
@@ -76,7 +87,7 @@ class MeteredVisit:
 
     __slots__ = ("_meter", "_token", "_visit")
 
-    def __init__(self, visit: Visit | None, meter: Meter | None) -> None:
+    def __init__(self, visit: Visit | UncheckedVisit | None, meter: Meter | None) -> None:
         self._visit = visit
         self._meter = meter
         self._token: Token[Meter | None] | None = None
@@ -88,6 +99,9 @@ class MeteredVisit:
     def check_again(self) -> None:
         if self._visit is not None:
             self._visit.check_again()
+
+    def act(self, request: Any) -> RecordedAct | NotAnAct:
+        return NotAnAct() if self._visit is None else self._visit.act(request)
 
     def enter(self) -> None:
         if self._meter is not None:

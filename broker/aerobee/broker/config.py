@@ -16,6 +16,7 @@ from aerobee.runtime.addresses import (
     require_dialled_address,
     require_ports_of_their_own,
 )
+from aerobee.runtime.audit_log.config import AuditLogConfig
 from aerobee.runtime.config import Change, require
 from aerobee.runtime.config_check import Risk
 from aerobee.runtime.grpc_config import GrpcConfig
@@ -254,6 +255,7 @@ class BrokerConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
+    audit_log: AuditLogConfig = field(default_factory=AuditLogConfig)
     tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
 
     def __post_init__(self) -> None:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
+from aerobee.access.node import NodeAccess
 from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.cluster_link import identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
-from aerobee.broker.cluster.wired import access_of, make_channels, make_registration
+from aerobee.broker.cluster.wired import make_channels, make_registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.wired import Delays
 from aerobee.broker.duties import Duties, OnChange
@@ -131,14 +132,14 @@ class Wiring:
         peer_limits: PeerLimits,
         store_host: HostAddress,
         tls: NodeTls,
+        access: NodeAccess,
         mounts: Sequence[Mount] = (),
     ) -> None:
         """`reads` and `files` wait for the disk, apart. `mounts` add protocols to the own one."""
         self.config = config
         self.clock, self.chance = clock, chance
         self.store_host = store_host
-        self._files_pool = files
-        self._disk = disk
+        self._files_pool, self._disk = files, disk
         self.folder = opened.folder
         self.replica = opened.replica
         self.store = opened.folder.store
@@ -146,8 +147,7 @@ class Wiring:
         self.counters = Counters()
         self.loop_delay = LoopDelay(clock)
         self.latencies = RpcLatencies()
-        self.peer_limits, self.tls = peer_limits, tls
-        self.access = access_of(config, clock)
+        self.peer_limits, self.tls, self.access = peer_limits, tls, access
         self._wire_role()
         self._wire_reading(reads)
         self._wire_sending()

@@ -43,6 +43,11 @@ COMMANDS = (
     LazyCommand("user", "aerobee.cli.commands.user:user", "Create, change, delete users."),
     LazyCommand("acl", "aerobee.cli.commands.acl:acl", "Set and test what users may do."),
     LazyCommand("quota", "aerobee.cli.commands.quota:quota", "Set how much users may use."),
+    LazyCommand(
+        "audit-log",
+        "aerobee.cli.commands.audit_log:audit_log",
+        "Check and show who changed what.",
+    ),
     LazyCommand("cluster", "aerobee.cli.commands.cluster:cluster", "Show brokers and their state."),
     LazyCommand(
         "broker-group",

@@ -101,6 +101,12 @@ class ServerCall(AnsweringStream):
         transport = self.connection.transport
         return transport.get_extra_info("peercert") if transport is not None else None
 
+    @property
+    def is_encrypted(self) -> bool:
+        """The client speaks TLS."""
+        transport = self.connection.transport
+        return transport is not None and transport.get_extra_info("ssl_object") is not None
+
     def time_remaining_s(self) -> float | None:
         """Until the client gives up; None: it sets no deadline."""
         if self.expires_s is None:

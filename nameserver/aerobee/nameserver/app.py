@@ -12,10 +12,13 @@ import random
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from socket import gethostname
 
 from aerobee.access.book import AccessBook
 from aerobee.access.node import NodeAccess
 from aerobee.access.nodes import NAMESERVER, NodeName
+from aerobee.access.recorder import Recorder
+from aerobee.access.recording import recording
 from aerobee.cluster_view.channels import Channels
 from aerobee.nameserver.access_service import AccessService
 from aerobee.nameserver.broker_groups import BrokerGroups
@@ -23,7 +26,7 @@ from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.log_reach import LogPositions
-from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
+from aerobee.nameserver.metrics import NODE_TYPE, WILDCARDS, NameserverFigures
 from aerobee.nameserver.needs import nameserver_needs
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.replica_sets import ReplicaSets
@@ -93,6 +96,7 @@ async def serve_nameserver(
     health, peer_limits = NameserverHealth(), PeerLimits()
     async with (
         serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
+        recording(config, f"{NODE_TYPE}:{_place(config)}", NODE_TYPE, clock, metrics) as recorder,
         Etcd(config.etcd, chance=chance, clock=clock) as etcd,
     ):
         cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=clock)
@@ -102,16 +106,14 @@ async def serve_nameserver(
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
         topics = Topics(etcd, keys, cache, config.topics, clock)
         hearing = ExitStack()
-        access = _access(config, cache, hearing, clock)
+        access = _access(config, cache, recorder, hearing, clock)
         figures = NameserverFigures(
             config, cache, sessions, etcd.calls, peer_limits, access.quotas, clock
         )
         service = _own_service(config, cache, topics, sessions, sets)
         channels = _channels(config, access, tls, chance)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
-        stored_quotas = StoredQuotas(etcd, keys, cache)
-        users = AccessService(Users(etcd, keys, cache, access.book), stored_quotas, access.book)
-        services = (service, users, rocketmq)
+        services = (service, _access_service(etcd, keys, cache, access), rocketmq)
         server = _server(config, access, services, figures.latencies, peer_limits, tls, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
@@ -149,9 +151,14 @@ async def serve_nameserver(
 
 
 def _access(
-    config: NameserverConfig, cache: RouteCache, hearing: ExitStack, clock: Clock
+    config: NameserverConfig,
+    cache: RouteCache,
+    recorder: Recorder,
+    hearing: ExitStack,
+    clock: Clock,
 ) -> NodeAccess:
-    access = NodeAccess(config.access, NodeName(NAMESERVER, config.cluster), clock=clock)
+    name = NodeName(NAMESERVER, config.cluster)
+    access = NodeAccess(config.access, name, clock=clock, recorder=recorder)
     # First of all, so that who waits for a change of users finds it in the book.
     hearing.enter_context(cache.changed.subscribed(partial(_hear_access, cache, access.book)))
     return access
@@ -181,6 +188,11 @@ def _rocketmq_service(
         clock=clock,
         sending=config.rocketmq.sending(),
     )
+
+
+def _access_service(etcd: Etcd, keys: Keys, cache: RouteCache, access: NodeAccess) -> AccessService:
+    users = Users(etcd, keys, cache, access.book)
+    return AccessService(users, StoredQuotas(etcd, keys, cache), access.book)
 
 
 def _own_service(
@@ -235,6 +247,12 @@ def _server(
     add_access(users, server.server)  # type: ignore[no-untyped-call]
     add_messaging_service(rocketmq, server.server)
     return server
+
+
+def _place(config: NameserverConfig) -> str:
+    """What tells it from the others: they have no names."""
+    host, _, port = config.listen.rpartition(":")
+    return f"{gethostname() if host in WILDCARDS else host}:{port}"
 
 
 async def _keep_fresh(book: AccessBook) -> None:

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Protocol
 
 from aerobee.grpc_core.method import Style
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import InvalidArgument, MqError
 
 STREAMS_PER_TURN = 100
 """So many are judged again in one turn of the event loop."""
+
+
+class Act(Protocol):
+    """Something that is to be known afterwards, while it is done."""
+
+    def answered(self, answer: Any) -> None:
+        """What will be the answer, if all goes well."""
+        ...
 
 
 class Visit(Protocol):
@@ -43,8 +51,18 @@ class Visit(Protocol):
         """It is over, with all that it had."""
         ...
 
+    def act(self, request: Any) -> AbstractAsyncContextManager[Act]:
+        """Within this block the call does what it does; its answer comes after it. None: requests
+        stream. Raises MqError on both ends: what is done could not be recorded."""
+        ...
+
 
 class MethodGuard(Protocol):
+    @property
+    def is_act(self) -> bool:
+        """Some of its calls are acts."""
+        ...
+
     @property
     def is_judged_again(self) -> bool:
         """A call with one answer that may wait for what it reads."""
@@ -168,6 +186,8 @@ async def checked(requests: Any, visit: Visit) -> AsyncIterator[Any]:
 
 def guarded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> Callable[..., Any]:
     """The same behaviour, of calls with one request and one answer, for those who may."""
+    if guard.is_act:
+        return _recorded(behaviour, guard, style)
 
     def admitted(request: Any, context: Any) -> Visit:
         visit = guard.admit(context)
@@ -204,6 +224,28 @@ def guarded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> 
     return later if style is Style.COMPLETION else answered
 
 
+def _recorded(
+    behaviour: Callable[..., Any], guard: MethodGuard, style: Style
+) -> Callable[..., Any]:
+    """The same of acts, whose answers wait until they are recorded."""
+    if style is not Style.COROUTINE:
+        raise InvalidArgument("a method that is recorded must be a coroutine, a bug")
+
+    async def answered(request: Any, context: Any) -> Any:
+        visit = guard.admit(context)
+        visit.check(request)
+        visit.enter()
+        try:
+            async with visit.act(request) as act:
+                answer = await behaviour(request, context)
+                act.answered(answer)
+        finally:
+            visit.leave()
+        return answer
+
+    return answered
+
+
 def guarded_stream(
     behaviour: Callable[..., Any],
     guard: MethodGuard,
@@ -232,6 +274,11 @@ def guarded_stream(
     async def conversed(requests: Any, context: Any) -> Any:
         visit, requests, context = admitted(requests, context)
         with OpenVisit(streams, visit):
-            return await behaviour(requests, context)
+            if not guard.is_act:
+                return await behaviour(requests, context)
+            async with visit.act(None):
+                return await behaviour(requests, context)
 
+    if guard.is_act and style is not Style.COROUTINE:
+        raise InvalidArgument("a stream that is recorded must be a coroutine, a bug")
     return generated if style is Style.GENERATOR else conversed

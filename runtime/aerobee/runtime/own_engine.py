@@ -91,6 +91,9 @@ class ServicerContext:
         """What the client's certificate says, as `ssl` has it, where TLS asked for one."""
         return self._call.peer_certificate()
 
+    def is_encrypted(self) -> bool:
+        return self._call.is_encrypted
+
     def invocation_metadata(self) -> Metadata:
         return self._call.metadata
 

@@ -346,7 +346,7 @@ class Ingest:
         topic, halves = batch.topic, self._halves
         try:
             self._guard.check_send(topic, batch.queue_id)
-            halves.check_room()
+            halves.check_takes()
             checked = self._checked(topic, batch.records, batch.record_sizes)
             half = half_batch(checked, batch.queue_id)
             if len(half.message_ids) != 1:

@@ -104,7 +104,8 @@ class Sends:
         if route is None:
             return self.send(request, caller)
         parts = self._placed(messages, route, here, caller)
-        if own is None or parts.keys() != {here}:
+        # A new master takes messages of transactions a moment later: that is waited for.
+        if own is None or parts.keys() != {here} or _are_half(messages):
             self._check(messages, caller)
             return self._send(parts, request, route, caller)
         storing, sent = self._stored(own, parts[here], messages, route, caller)
@@ -150,7 +151,7 @@ class Sends:
         self, messages: Sequence[v2.Message], route: TopicRoute, here: str, caller: Caller
     ) -> _Parts:
         self._turn += 1
-        if messages[0].system_properties.message_type == v2.TRANSACTION:
+        if _are_half(messages):
             self._questions.sent(caller, route.topic, messages)
         return places(messages, route, here=here, turn=self._turn)
 
@@ -273,6 +274,11 @@ class Sends:
         if len(answer.entries) != len(part):
             raise MqError(f"{address} answered {len(answer.entries)} entries for {len(part)}")
         return list(answer.entries)
+
+
+def _are_half(messages: Sequence[v2.Message]) -> bool:
+    """Whether they are of transactions."""
+    return messages[0].system_properties.message_type == v2.TRANSACTION
 
 
 def _readable(error: Refused, caller: Caller) -> Refused:
