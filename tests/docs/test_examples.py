@@ -407,7 +407,11 @@ def test_commands_that_pages_name_exist_with_their_options(page: str, words: lis
             assert inner is not None, f"{page}: no command {word!r} in {words}"
             command = inner
         elif word.startswith("--"):
-            known = {option for parameter in command.params for option in parameter.opts}
+            known = {
+                option
+                for parameter in command.params
+                for option in (*parameter.opts, *parameter.secondary_opts)
+            }
             known |= set(command.get_help_option_names(click.Context(command)))
             assert word.partition("=")[0] in {*known, "--help"}, f"{page}: {word} in {words}"
 
