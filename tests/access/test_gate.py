@@ -144,7 +144,7 @@ def test_a_signed_call_may_what_a_policy_allows(scene: Scene) -> None:
         Call(sign("shop", b"another-secret-12345", "20240101T000000Z")),
         Call(sign("nobody", SECRET.encode(), "20240101T000000Z")),
         Call((("authorization", "Basic c2hvcDpzZWNyZXQ="), ("x-mq-date-time", "1"))),
-        Call((("aerobee-node", "broker:broker-a/0"),)),
+        Call((("aerobee-node", "broker:aerobee/broker-a/0"),)),
         Call((("aerobee-node", f"broker:a 1 2 3 {'0' * 64}"),)),
         Call(certificate="CN=unknown"),
     ],

@@ -270,6 +270,22 @@ class MethodGate:
         who = address_of(context.peer()) if caller is None else str(caller)
         gate.recorder.refused(facts, self.path, who, error, is_known=caller is not None)
 
+    def act(
+        self,
+        context: CallContext,
+        metadata: dict[str, Any],
+        caller: Caller | None,
+        needs: list[Need],
+        request: Any,
+    ) -> RecordedAct:
+        """To be recorded. A change of master does not wait for the disk of the audit log."""
+        return self.gate.recorder.act(
+            self.facts(context, metadata, caller),
+            needs,
+            request,
+            is_awaited=self.needs.who is not Who.BROKERS,
+        )
+
     def facts(self, context: CallContext, metadata: dict[str, Any], caller: Caller | None) -> Facts:
         """As the audit log has them; None: it is not known who calls."""
         certificate = self.gate.peer_identity(context)
@@ -400,8 +416,7 @@ class Visit:
         method, acts = self._method, self._acts
         if not acts and method.needs.who is Who.USERS:
             return NotAnAct()
-        facts = method.facts(self._context, self._metadata, self._caller)
-        return method.gate.recorder.act(facts, acts, request)
+        return method.act(self._context, self._metadata, self._caller, acts, request)
 
     def _judge_again(self) -> None:
         table = self._method.gate.book.table

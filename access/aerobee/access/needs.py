@@ -48,12 +48,12 @@ class MethodNeeds:
     is_judged_again: bool = False
     """A call with one answer that may wait for what it reads: it is judged once more before the
     answer, if policies have changed meanwhile."""
-    speaker: Callable[[Any], NodeName | None] | None = None
-    """Which node a request, or a frame, says that it comes from; that must be the one that proved
-    itself. None of a frame: it does not say."""
     is_act: bool = False
     """It is a line of the audit log. Of calls of users only those are whose request needs a right
     that administrators have."""
+    speaker: Callable[[Any], NodeName | None] | None = None
+    """Which node a request, or a frame, says that it comes from; that must be the one that proved
+    itself. None of a frame: it does not say."""
 
 
 NeedsTable = Mapping[str, MethodNeeds]
@@ -77,16 +77,14 @@ def needing(of: NeedsOf, *, judged_again: bool = False) -> MethodNeeds:
     return MethodNeeds(Who.USERS, of, is_judged_again=judged_again)
 
 
-def of_broker(
-    speaker: Callable[[Any], NodeName | None], *, is_act: bool = False
-) -> MethodNeeds:
-    """For what a broker says of itself. `is_act`: it has a say in who is master."""
-    return MethodNeeds(Who.BROKERS, speaker=speaker, is_act=is_act)
-
-
 def administering(of: NeedsOf) -> MethodNeeds:
     """For calls that change something, or do so in some of their requests."""
     return MethodNeeds(Who.USERS, of, is_act=True)
+
+
+def of_broker(speaker: Callable[[Any], NodeName | None], *, is_act: bool = False) -> MethodNeeds:
+    """For what a broker says of itself. `is_act`: it has a say in who is master."""
+    return MethodNeeds(Who.BROKERS, is_act=is_act, speaker=speaker)
 
 
 def needing_of_names(of: NeedsOf, names: Callable[[Any], set[str]]) -> MethodNeeds:
