@@ -18,10 +18,12 @@ from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render_wi
 
 COMPONENTS = (
     "cert-manager",
+    "dashboard",
     "etcd-peer-tls",
     "etcd-tls",
     "outside-load-balancers",
     "outside-node-ports",
+    "prometheus-rules",
     "service-monitors",
     "tls",
 )
@@ -34,6 +36,12 @@ BROKERS = {"kind": "StatefulSet", "labelSelector": "app.kubernetes.io/component=
 
 def test_no_overlay_is_left_out_of_the_tests() -> None:
     assert {one.name for one in (MANIFESTS / "overlays").iterdir()} == set(OVERLAYS)
+
+
+def test_no_component_is_left_out_of_the_tests() -> None:
+    """`tools` is part of the overlays."""
+    found = {one.name for one in (MANIFESTS / "components").iterdir()}
+    assert found == {*COMPONENTS, "tools"}
 
 
 def test_a_single_cluster_has_one_of_each(overlay: Overlay) -> None:

@@ -51,7 +51,7 @@ def variable_queries() -> list[str]:
 
 def _filled(expression: str) -> str:
     return re.sub(
-        r"\$(cluster|node|topic|group)", "x", expression.replace("$__rate_interval", "5m")
+        r"\$(cluster|node|topic|group|namespace)", "x", expression.replace("$__rate_interval", "5m")
     )
 
 
