@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 FILES = ("alerts.yaml", "etcd_alerts.yaml", "objectives.yaml")
 TARGET = HERE.parent / "k8s" / "components" / "prometheus-rules" / "rules.yaml"
 HEAD = """\
-# Made by deploy/monitoring/prometheus_rule.py from the files of rules there, which say what is meant.
+# Made by deploy/monitoring/prometheus_rule.py from the files of rules there, which say why.
 # A Prometheus that takes only rules with a label of its own (a Helm chart's
 # `release`) needs it by a patch.
 apiVersion: monitoring.coreos.com/v1
