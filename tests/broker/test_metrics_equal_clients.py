@@ -46,6 +46,8 @@ pytestmark = pytest.mark.slow
 TOPICS = ("flights", "bookings")
 WITH_CERTIFICATES = "aerobee_tls_certificate_expiry_timestamp_seconds"
 """Of nodes that have some: these here do not."""
+WITH_BACKUPS = "aerobee_backup_timestamp_seconds"
+"""Of clusters that somebody has backed up."""
 GROUP, SLOW_GROUP = "billing", "ledger"
 OPTIONS = ConsumerOptions(commit_interval_ms=200, await_topics=True, rebalance_interval_ms=500)
 _ADDRESS = re.compile(r"metrics are served .*address=([\d.]+:\d+)")
@@ -362,7 +364,7 @@ async def _check_names(watched: Watched) -> None:
         assert await consumer.poll(1, timeout_s=10)
         scrapes = [await watched.scrape(name) for name in names]
     exported = {family_of(name) for scrape in scrapes for name in scrape.names()}
-    exported.add(WITH_CERTIFICATES)
+    exported |= {WITH_CERTIFICATES, WITH_BACKUPS}
     if len(names) > 2:  # master and slave: together they show everything
         assert exported == documented_names()
         asked = alert_expressions() + dashboard_expressions() + variable_queries()

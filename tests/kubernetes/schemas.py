@@ -119,7 +119,7 @@ _RULE = {
             expr=_TEXT,
             labels=_BY_NAME,
             annotations=_BY_NAME,
-            **{"for": _DURATION},
+            **{"for": {"type": "string", "pattern": "^[0-9]+(s|m|h|d)$"}},
         ),
         _only(("record", "expr"), record=_TEXT, expr=_TEXT),
     ]

@@ -41,7 +41,7 @@ def test_of_a_cluster_whose_etcd_asks_for_certificates(secured: Manifests, check
 
 @pytest.fixture(scope="module")
 def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manifests:
-    """`ha` with TLS everywhere, and the Secrets that its README asks for."""
+    """`ha` with upkeep of etcd and TLS everywhere, and the Secrets that its README asks for."""
     overlay("ha")  # skips where nothing can be rendered
     folder = tmp_path_factory.mktemp("secured")
     files = ("ca.crt", "tls.crt", "tls.key")
@@ -51,7 +51,9 @@ def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manif
         folder,
         namespace="aerobee",
         resources=["overlays/ha"],
-        components=["components/etcd-tls", "components/etcd-peer-tls", "components/tls"],
+        components=[
+            f"components/{one}" for one in ("etcd-upkeep", "etcd-tls", "etcd-peer-tls", "tls")
+        ],
         secretGenerator=[
             {"name": name, "type": "kubernetes.io/tls", "files": list(files)}
             for name in ("aerobee-etcd-server", "aerobee-etcd-client", "aerobee-node-tls")

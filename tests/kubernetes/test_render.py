@@ -21,6 +21,7 @@ COMPONENTS = (
     "dashboard",
     "etcd-peer-tls",
     "etcd-tls",
+    "etcd-upkeep",
     "outside-load-balancers",
     "outside-node-ports",
     "prometheus-rules",

@@ -154,6 +154,10 @@ def intended(manifests: Manifests) -> set[tuple[str, str, str]]:
     pairs |= {("prometheus", one, "metrics") for one in services}
     for one in services | auditors | (names & {"tools"}):
         pairs |= {(one, "dns", "dns"), (one, "dns", "dns-tcp"), (one, "dns of the node", "dns")}
+    if "etcd-upkeep" in names:
+        pairs |= {("etcd-upkeep", "etcd", "client")}
+        pairs |= {("etcd-upkeep", "dns", one) for one in ("dns", "dns-tcp")}
+        pairs.add(("etcd-upkeep", "dns of the node", "dns"))
     if "driver" in names:
         spark = {"driver", "executor"}
         pairs |= {(one, other, "undeclared") for one in spark for other in spark}
