@@ -176,7 +176,18 @@ CERT_MANAGER = {
     ]
 }
 
+VOLUME_SNAPSHOT = _whole(
+    "snapshot.storage.k8s.io/v1",
+    "VolumeSnapshot",
+    _only(
+        ("source",),
+        volumeSnapshotClassName=_TEXT,
+        source=_only(("persistentVolumeClaimName",), persistentVolumeClaimName=_TEXT),
+    ),
+)
+
 OF_OPERATORS = {
+    "snapshot.storage.k8s.io/v1": VOLUME_SNAPSHOT,
     "cert-manager.io/v1": CERT_MANAGER,
     "sparkoperator.k8s.io/v1beta2": SPARK_APPLICATION,
     "monitoring.coreos.com/v1": {"oneOf": [SERVICE_MONITOR, PROMETHEUS_RULE]},

@@ -8,12 +8,11 @@ import asyncio
 import json
 import random
 import re
-import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,17 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.runtime.config import load_config
 from aerobee.runtime.errors import RegistryUnavailable
 from tests.kubernetes.conftest import Overlay
-from tests.kubernetes.manifests import PodTemplate, command_line
+from tests.kubernetes.etcd_pods import (
+    PORTS,
+    READY_TIMEOUT_S,
+    local_words,
+    running,
+    wait_until_healthy,
+)
+from tests.kubernetes.manifests import PodTemplate
 from tests.kubernetes.rendering import MANIFESTS, render_with
 from tests.support.certificates import issue
 from tests.support.ports import free_ports
-
-READY_TIMEOUT_S = 30.0
-PORTS = (2379, 2380, 2381)
 
 
 @pytest.mark.slow
@@ -45,9 +48,9 @@ def test_the_members_of_an_overlay_form_a_cluster(
     with ExitStack() as stack:
         for ordinal, instance in enumerate(pod.instances):
             words = _local(pod, ordinal, ports, tmp_path / instance)
-            stack.enter_context(_running(words, tmp_path / f"{instance}.log"))
+            stack.enter_context(running(words, tmp_path / f"{instance}.log"))
         for ordinal in range(pod.replicas):
-            _wait_until_healthy(ports[ordinal * len(PORTS) + 2])
+            wait_until_healthy(ports[ordinal * len(PORTS) + 2])
     for instance in pod.instances:
         assert (tmp_path / instance / "data" / "member").is_dir()
 
@@ -71,9 +74,9 @@ def test_one_member_becomes_three_as_the_readme_says(overlay: Overlay, tmp_path:
                 known = ",".join(members.split(",")[: ordinal + 1])
                 changed = {members: known, tested["value"]: replaced["value"]}
                 words = [changed.get(word, word) for word in words]
-            stack.enter_context(_running(words, tmp_path / f"{instance}.log"))
+            stack.enter_context(running(words, tmp_path / f"{instance}.log"))
             for at in range(ordinal + 1):
-                _wait_until_healthy(ports[at * len(PORTS) + 2])
+                wait_until_healthy(ports[at * len(PORTS) + 2])
         assert len(_ask(ports[0], "cluster/member/list")["members"]) == three.replicas
 
 
@@ -102,8 +105,8 @@ async def test_with_certificates_nameservers_are_let_in_and_nobody_else(
         NameserverConfig, environment_prefix="AEROBEE_NAMESERVER", environment=variables
     ).config
     stranger = EtcdConfig(endpoints=config.etcd.endpoints, tls=EtcdTlsConfig(ca=config.etcd.tls.ca))
-    with _running(words, tmp_path / "etcd.log"):
-        await asyncio.to_thread(_wait_until_healthy, ports[2])
+    with running(words, tmp_path / "etcd.log"):
+        await asyncio.to_thread(wait_until_healthy, ports[2])
         async with Etcd(config.etcd, chance=random.Random(1)) as etcd:
             assert await etcd.revision() > 0
         async with Etcd(stranger, chance=random.Random(1)) as etcd:
@@ -143,44 +146,6 @@ def _until_done(call: Callable[..., None], *arguments: int) -> None:
 
 def _local(pod: PodTemplate, ordinal: int, ports: list[int], folder: Path) -> list[str]:
     """A pod's command line with this machine's addresses in place of the cluster's names."""
-    service, place = pod.owner["spec"]["serviceName"], pod.namespace
-    local: dict[str, str] = {}
-    for at, instance in enumerate(pod.instances):
-        for which, port in enumerate(PORTS):
-            address = f"127.0.0.1:{ports[at * len(PORTS) + which]}"
-            local[f"{instance}.{service}.{place}.svc:{port}"] = address
-            if at == ordinal:
-                local[f"0.0.0.0:{port}"] = address
-    container = pod.containers[0]
-    pattern = "|".join(map(re.escape, local))
-    words = [
-        re.sub(pattern, lambda found: local[found[0]], word).replace("/var/lib/etcd", str(folder))
-        for word in command_line(container, pod.environment(container, ordinal))
-    ]
+    words = local_words(pod, pod, ports, folder, ordinal)
     assert words[0] == "etcd"
-    assert not any(".svc" in word for word in words)
     return [str(etcd_binary()), *words[1:]]
-
-
-@contextmanager
-def _running(words: list[str], log: Path) -> Iterator[None]:
-    with log.open("wb") as output, subprocess.Popen(words, stderr=output) as process:
-        try:
-            yield
-            assert process.poll() is None, log.read_text()
-        finally:
-            process.kill()
-
-
-def _wait_until_healthy(port: int) -> None:
-    """Healthy is a member that has a majority. (etcd of PyPI is too old for /readyz.)"""
-    deadline_s = time.monotonic() + READY_TIMEOUT_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-                if b'"true"' in answer.read():
-                    return
-        except (urllib.error.URLError, OSError):
-            pass
-        assert time.monotonic() < deadline_s, "no majority"
-        time.sleep(0.1)

@@ -52,7 +52,8 @@ def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manif
         namespace="aerobee",
         resources=["overlays/ha"],
         components=[
-            f"components/{one}" for one in ("etcd-upkeep", "etcd-tls", "etcd-peer-tls", "tls")
+            f"components/{one}"
+            for one in ("etcd-upkeep", "volume-snapshots", "etcd-tls", "etcd-peer-tls", "tls")
         ],
         secretGenerator=[
             {"name": name, "type": "kubernetes.io/tls", "files": list(files)}
