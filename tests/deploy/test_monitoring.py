@@ -34,6 +34,8 @@ RUNBOOKS = "https://github.com/YOU/aerobee/blob/v0.1.0/docs/operations/alerts.md
 SCRAPE_MAX_S = 60
 """Between scrapes of the slowest Prometheus that nothing shall page without need."""
 NOT_OF_ONE_SCRAPE = {
+    "AerobeeAuditLogCutOff",
+    "AerobeeAuditLogLosesLines",
     "AerobeeCertificateExpiresSoon",
     "AerobeeRecordsMisplaced",
     "AerobeeUnreadMessagesRemoved",
