@@ -13,7 +13,9 @@ import yaml
 
 from aerobee.broker.observe.stats import OWN_REFUSALS
 from aerobee.runtime.metrics.rpc_latencies import snake_case
+from tests.docs.operations.machines import etcd_programs
 from tests.support.cache_folder import cache_folder
+from tests.support.etcd_cluster import running_members
 from tests.support.monitoring import (
     DASHBOARD,
     FOLDER,
@@ -27,6 +29,7 @@ from tests.support.monitoring import (
     names_in,
     rules,
 )
+from tests.support.scrapes import Scrape
 
 SCENARIOS = sorted(FOLDER.glob("*_test.yaml"))
 ALERTS_PAGE = ROOT / "docs" / "operations" / "alerts.md"
@@ -174,3 +177,18 @@ def test_the_dashboard_s_panels_stand_side_by_side() -> None:
         assert place["x"] + place["w"] <= 24
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+@pytest.mark.slow
+def test_etcd_has_the_series_that_are_asked_of_it(tmp_path: Path) -> None:
+    """Of a real one, whose members know each other."""
+    asked = set(re.findall(r"\betcd_\w+", "".join(alert_expressions() + dashboard_expressions())))
+    assert len(asked) >= 8
+    with running_members(tmp_path, 3, programs=etcd_programs()) as members:
+        scrape = Scrape.of(members[0].endpoint.removeprefix("http://"))
+    # How many members there are tells etcd 3.6 in this way, and any etcd in the other one.
+    known = "etcd_network_known_peers"
+    assert asked <= scrape.names() | {known}
+    assert known not in scrape.names() or scrape.total(known) == 3
+    assert len(scrape.rows("etcd_network_active_peers")) == 2
+    assert scrape.get("etcd_server_has_leader") == 1
