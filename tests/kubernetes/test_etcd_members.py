@@ -13,12 +13,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+from click.testing import CliRunner
 
+from aerobee.cli.commands.etcd import etcd as upkeep_command
 from aerobee.cli.local_cluster.programs import etcd_binary
 from aerobee.nameserver.config import EtcdConfig, EtcdTlsConfig, NameserverConfig
 from aerobee.nameserver.etcd import Etcd
@@ -84,10 +87,14 @@ def test_one_member_becomes_three_as_the_readme_says(overlay: Overlay, tmp_path:
 async def test_with_certificates_nameservers_are_let_in_and_nobody_else(
     overlay: Overlay, tmp_path: Path
 ) -> None:
-    """The component `etcd-tls`: command line and variables of its pods, with files in place of the
-    Secrets that README.md asks for."""
+    """The component `etcd-tls`: command line and variables of its pods, jobs included, with files in
+    place of the Secrets that README.md asks for."""
     overlay("single")  # skips where nothing can be rendered
-    mine = render_with(tmp_path, resources=["overlays/single"], components=["components/etcd-tls"])
+    mine = render_with(
+        tmp_path,
+        resources=["overlays/single"],
+        components=["components/etcd-upkeep", "components/etcd-tls"],
+    )
     (pod,) = mine.pods_of("etcd")
     (nameserver,) = mine.pods_of("nameserver")
     authority = trustme.CA()
@@ -101,6 +108,12 @@ async def test_with_certificates_nameservers_are_let_in_and_nobody_else(
         for name, value in nameserver.environment(nameserver.containers[0], 0).items()
     }
     variables["AEROBEE_NAMESERVER_ETCD_ENDPOINTS"] = f"127.0.0.1:{ports[0]}"
+    upkeep = next(pod for pod in mine.pods_of("etcd-upkeep") if "snapshots" in pod.name)
+    of_jobs = {
+        name: value.replace("/etc/aerobee-etcd", _secret(upkeep, tmp_path))
+        for name, value in upkeep.environment(upkeep.containers[0], 0).items()
+    }
+    of_jobs["ETCDCTL_ENDPOINTS"] = f"127.0.0.1:{ports[0]}"
     config = load_config(
         NameserverConfig, environment_prefix="AEROBEE_NAMESERVER", environment=variables
     ).config
@@ -109,6 +122,13 @@ async def test_with_certificates_nameservers_are_let_in_and_nobody_else(
         await asyncio.to_thread(wait_until_healthy, ports[2])
         async with Etcd(config.etcd, chance=random.Random(1)) as etcd:
             assert await etcd.revision() > 0
+        asked = partial(CliRunner().invoke, upkeep_command, ["status"])
+        done = await asyncio.to_thread(asked, env=of_jobs)
+        assert (done.exit_code, "aerobee-etcd-0" in done.output) == (0, True), done.output
+        refused = await asyncio.to_thread(
+            asked, env={**of_jobs, "ETCDCTL_CERT": "", "ETCDCTL_KEY": ""}
+        )
+        assert refused.exit_code != 0
         async with Etcd(stranger, chance=random.Random(1)) as etcd:
             with pytest.raises(RegistryUnavailable):
                 await etcd.revision()
