@@ -41,11 +41,11 @@ def test_of_a_cluster_whose_etcd_asks_for_certificates(secured: Manifests, check
 
 @pytest.fixture(scope="module")
 def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manifests:
-    """`ha` with upkeep of etcd and TLS everywhere, and the Secrets that its README asks for."""
+    """`ha` with upkeep of etcd, TLS and access control, and the Secrets that its README asks for."""
     overlay("ha")  # skips where nothing can be rendered
     folder = tmp_path_factory.mktemp("secured")
     files = ("ca.crt", "tls.crt", "tls.key")
-    for name in files:
+    for name in (*files, "cluster-secret"):
         (folder / name).write_text(name)
     return render_with(
         folder,
@@ -53,12 +53,16 @@ def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manif
         resources=["overlays/ha"],
         components=[
             f"components/{one}"
-            for one in ("etcd-upkeep", "volume-snapshots", "etcd-tls", "etcd-peer-tls", "tls")
+            for one in (
+                *("etcd-upkeep", "volume-snapshots"),
+                *("etcd-tls", "etcd-peer-tls", "tls", "access"),
+            )
         ],
         secretGenerator=[
             {"name": name, "type": "kubernetes.io/tls", "files": list(files)}
             for name in ("aerobee-etcd-server", "aerobee-etcd-client", "aerobee-node-tls")
-        ],
+        ]
+        + [{"name": "aerobee-cluster-secret", "files": ["cluster-secret"]}],
         generatorOptions={"disableNameSuffixHash": True},
     )
 
