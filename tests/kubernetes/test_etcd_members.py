@@ -87,8 +87,8 @@ def test_one_member_becomes_three_as_the_readme_says(overlay: Overlay, tmp_path:
 async def test_with_certificates_nameservers_are_let_in_and_nobody_else(
     overlay: Overlay, tmp_path: Path
 ) -> None:
-    """The component `etcd-tls`: command lines and variables of pods and jobs, with files in place
-    of the Secrets that README.md asks for."""
+    """The component `etcd-tls`: command line and variables of its pods and jobs, with files instead
+    of the Secrets of README.md."""
     overlay("single")  # skips where nothing can be rendered
     mine = render_with(
         tmp_path,

@@ -41,7 +41,7 @@ def test_of_a_cluster_whose_etcd_asks_for_certificates(secured: Manifests, check
 
 @pytest.fixture(scope="module")
 def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manifests:
-    """`ha` with upkeep, TLS and access control, and the Secrets that its README asks for."""
+    """`ha` with upkeep of etcd, TLS and access control, and the Secrets of its README."""
     overlay("ha")  # skips where nothing can be rendered
     folder = tmp_path_factory.mktemp("secured")
     files = ("ca.crt", "tls.crt", "tls.key")
