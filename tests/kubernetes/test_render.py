@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aerobee.access.config import AccessConfig
 from aerobee.runtime.tls_config import NodeTlsConfig
 from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import Manifests
@@ -17,7 +18,9 @@ from tests.kubernetes.policy.references import matches
 from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render_with
 
 COMPONENTS = (
+    "access",
     "cert-manager",
+    "cluster-secret",
     "etcd-peer-tls",
     "etcd-tls",
     "outside-load-balancers",
@@ -259,6 +262,58 @@ def test_with_certificates_all_nodes_and_their_commands_speak_tls(
             }
     assert {"aerobee-nameserver", "localhost"} <= names
     assert made["aerobee-node-tls"]["ipAddresses"] == ["127.0.0.1"]
+
+
+def test_with_access_control_nodes_and_commands_prove_themselves(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    """First by a secret that refuses nobody; then nodes ask for proofs."""
+    overlay("ha")  # skips where nothing can be rendered
+    for component in ("cluster-secret", "access"):
+        (folder := tmp_path / component).mkdir()
+        mine = render_with(
+            folder, resources=["overlays/ha"], components=[f"components/{component}"]
+        )
+        pods = [*mine.pods_of("nameserver"), *mine.pods_of("broker"), *mine.pods_of("tools")]
+        assert len(pods) == 4
+        for pod in pods:
+            (container,) = pod.containers
+            environment = pod.environment(container, 0)
+            secret = environment["AEROBEE_CLUSTER_SECRET_FILE"]
+            (volume,) = (one for one in pod.spec["volumes"] if "secret" in one)
+            assert volume["secret"]["secretName"] == "aerobee-cluster-secret"
+            assert {"name": volume["name"], "mountPath": str(Path(secret).parent)}.items() <= max(
+                one.items() for one in container["volumeMounts"] if one["name"] == volume["name"]
+            )
+            if pod.component == "tools":
+                continue
+            prefix = f"AEROBEE_{pod.component.upper()}_ACCESS_"
+            enabled = environment.get(f"{prefix}ENABLED", "false")
+            assert enabled == ("true" if component == "access" else "false")
+            file = environment[f"{prefix}CLUSTER_SECRET_FILE"]
+            assert file == secret
+            assert AccessConfig(enabled=enabled == "true", cluster_secret_file=file)
+
+
+@pytest.mark.parametrize("name", ["audit", "audit-spark"])
+def test_an_audit_signs_as_a_user_and_trusts_the_authority(
+    overlay: Overlay, tmp_path: Path, name: str
+) -> None:
+    overlay("ha")  # skips where nothing can be rendered
+    mine = render_with(
+        tmp_path,
+        resources=["overlays/ha", f"overlays/{name}"],
+        components=["components/access", "components/tls", "components/audit-credentials"],
+    )
+    pods = mine.pods_of("audit")
+    assert pods
+    for pod in pods:
+        for container in pod.containers:
+            environment = pod.environment(container, 0)
+            mounts = {one["mountPath"] for one in container["volumeMounts"]}
+            for variable in ("AEROBEE_CREDENTIALS_FILE", "AEROBEE_TLS_CA"):
+                assert str(Path(environment[variable]).parent) in mounts
+        assert "aerobee-cluster-secret" not in str(pod.spec), "it is no operator"
 
 
 def test_outside_every_broker_has_an_address_and_a_service_of_its_own(

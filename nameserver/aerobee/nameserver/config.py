@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from aerobee.access.config import AccessConfig, open_door
+from aerobee.access.config import AccessConfig, open_door, require_certificates
 from aerobee.rocketmq_api.config import RocketmqConfig
 from aerobee.runtime.addresses import (
     is_loopback,
@@ -279,6 +279,7 @@ class NameserverConfig:
             }
         )
         require_tls_that_works(self)
+        require_certificates(self.access, self.tls)
         require(self.stop_grace_ms >= 0, "stop_grace_ms must be >= 0", self.stop_grace_ms)
 
     def risks(self) -> list[Risk]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -40,7 +41,7 @@ class Closing:
 
     closed: tuple[str, ...] = ()
     still_open: tuple[str, ...] = ()
-    """Not ours to change."""
+    """Not ours to change, or not ours alone."""
 
 
 def close_to_others(folder: str | os.PathLike[str]) -> Closing:
@@ -48,11 +49,14 @@ def close_to_others(folder: str | os.PathLike[str]) -> Closing:
 
     A folder of another user's, as the root of a mounted volume, stays as it is; what lies directly
     in it is closed instead. Costs no walk: deeper files are out of reach once the folder above is
-    closed. A folder that is missing is none.
+    closed. A folder that all users write to, as /tmp, stays open with all that is in it. A folder
+    that is missing is none.
 
     Raises OSError.
     """
     try:
+        if os.stat(folder).st_mode & stat.S_ISVTX:
+            return Closing(still_open=(os.fspath(folder),))
         match _close(folder):
             case _State.CLOSED:
                 return Closing((os.fspath(folder),))
