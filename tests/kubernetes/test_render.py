@@ -21,12 +21,17 @@ COMPONENTS = (
     "access",
     "cert-manager",
     "cluster-secret",
+    "dashboard",
     "etcd-peer-tls",
     "etcd-tls",
+    "etcd-upkeep",
     "outside-load-balancers",
     "outside-node-ports",
+    "prometheus-rules",
     "service-monitors",
     "tls",
+    "volume-snapshots",
+    "zones",
 )
 CLAIMS_PATCH = """
 - {op: add, path: /spec/volumeClaimTemplates/0/spec/storageClassName, value: fast}
@@ -37,6 +42,12 @@ BROKERS = {"kind": "StatefulSet", "labelSelector": "app.kubernetes.io/component=
 
 def test_no_overlay_is_left_out_of_the_tests() -> None:
     assert {one.name for one in (MANIFESTS / "overlays").iterdir()} == set(OVERLAYS)
+
+
+def test_no_component_is_left_out_of_the_tests() -> None:
+    """`tools` is part of the overlays; `audit-credentials` is for the audit's, which have tests."""
+    found = {one.name for one in (MANIFESTS / "components").iterdir()}
+    assert found == {*COMPONENTS, "tools", "audit-credentials"}
 
 
 def test_a_single_cluster_has_one_of_each(overlay: Overlay) -> None:
@@ -64,7 +75,7 @@ def test_everything_stands_in_one_namespace_and_says_what_it_belongs_to(overlay:
             labels = one["metadata"]["labels"]
             assert labels["app.kubernetes.io/name"] == "aerobee", one
             assert labels["app.kubernetes.io/part-of"] == "aerobee", one
-            if one["kind"] != "Namespace":
+            if one["kind"] not in ("Namespace", "PriorityClass"):
                 assert one["metadata"]["namespace"] == "aerobee", one
 
 
@@ -76,7 +87,8 @@ def test_who_deletes_an_overlay_keeps_the_claims_of_its_services(overlay: Overla
         for one in gone.of_kind("StatefulSet"):
             kept = one["spec"]["persistentVolumeClaimRetentionPolicy"]
             assert kept["whenDeleted"] == "Retain", name
-    assert [one["kind"] for one in overlay(NAMESPACE).objects] == ["Namespace"]
+    # Shared by clusters, so not for one of them to take away.
+    assert {one["kind"] for one in overlay(NAMESPACE).objects} == {"Namespace", "PriorityClass"}
 
 
 def test_users_set_image_size_storage_and_namespace(overlay: Overlay, tmp_path: Path) -> None:
@@ -105,6 +117,38 @@ def test_users_set_image_size_storage_and_namespace(overlay: Overlay, tmp_path: 
         group = environment["AEROBEE_BROKER_BROKER_NAME"]
         expected = f"aerobee-{group}-1.aerobee-{group}.messages.svc:10911"
         assert environment["AEROBEE_BROKER_ADDRESS"] == expected
+
+
+def test_zones_are_a_rule_where_the_component_says_so(overlay: Overlay, tmp_path: Path) -> None:
+    overlay("ha")  # skips where nothing can be rendered
+    mine = render_with(tmp_path, resources=["overlays/ha"], components=["components/zones"])
+    for component, rule in (
+        ("broker", ("DoNotSchedule", 3)),
+        ("etcd", ("DoNotSchedule", 3)),
+        ("nameserver", ("ScheduleAnyway", None)),
+    ):
+        for pod in mine.pods_of(component):
+            (spread,) = pod.spec["topologySpreadConstraints"]
+            assert (spread["whenUnsatisfiable"], spread.get("minDomains")) == rule
+
+
+def test_a_former_configuration_is_not_for_controllers_to_remove(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    """Pods that have not been replaced yet mount it; also where a user gives another file."""
+    overlay("ha")  # skips where nothing can be rendered
+    (tmp_path / "broker.toml").write_text('cluster = "mine"')
+    config = {"name": "aerobee-broker-config", "namespace": "aerobee", "behavior": "replace"}
+    mine = render_with(
+        tmp_path,
+        resources=["overlays/ha"],
+        configMapGenerator=[{**config, "files": ["broker.toml"]}],
+    )
+    for name in ("aerobee-broker-config", "aerobee-nameserver-config"):
+        assert mine.config(name)["metadata"]["annotations"] == {
+            "argocd.argoproj.io/sync-options": "Prune=false",
+            "kustomize.toolkit.fluxcd.io/prune": "disabled",
+        }
 
 
 def test_images_are_found_in_every_kind_and_pinned_by_digest(

@@ -10,6 +10,7 @@ import os
 import stat
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -74,6 +75,17 @@ def close_to_others(folder: str | os.PathLike[str]) -> Closing:
         tuple(path for path, state in states.items() if state is _State.CLOSED),
         tuple(path for path, state in states.items() if state is _State.ANOTHERS),
     )
+
+
+def all_users_can_read(file: str | os.PathLike[str]) -> bool:
+    """Whether its mode and those of the folders above let everybody; False if it is not there."""
+    try:
+        path = Path(file).resolve(strict=True)
+        if not path.stat().st_mode & stat.S_IROTH:
+            return False
+        return all(folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
+    except OSError:
+        return False
 
 
 class _State(Enum):
