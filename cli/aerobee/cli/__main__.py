@@ -32,6 +32,7 @@ COMMANDS = (
         "topic", "aerobee.cli.commands.topic:topic", "Create, show, change, delete topics."
     ),
     LazyCommand("group", "aerobee.cli.commands.group:group", "Show, set, delete consumer groups."),
+    LazyCommand("apply", "aerobee.cli.commands.apply:apply", "Apply a file of topics and groups."),
     LazyCommand(
         "dead-letter",
         "aerobee.cli.commands.dead_letter:dead_letter",
