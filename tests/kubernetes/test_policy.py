@@ -41,11 +41,11 @@ def test_of_a_cluster_whose_etcd_asks_for_certificates(secured: Manifests, check
 
 @pytest.fixture(scope="module")
 def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manifests:
-    """`ha` with upkeep of etcd, TLS and access control, and the Secrets of its README."""
+    """`ha` with upkeep of etcd, a file of topics, TLS and access control, and the Secrets of its README."""
     overlay("ha")  # skips where nothing can be rendered
     folder = tmp_path_factory.mktemp("secured")
     files = ("ca.crt", "tls.crt", "tls.key")
-    for name in (*files, "cluster-secret"):
+    for name in (*files, "cluster-secret", "cluster.yaml"):
         (folder / name).write_text(name)
     return render_with(
         folder,
@@ -54,7 +54,7 @@ def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manif
         components=[
             f"components/{one}"
             for one in (
-                *("etcd-upkeep", "volume-snapshots"),
+                *("etcd-upkeep", "volume-snapshots", "apply"),
                 *("etcd-tls", "etcd-peer-tls", "tls", "access"),
             )
         ],
@@ -63,6 +63,7 @@ def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manif
             for name in ("aerobee-etcd-server", "aerobee-etcd-client", "aerobee-node-tls")
         ]
         + [{"name": "aerobee-cluster-secret", "files": ["cluster-secret"]}],
+        configMapGenerator=[{"name": "aerobee-declared", "files": ["cluster.yaml"]}],
         generatorOptions={"disableNameSuffixHash": True},
     )
 

@@ -19,6 +19,7 @@ from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render_wi
 
 COMPONENTS = (
     "access",
+    "apply",
     "cert-manager",
     "cluster-secret",
     "dashboard",
@@ -202,6 +203,30 @@ def test_a_changed_configuration_replaces_the_pods(overlay: Overlay, tmp_path: P
     assert mine.config("aerobee-broker-config")["metadata"]["name"] == _mounted_config(mine)
 
 
+def test_a_changed_file_of_topics_is_another_one_for_the_job(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    """By its name, so that no run has half of one and half of the other."""
+    overlay("ha")  # skips where nothing can be rendered
+    names = set()
+    for count in (4, 8):
+        (folder := tmp_path / str(count)).mkdir()
+        text = f"topics:\n  - {{name: orders, queues: {count}}}\n"
+        (folder / "cluster.yaml").write_text(text)
+        mine = render_with(
+            folder,
+            namespace="aerobee",
+            resources=["overlays/ha"],
+            components=["components/apply"],
+            configMapGenerator=[{"name": "aerobee-declared", "files": ["cluster.yaml"]}],
+        )
+        (pod,) = mine.pods_of("apply")
+        (name,) = (one["configMap"]["name"] for one in pod.spec["volumes"] if "configMap" in one)
+        assert mine.get("ConfigMap", name)["data"] == {"cluster.yaml": text}
+        names.add(name)
+    assert len(names) == 2
+
+
 @pytest.mark.parametrize("group", ["broker-a", "broker-b"])
 def test_nothing_of_one_broker_group_selects_another(overlay: Overlay, group: str) -> None:
     labelled = {"aerobee.dev/broker-group": group}
@@ -275,12 +300,16 @@ def test_with_certificates_all_nodes_and_their_commands_speak_tls(
     mine = render_with(
         tmp_path,
         resources=["overlays/ha"],
-        components=["components/tls", "components/etcd-tls", "components/cert-manager"],
+        components=[
+            *("components/apply", "components/tls"),
+            *("components/etcd-tls", "components/cert-manager"),
+        ],
     )
     made = {one["spec"]["secretName"]: one["spec"] for one in mine.of_kind("Certificate")}
     names = set(made["aerobee-node-tls"]["dnsNames"])
     pods = [*mine.pods_of("nameserver"), *mine.pods_of("broker"), *mine.pods_of("tools")]
-    assert len(pods) == 4
+    pods += mine.pods_of("apply")
+    assert len(pods) == 5
     for pod in pods:
         (container,) = pod.containers
         environment = pod.environment(container, 0)
@@ -295,7 +324,7 @@ def test_with_certificates_all_nodes_and_their_commands_speak_tls(
         if pod.component == "broker":
             address = environment["AEROBEE_BROKER_ADDRESS"].partition(":")[0]
             assert f"*.{address.partition('.')[2]}" in names
-        if pod.component != "tools":
+        if pod.component not in ("tools", "apply"):
             prefix = f"AEROBEE_{pod.component.upper()}"
             certificate, key, ca = (
                 environment[f"{prefix}_TLS_{name}"] for name in ("CERTIFICATE", "KEY", "CA")
@@ -316,10 +345,13 @@ def test_with_access_control_nodes_and_commands_prove_themselves(
     for component in ("cluster-secret", "access"):
         (folder := tmp_path / component).mkdir()
         mine = render_with(
-            folder, resources=["overlays/ha"], components=[f"components/{component}"]
+            folder,
+            resources=["overlays/ha"],
+            components=["components/apply", f"components/{component}"],
         )
         pods = [*mine.pods_of("nameserver"), *mine.pods_of("broker"), *mine.pods_of("tools")]
-        assert len(pods) == 4
+        pods += mine.pods_of("apply")
+        assert len(pods) == 5
         for pod in pods:
             (container,) = pod.containers
             environment = pod.environment(container, 0)
@@ -329,7 +361,7 @@ def test_with_access_control_nodes_and_commands_prove_themselves(
             assert {"name": volume["name"], "mountPath": str(Path(secret).parent)}.items() <= max(
                 one.items() for one in container["volumeMounts"] if one["name"] == volume["name"]
             )
-            if pod.component == "tools":
+            if pod.component in ("tools", "apply"):
                 continue
             prefix = f"AEROBEE_{pod.component.upper()}_ACCESS_"
             enabled = environment.get(f"{prefix}ENABLED", "false")

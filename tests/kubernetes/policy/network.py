@@ -149,10 +149,10 @@ def intended(manifests: Manifests) -> set[tuple[str, str, str]]:
         # Slaves copy, and each node passes calls of Apache's clients on.
         pairs |= {(group, one, "grpc") for one in groups | {"nameserver"}}
         pairs.add(("nameserver", group, "grpc"))
-    for asking in {"client here", "client elsewhere", *auditors, *(names & {"tools"})}:
+    for asking in {"client here", "client elsewhere", *auditors, *(names & {"tools", "apply"})}:
         pairs |= {(asking, one, "grpc") for one in groups | {"nameserver"}}
     pairs |= {("prometheus", one, "metrics") for one in services}
-    for one in services | auditors | (names & {"tools"}):
+    for one in services | auditors | (names & {"tools", "apply"}):
         pairs |= {(one, "dns", "dns"), (one, "dns", "dns-tcp"), (one, "dns of the node", "dns")}
     for one in names & {"etcd-upkeep", "volume-snapshots"}:
         pairs |= {(one, "etcd", "client"), (one, "dns", "dns"), (one, "dns", "dns-tcp")}

@@ -26,7 +26,7 @@ PROBLEMS_SHOWN_MAX = 20
     "-f",
     "--file",
     "path",
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    type=click.Path(allow_dash=True),
     required=True,
     help="What the cluster shall have, as YAML or JSON; - is standard input.",
 )
@@ -99,10 +99,11 @@ def apply(
 def _wish(path: str) -> Wish:
     from aerobee.cli.declared.file import read_wish
 
-    with click.open_file(path, "rb") as file:
-        content = file.read()
     try:
-        text = content.decode()
+        with click.open_file(path, "rb") as file:
+            text = file.read().decode()
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror}", exit_code=USAGE) from None
     except UnicodeDecodeError as error:
         raise Failure(f"{path} is not UTF-8: {error.reason}", exit_code=USAGE) from None
     wish, problems = read_wish(text)
