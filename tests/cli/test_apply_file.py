@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -64,6 +66,14 @@ def test_all_that_can_be_declared() -> None:
         "sources": "10.0.0.1/32,10.1.0.0/16",
     }
     assert wish.things[Key(Kind.POLICY, ("shop", "*", "default"))]["decision"] == "Deny"
+
+
+def test_the_file_that_the_documentation_shows_can_be_applied() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
+    (shown,) = re.findall(r"(?ms)^```yaml\n(.*?)^```", page.read_text())
+    wish, problems = read_wish(shown)
+    assert problems == []
+    assert {key.kind for key in wish.things} == set(Kind)
 
 
 def test_json_is_read_as_well() -> None:

@@ -41,7 +41,8 @@ def test_of_a_cluster_whose_etcd_asks_for_certificates(secured: Manifests, check
 
 @pytest.fixture(scope="module")
 def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manifests:
-    """`ha` with upkeep of etcd, a file of topics, TLS and access control, and the Secrets of its README."""
+    """`ha` with upkeep of etcd, a file of topics, TLS and access control, and what README.md has
+    its user make."""
     overlay("ha")  # skips where nothing can be rendered
     folder = tmp_path_factory.mktemp("secured")
     files = ("ca.crt", "tls.crt", "tls.key")
