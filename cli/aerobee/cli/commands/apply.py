@@ -39,7 +39,7 @@ PROBLEMS_SHOWN_MAX = 20
 @click.option(
     "--delete-unread",
     is_flag=True,
-    help="With --prune: also topics with messages that some group has not read.",
+    help="With --prune: also topics with messages that a group has not read.",
 )
 @yes_option
 @json_option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
 from aerobee.access.policies import Policy
@@ -21,7 +22,7 @@ from aerobee.cli.declared.plan import (
     Wish,
 )
 from aerobee.cli.failures import Failure
-from aerobee.client_core import Admin, ClusterConnection, MessageQueue, Offsets, Topics
+from aerobee.client_core import Admin, ClusterConnection, GroupState, MessageQueue, Offsets, Topics
 from aerobee.client_core.access import Access
 from aerobee.runtime.errors import GroupNotFound
 from aerobee.runtime.names import is_retry_topic, is_system_topic
@@ -67,23 +68,23 @@ class DeclaredCluster:
         return State(things, users)
 
     async def unread(self, topics: Collection[str]) -> dict[str, int]:
-        """How many messages of each topic some group has not read; all of a queue that no group
-        reads. Asks for every group of the cluster."""
+        """How many messages of each topic some group that reads it has not read; all of a topic
+        that no group reads. Asks for every group of the cluster."""
         if not topics:
             return {}
-        lags: dict[MessageQueue, int] = {}
+        groups = []
         for group in await self._admin.list_groups():
-            try:
-                state = await self._admin.describe_group(group)
-            except GroupNotFound:
-                continue  # it has gone since
-            for each in state.queues:
-                lags[each.queue] = max(each.lag, lags.get(each.queue, 0))
+            with contextlib.suppress(GroupNotFound):  # it has gone since
+                groups.append(await self._admin.describe_group(group))
         found = {}
         for topic in topics:
+            readers = [lags for each in groups if (lags := _lags(each, topic)) is not None]
             route = await self._connection.routes.route(topic)
             bounds = await Offsets(self._connection).bounds(route.queues, of_master=True)
-            found[topic] = sum(lags.get(queue, each.count) for queue, each in bounds.items())
+            found[topic] = sum(
+                max((lags.get(queue, each.count) for lags in readers), default=each.count)
+                for queue, each in bounds.items()
+            )
         return found
 
     async def perform(self, step: Step, *, with_unread: bool) -> None:
@@ -174,6 +175,13 @@ class DeclaredCluster:
             default=is_default,
         )
         await self._access.put_policy(policy)
+
+
+def _lags(group: GroupState, topic: str) -> dict[MessageQueue, int] | None:
+    """Of the queues of the topic that the group has been at; None: it does not read the topic."""
+    lags = {each.queue: each.lag for each in group.queues if each.queue.topic == topic}
+    subscribed = {each.topic for member in group.members for each in member.subscriptions}
+    return lags if lags or topic in subscribed else None
 
 
 def _topic(topic: common_pb2.TopicConfig) -> Fields:
