@@ -512,15 +512,35 @@ async def test_what_is_measured(start_broker: StartBroker, connect: Connect) -> 
     await until(lambda: age_s() == 0)
 
 
+@pytest.mark.parametrize("is_cut_off", [False, True])
 async def test_a_hand_over_that_is_called_off_goes_on_asking(
-    start_broker: StartBroker, connect: Connect
+    start_broker: StartBroker,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    is_cut_off: bool,
 ) -> None:
+    """`is_cut_off`: while it still writes down what is done."""
     broker = await start_broker(topics=TOPICS, transactions=SOON)
     producer = await connect(broker, "p", ORDERS)
     await begin(producer.client, "T-1")
     await until(lambda: producer.asked)
     transactions = broker.wiring.transactions
-    await transactions.leave()
+    if is_cut_off:
+        is_leaving = asyncio.Event()
+
+        async def never_ends() -> None:
+            if asyncio.current_task() is leaving:
+                is_leaving.set()
+                await asyncio.Event().wait()
+
+        monkeypatch.setattr(transactions, "_say_progress", never_ends)
+        leaving = asyncio.create_task(transactions.leave())
+        await is_leaving.wait()
+        monkeypatch.undo()
+        leaving.cancel()
+        await asyncio.wait((leaving,))
+    else:
+        await transactions.leave()
     assert not transactions.ends.is_ready
     transactions.resume()
     count = len(producer.asked)
