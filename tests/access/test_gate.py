@@ -36,7 +36,7 @@ from aerobee.runtime.errors import (
     RegistryUnavailable,
     Unauthenticated,
 )
-from aerobee.v1 import broker_pb2
+from aerobee.v1 import audit_pb2, broker_pb2, nameserver_pb2
 from apache.rocketmq.v2 import definition_pb2, service_pb2
 
 CLUSTER = ClusterSecrets([b"c" * 32])
@@ -45,6 +45,7 @@ SEND_STREAM = "/aerobee.v1.SendService/SendStream"
 REGISTER = "/aerobee.v1.NameserverService/Register"
 CREATE_USER = "/aerobee.v1.AccessService/CreateUser"
 V2_SEND = "/apache.rocketmq.v2.MessagingService/SendMessage"
+JOURNAL = "AEROBEE_OFFSET_JOURNAL"
 SECRET = "secret-of-shop-12345"
 
 
@@ -194,6 +195,25 @@ def test_proofs_that_overtake_one_another_are_taken_once_each() -> None:
     for proof in proofs:
         with pytest.raises(Unauthenticated):
             scene.verifier.check(proof, SEND)
+
+
+def test_an_audit_needs_to_see_the_cluster_and_to_list_topics_and_no_more(scene: Scene) -> None:
+    """As deploy/k8s/README.md says; reading messages is another right."""
+    scene.know(shop(), allow("Cluster:hive", "Get"), allow("Topic:*", "List"))
+    nameserver, audit = "/aerobee.v1.NameserverService/", "/aerobee.v1.AuditService/"
+    for path, request in (
+        (nameserver + "DescribeCluster", nameserver_pb2.DescribeClusterRequest()),
+        (nameserver + "ListTopics", nameserver_pb2.ListTopicsRequest()),
+        (nameserver + "QueryRoute", nameserver_pb2.QueryRouteRequest(topics=[JOURNAL])),
+        ("/aerobee.v1.PullService/Pull", broker_pb2.PullRequest(topic=JOURNAL)),
+        (audit + "Snapshot", audit_pb2.SnapshotRequest()),
+        (audit + "ChecksumLog", audit_pb2.ChecksumLogRequest()),
+    ):
+        scene.at(path).admit(SIGNED).check(request)
+    with pytest.raises(AccessDenied):
+        scene.at("/aerobee.v1.PullService/Pull").admit(SIGNED).check(
+            broker_pb2.PullRequest(topic="orders")
+        )
 
 
 def test_only_nodes_pass_on_calls_of_others(scene: Scene) -> None:

@@ -84,6 +84,29 @@ def test_a_greedy_user_is_slowed_and_another_is_not(up: Up, tmp_path: Path) -> N
     assert queue["maxOffset"] == 321, "something was lost or stored twice"
 
 
+def test_a_consumer_reads_as_fast_as_its_user_may_and_gets_everything(
+    up: Up, tmp_path: Path
+) -> None:
+    up.run("topic", "create", "reads", "--queues", "2")
+    wait_until(lambda: up.knows("reads"), "the topic")
+    file = created(up, "reader", tmp_path, ("Topic:reads", "Pub,Sub"), ("Group:slow", "Sub"))
+    random_bytes = random.Random(2)
+    with BlockingProducer(up.document()["nameserver"], credentials=keys_in(file)) as producer:
+        bodies = {random_bytes.randbytes(10_000).hex() for _ in range(20)}
+        for body in bodies:
+            producer.send(Message("reads", body.encode()))
+    up.run("quota", "set", "user", "reader", "read_bytes=100000", "cold_read_bytes=100000")
+    before, up.environment = up.environment, {FILE_VARIABLE: file}
+    began = time.monotonic()
+    try:
+        got = up.run("consume", "reads", "--group", "slow", "--count", "20", "--from", "first")
+    finally:
+        up.environment = before
+    # 20 bodies that compress to half, of which a second's worth may go at once.
+    assert time.monotonic() - began >= 0.8
+    assert set(got.stdout.split()) == bodies
+
+
 async def test_a_quota_takes_effect_at_once_and_ends_as_fast(up: Up, tmp_path: Path) -> None:
     file = created(up, "watched", tmp_path)
     channels = Channels(credentials=credentials_of_environment({FILE_VARIABLE: file}))

@@ -27,6 +27,7 @@ from aerobee.runtime.own_protocol import RETRY_METADATA_KEY
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from apache.rocketmq.v2 import definition_pb2 as v2
+from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import batch_of
 from tests.support.v2_calls import V2, sent_message
 from tests.support.waiting import PATIENCE_S
@@ -248,6 +249,40 @@ async def test_subscriptions_of_one_caller_are_bounded_and_free_when_they_end(br
     second.call.cancel()
     await until(lambda: account.subscriptions == 0)
     assert met(broker, SUBSCRIPTIONS, REFUSED) == 2
+
+
+async def test_members_and_official_consumers_count_what_they_subscribe_to(broker: Any) -> None:
+    set_quotas(broker, for_all(subscriptions=2))
+    account = broker.wiring.access.quotas.of_address("127.0.0.1")
+    member = broker.groups.Membership()
+    join = broker_pb2.Join(
+        group="own",
+        client_id="c",
+        session_timeout_ms=30_000,
+        subscriptions=[broker_pb2.Subscription(topic="t")],
+    )
+    await member.write(broker_pb2.MemberEvent(join=join))
+    assert (await asyncio.wait_for(member.read(), PATIENCE_S)).HasField("joined")
+
+    async def told(*topics: str) -> service_pb2.TelemetryCommand:
+        stream = V2(broker.channel).telemetry()
+        entries = [v2.SubscriptionEntry(topic=v2.Resource(name=topic)) for topic in topics]
+        settings = v2.Settings(
+            client_type=v2.SIMPLE_CONSUMER,
+            subscription=v2.Subscription(group=v2.Resource(name="g"), subscriptions=entries),
+        )
+        await stream.write(service_pb2.TelemetryCommand(settings=settings))
+        answer: service_pb2.TelemetryCommand = await asyncio.wait_for(stream.read(), PATIENCE_S)
+        stream.cancel()
+        return answer
+
+    refused = await told("t", "u")
+    assert refused.status.code == v2.TOO_MANY_REQUESTS
+    assert "2 subscriptions" in refused.status.message
+    assert (await told("t")).HasField("settings")
+    member.cancel()
+    await until(lambda: account.subscriptions == 0)
+    assert (await told("t", "u")).HasField("settings")
 
 
 async def until(is_so: Any) -> None:

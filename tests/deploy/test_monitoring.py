@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from aerobee.broker.observe.stats import OWN_REFUSALS
+from aerobee.offset_audit.outputs import prometheus
 from aerobee.runtime.metrics.rpc_latencies import snake_case
 from tests.docs.operations.machines import etcd_programs
 from tests.support.cache_folder import cache_folder
@@ -19,6 +21,7 @@ from tests.support.etcd_cluster import running_members
 from tests.support.monitoring import (
     DASHBOARD,
     FOLDER,
+    OF_AUDITS,
     PAGE,
     ROOT,
     RULES,
@@ -138,6 +141,13 @@ def test_what_alerts_and_dashboard_ask_for_is_explained() -> None:
     asked = names_in(alert_expressions() + dashboard_expressions())
     assert len(asked) > 30
     assert asked <= documented_names()
+
+
+def test_audits_leave_what_is_asked_of_them() -> None:
+    page, source = (ROOT / "docs" / "audit.md").read_text(), inspect.getsource(prometheus)
+    for name in OF_AUDITS:
+        assert f"`{name}`" in page
+        assert f'"{name.removeprefix("aerobee_audit_")}"' in source
 
 
 def test_labels_and_metrics_of_rocketmq_that_are_missing_are_named() -> None:

@@ -37,6 +37,8 @@ CONFINED = (
     *("--read-only", "--read-only-tmpfs=false", "--tmpfs=/tmp:size=64m"),
     *("--cap-drop=all", "--security-opt=no-new-privileges"),
 )
+CONFINED_ETCD = tuple(word.replace("size=64m", "size=256m") for word in CONFINED)
+"""It takes 64 MB for its log at once, and has its data there, too."""
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +187,7 @@ def cluster(podman: Podman) -> Iterator[Callable[..., str]]:
         return podman.output(*asks, nameserver, image, *words, text_in=text_in)
 
     with (
-        podman.running(f"{NAME}-etcd", "--network=none", *CONFINED, ETCD, *etcd),
+        podman.running(f"{NAME}-etcd", "--network=none", *CONFINED_ETCD, ETCD, *etcd),
         podman.running(f"{NAME}-nameserver", *beside, IMAGE, "nameserver", *nameserver),
         podman.running(f"{NAME}-broker", *beside, IMAGE, "broker", *broker),
     ):
@@ -200,7 +202,7 @@ def test_etcd_for_tests_starts_again_where_it_was_started_before(podman: Podman)
     except NoContainers as error:
         pytest.skip(str(error))
     name = f"{NAME}-again"
-    with podman.running(name, "--network=none", *CONFINED, ETCD, "--data-dir=/tmp/etcd"):
+    with podman.running(name, "--network=none", *CONFINED_ETCD, ETCD, "--data-dir=/tmp/etcd"):
         podman.output("stop", "--time", "5", name)
         podman.output("start", name)
         began = time.monotonic()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,8 @@ def test_objects_and_files_of_the_page_exist(overlay: Overlay) -> None:
         for instance in pod.instances
     }
     owners = {pod.name for pod in ha.pods()}
-    ours = {"aerobee-volume-tools", "aerobee-backups", "aerobee-restore-etcd"}
+    ours = {"aerobee-volume-tools", "aerobee-backups"}
+    ours |= {f"aerobee-restore-etcd-{ordinal}" for ordinal in range(3)}
     for command in commands(PAGE):
         for name in re.findall(r"(?:data-)?aerobee-(?:[a-z]+-?)+\d?", command):
             assert name.rstrip("-") in pods | claims | owners | ours | {"data-aerobee-etcd"}, (
@@ -160,6 +162,30 @@ def test_archives_are_of_what_the_pod_mounts(tmp_path: Path) -> None:
         (archive := tmp_path / "archive.tar").write_bytes(done.stdout)
         with tarfile.open(archive) as found:
             assert found.getnames() == [folder, f"{folder}/file"]
+
+
+def test_the_newest_snapshot_goes_to_a_member_s_claim(tmp_path: Path) -> None:
+    """Out of one pod and into the other, in place of whatever the member had."""
+    scripts = [re.findall(r'python3 -c "([^"]*)"', one) for one in commands(PAGE)]
+    fetch, put = (one for (one, *_) in filter(None, scripts) if "copyfileobj" in one)
+    for folder, names in (
+        ("backups", ("etcd-1.db", "etcd-2.db", "other")),
+        ("claim", ("etcd.db",)),
+    ):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / name).write_text(name)
+    (tmp_path / "claim" / "data").mkdir()
+    run = partial(subprocess.run, capture_output=True, check=True)
+    fetched = run([sys.executable, "-c", _at(fetch, tmp_path / "backups")]).stdout
+    run([sys.executable, "-c", _at(put, tmp_path / "claim")], input=fetched)
+    assert [one.name for one in (tmp_path / "claim").iterdir()] == ["etcd.db"]
+    assert (tmp_path / "claim" / "etcd.db").read_text() == "etcd-2.db"
+
+
+def _at(script: str, folder: Path) -> str:
+    """What the script does in a pod that mounts `folder`."""
+    return script.replace("/var/lib/aerobee", str(folder))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,7 +40,7 @@ def example(file: Path) -> Object:
     return filled(
         file.name,
         CLAIM="data-aerobee-broker-a-2",
-        SNAPSHOT="etcd-20261126t000000z.db",
+        SNAPSHOT="data-aerobee-broker-a-2-20261126t000000z",
         ORDINAL="1",
         TIME="20261126t000000z",
     )
@@ -98,10 +99,11 @@ def test_all_members_come_back_from_a_snapshot_that_the_job_saved(
     ports = free_ports(len(pods.instances) * len(PORTS))
     with ExitStack() as stack:
         for ordinal, instance in enumerate(pods.instances):
-            job = filled("restore-etcd.yaml", ORDINAL=str(ordinal), SNAPSHOT=snapshot.name)
+            (tmp_path / instance).mkdir()
+            shutil.copy(snapshot, tmp_path / instance / "etcd.db")
+            job = filled("restore-etcd.yaml", ORDINAL=str(ordinal))
             (restoring,) = Manifests([job]).pods()
             words = local_words(_in_namespace(restoring, pods), pods, ports, tmp_path / instance)
-            words = [word.replace("/var/lib/backups", str(backups)) for word in words]
             assert words[0] == "etcdutl"
             subprocess.run([programs / words[0], *words[1:]], check=True, capture_output=True)
         for ordinal, instance in enumerate(pods.instances):

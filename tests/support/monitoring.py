@@ -17,6 +17,9 @@ RULES = tuple(FOLDER / name for name in ("alerts.yaml", "etcd_alerts.yaml", "obj
 DASHBOARD = FOLDER / "dashboard.json"
 PAGE = ROOT / "docs" / "metrics.md"
 
+OF_AUDITS = ("aerobee_audit_exit_code", "aerobee_audit_run_timestamp_seconds")
+"""Served by no process: a run of the audit leaves them in a file, which docs/audit.md explains."""
+
 _NAME = re.compile(r"\b(?:aerobee|rocketmq|process)_[a-z0-9_]+\b(?!:)")
 _ROW = re.compile(r"^\| `([a-z0-9_]+)` \|", re.MULTILINE)
 _SERIES_OF_HISTOGRAMS = ("_bucket", "_count", "_sum")
@@ -56,8 +59,9 @@ def _filled(expression: str) -> str:
 
 
 def names_in(expressions: Sequence[str]) -> set[str]:
-    """Metrics by the names that a scrape's families have."""
-    return {family_of(name) for text in expressions for name in _NAME.findall(text)}
+    """Metrics by the names that a scrape's families have; without those of audits."""
+    found = {family_of(name) for text in expressions for name in _NAME.findall(text)}
+    return found - set(OF_AUDITS)
 
 
 def family_of(name: str) -> str:

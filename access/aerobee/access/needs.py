@@ -92,6 +92,9 @@ def needing_of_names(of: NeedsOf, names: Callable[[Any], set[str]]) -> MethodNee
     return MethodNeeds(Who.USERS, of, names)
 
 
+_READING = Action.SUB | Action.GET | Action.LIST
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """The resources of one cluster, as requests name them."""
@@ -100,9 +103,11 @@ class Resources:
 
     def topic(self, name: str, actions: Action) -> Need:
         """What brokers write for themselves belongs to the cluster: rights on all topics do not
-        reach it."""
+        reach it. One of the actions is enough, as everywhere."""
         if is_system_topic(name):
-            return self.cluster(Action.GET if Action.PUB not in actions else Action.UPDATE)
+            reads, changes = actions & _READING, actions & ~_READING
+            found = Action.GET if reads else Action(0)
+            return self.cluster(found | Action.UPDATE if changes else found)
         return topic_need(name, actions)
 
     def topics(self, names: Iterable[str], actions: Action) -> list[Need]:

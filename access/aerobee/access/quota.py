@@ -101,9 +101,10 @@ OF_GROUPS: Final = tuple(
 
 UNLIMITED: Final = Quota()
 BUILT_IN: Final = Quota(
-    connections=20_000, subscriptions=100_000, topics_created=5_000, groups_created=5_000
+    connections=20_000, subscriptions=200_000, topics_created=15_000, groups_created=15_000
 )
-"""So that one caller cannot use up what all need. Rates have no limit until one is set."""
+"""So that one caller cannot use up what all need: a cluster has at most 20,000 topics, a broker as
+many groups, unless settings say otherwise. Rates have no limit until one is set."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -62,6 +62,7 @@ class Quotas:
         """By the peer's address and port."""
         self._records: tuple[Record, ...] = ()
         self._of: dict[Subject, Quota] = {}
+        self._default = BUILT_IN
         self.pauses = Pauses()
         """Of those who wait for their turn: a change of quotas ends them."""
         book.on_change(self._hear)
@@ -103,9 +104,11 @@ class Quotas:
 
     def _hear(self) -> None:
         """Quotas may have changed, or who is a super user."""
-        if self._records != self._book.quotas:
+        has_news = self._records != self._book.quotas
+        if has_news:
             self._records = self._book.quotas
             self._of = _read(self._records)
+            self._default = self._of.get(Subject(DEFAULT), UNLIMITED).or_else(BUILT_IN)
         now_s = self.now_s()
         for (kind, name), account in self._accounts.items():
             quota = self._quota(kind, name)
@@ -115,7 +118,8 @@ class Quotas:
             subject.name: quota for subject, quota in self._of.items() if subject.kind == GROUP
         }
         self.groups = {name: self._group(name, quota, now_s) for name, quota in groups.items()}
-        self.pauses.end_all()
+        if has_news:
+            self.pauses.end_all()
 
     def _group(self, name: str, quota: Quota, now_s: float) -> Account:
         account = self.groups.get(name)
@@ -128,13 +132,13 @@ class Quotas:
     def _quota(self, kind: str, name: str) -> Quota:
         """What holds for a user or an address. The defaults are not for super users: who sets them
         must be able to mend them."""
-        default = self._of.get(Subject(DEFAULT), UNLIMITED).or_else(BUILT_IN)
         if kind == ADDRESS:
-            return default
-        own = self._of.get(Subject(USER, name), UNLIMITED)
+            return self._default
+        own = self._of.get(Subject(USER, name))
         known = self._book.table.users.get(name)
-        is_super = known is not None and known.user.is_super
-        return own if is_super else own.or_else(default)
+        if known is not None and known.user.is_super:
+            return own or UNLIMITED
+        return self._default if own is None else own.or_else(self._default)
 
     # -------------------------------------------------------------------------- what was met
 
