@@ -1,11 +1,21 @@
 from aerobee.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class BrokerCondition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BROKER_WELL: _ClassVar[BrokerCondition]
+    BROKER_SLOW: _ClassVar[BrokerCondition]
+    BROKER_DISK_HUNG: _ClassVar[BrokerCondition]
+BROKER_WELL: BrokerCondition
+BROKER_SLOW: BrokerCondition
+BROKER_DISK_HUNG: BrokerCondition
 
 class ReplicaName(_message.Message):
     __slots__ = ("broker_id", "incarnation")
@@ -64,7 +74,7 @@ class RemoveReplicaRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
-    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "metadata_history", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "durable_end", "opened_end", "access_version", "leaving")
+    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "metadata_history", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "durable_end", "opened_end", "access_version", "condition", "leaving")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +97,7 @@ class BrokerHeartbeat(_message.Message):
     DURABLE_END_FIELD_NUMBER: _ClassVar[int]
     OPENED_END_FIELD_NUMBER: _ClassVar[int]
     ACCESS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     address: str
@@ -110,8 +121,9 @@ class BrokerHeartbeat(_message.Message):
     durable_end: int
     opened_end: int
     access_version: str
+    condition: BrokerCondition
     leaving: bool
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., durable_end: _Optional[int] = ..., opened_end: _Optional[int] = ..., access_version: _Optional[str] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., durable_end: _Optional[int] = ..., opened_end: _Optional[int] = ..., access_version: _Optional[str] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class BrokerDirective(_message.Message):
     __slots__ = ("status", "role", "epoch", "lease_duration_ms", "stale", "renewed_sequence", "group", "replicas", "topics", "metadata_revision", "metadata_history", "access", "topics_complete")
@@ -162,20 +174,22 @@ class AccessRecord(_message.Message):
     def __init__(self, user: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class BrokerEndpoint(_message.Message):
-    __slots__ = ("identity", "address", "role", "epoch", "store_host_ipv6", "writable")
+    __slots__ = ("identity", "address", "role", "epoch", "store_host_ipv6", "writable", "condition")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STORE_HOST_IPV6_FIELD_NUMBER: _ClassVar[int]
     WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     address: str
     role: _common_pb2.BrokerRole
     epoch: int
     store_host_ipv6: bool
     writable: bool
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ...) -> None: ...
+    condition: BrokerCondition
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ...) -> None: ...
 
 class TopicRoute(_message.Message):
     __slots__ = ("status", "topic", "brokers")

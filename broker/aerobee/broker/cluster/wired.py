@@ -9,7 +9,9 @@ from aerobee.access.nodes import BROKER, NodeName
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.replication.hung_disk import HungDisk
 from aerobee.cluster_view.channels import Channels
+from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.clock import Clock
 
 if TYPE_CHECKING:
@@ -26,6 +28,22 @@ def make_channels(parts: Wiring) -> Channels:
     engine, credentials = parts.config.grpc.engine, parts.access.credentials
     tls = parts.tls.dialled
     return Channels(chance=parts.chance, engine=engine, credentials=credentials, tls=tls)
+
+
+def make_hung_disk(parts: Wiring) -> HungDisk:
+    return HungDisk(
+        parts.watch,
+        parts.roles,
+        parts.store,
+        parts.handover,
+        probe=parts.replica_folder.write_again,
+        wake=parts.manager.wake,
+    )
+
+
+def condition_of(parts: Wiring) -> BrokerCondition:
+    """What keeps this broker from its work."""
+    return BrokerCondition.DISK_HUNG if parts.watch.is_hung else BrokerCondition.WELL
 
 
 def make_registration(parts: Wiring) -> Registration | None:
@@ -45,6 +63,7 @@ def make_registration(parts: Wiring) -> Registration | None:
         topic_ends=parts.topic_ends,
         files=parts.files,
         no_room_reason=parts.writability.no_room_reason,
+        condition=lambda: condition_of(parts),
         on_topics_gone=parts.egress.wake_all,
         book=parts.access.book,
         lease_ms=lease_ms,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import DISK_FULL, TableEmpty
 from aerobee.broker.store.tables.atomic_file import (
@@ -99,8 +100,11 @@ class TableFiles:
         clock: Clock,
         pool: Executor,
         on_written: Callable[[str], None] = lambda path: None,
+        *,
+        watch: DiskWatch | None = None,
     ) -> None:
-        """`on_written` is told of each file that was replaced."""
+        """`on_written` is told of each file that was replaced, `watch` of each write."""
+        self._watch = DiskWatch(clock, hung_after_s=0) if watch is None else watch
         self._disk = disk
         self._clock = clock
         self._pool = pool
@@ -193,12 +197,12 @@ class TableFiles:
         if self._is_closed:
             raise NotWritable(f"{path} stays as it is: its folder is closed, or opened again")
         loop = asyncio.get_running_loop()
-        disk = self._disk
+        disk, watched = self._disk, self._watch.begin()
         replacing = loop.run_in_executor(
             self._pool, lambda: replace_atomically(disk, path, content())
         )
         self._writing.add(replacing)
-        replacing.add_done_callback(partial(self._end_write, path))
+        replacing.add_done_callback(partial(self._end_write, path, watched))
         try:
             await asyncio.shield(replacing)
         except asyncio.CancelledError:
@@ -213,7 +217,8 @@ class TableFiles:
                 raise NotWritable(f"the disk is too full to write {path}: free space") from error
             raise StoreFailed(f"cannot write {path}: {error.strerror or error}") from error
 
-    def _end_write(self, path: str, replacing: asyncio.Future[None]) -> None:
+    def _end_write(self, path: str, watched: int, replacing: asyncio.Future[None]) -> None:
+        self._watch.end(watched)
         self._writing.discard(replacing)
         if not replacing.cancelled() and replacing.exception() is None:
             self._on_written(path)
