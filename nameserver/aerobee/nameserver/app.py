@@ -21,6 +21,7 @@ from aerobee.nameserver.access_service import AccessService
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.etcd_calls import EtcdCalls
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
 from aerobee.nameserver.needs import nameserver_needs
@@ -101,7 +102,7 @@ async def serve_nameserver(
         topics = Topics(etcd, keys, cache, config.topics, clock)
         hearing = ExitStack()
         access = _access(config, cache, hearing, clock)
-        service = _own_service(config, cache, topics, sessions, sets)
+        service = _own_service(config, cache, topics, sessions, sets, etcd.calls)
         channels = _channels(config, access, tls, chance)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
         users = AccessService(Users(etcd, keys, cache, access.book), access.book)
@@ -119,6 +120,7 @@ async def serve_nameserver(
                     tasks.create_task(Elector(sets, cache, clock=clock).run(), name="elector"),
                     tasks.create_task(_keep_fresh(access.book), name="cluster-secret"),
                     tasks.create_task(sessions.keep_noting(), name="durable-ends"),
+                    tasks.create_task(etcd.keep_trying_writes(), name="etcd-writes"),
                     tasks.create_task(sessions.ends.run(), name="stream-ends"),
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
@@ -183,6 +185,7 @@ def _own_service(
     topics: Topics,
     sessions: BrokerSessions,
     sets: ReplicaSets,
+    calls: EtcdCalls,
 ) -> NameserverService:
     return NameserverService(
         cluster=config.cluster,
@@ -190,6 +193,7 @@ def _own_service(
         topics=topics,
         sessions=sessions,
         replica_sets=sets,
+        etcd_trouble=lambda: calls.trouble,
         auto_create=config.topics.auto_create,
         spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
     )

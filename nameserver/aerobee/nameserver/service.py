@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -40,6 +40,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         topics: Topics,
         sessions: BrokerSessions,
         replica_sets: ReplicaSets,
+        etcd_trouble: Callable[[], str],
         auto_create: bool,
         spread_timeout_s: float,
     ) -> None:
@@ -48,6 +49,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._topics = topics
         self._sessions = sessions
         self._replica_sets = replica_sets
+        self._etcd_trouble = etcd_trouble
         self._auto_create = auto_create
         self._spread_timeout_s = spread_timeout_s
         self._stopping = False
@@ -197,7 +199,10 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._check_cluster(request.cluster)
         table = self._cache.table
         description = nameserver_pb2.ClusterDescription(
-            cluster=self._cluster, version=table.version, stale=self._cache.stale
+            cluster=self._cluster,
+            version=table.version,
+            stale=self._cache.stale,
+            etcd_trouble=self._etcd_trouble(),
         )
         for key in sorted(table.brokers):
             record = table.brokers[key]

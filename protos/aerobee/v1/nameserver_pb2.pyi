@@ -310,7 +310,7 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ...) -> None: ...
 
 class ClusterDescription(_message.Message):
-    __slots__ = ("cluster", "version", "stale", "brokers", "heartbeat_age_ms", "last_heartbeats", "groups")
+    __slots__ = ("cluster", "version", "stale", "brokers", "heartbeat_age_ms", "last_heartbeats", "groups", "etcd_trouble")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
@@ -318,6 +318,7 @@ class ClusterDescription(_message.Message):
     HEARTBEAT_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_HEARTBEATS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    ETCD_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     version: int
     stale: bool
@@ -325,4 +326,5 @@ class ClusterDescription(_message.Message):
     heartbeat_age_ms: _containers.RepeatedScalarFieldContainer[int]
     last_heartbeats: _containers.RepeatedCompositeFieldContainer[BrokerHeartbeat]
     groups: _containers.RepeatedCompositeFieldContainer[GroupRecord]
-    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., stale: _Optional[bool] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., heartbeat_age_ms: _Optional[_Iterable[int]] = ..., last_heartbeats: _Optional[_Iterable[_Union[BrokerHeartbeat, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupRecord, _Mapping]]] = ...) -> None: ...
+    etcd_trouble: str
+    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., stale: _Optional[bool] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., heartbeat_age_ms: _Optional[_Iterable[int]] = ..., last_heartbeats: _Optional[_Iterable[_Union[BrokerHeartbeat, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupRecord, _Mapping]]] = ..., etcd_trouble: _Optional[str] = ...) -> None: ...

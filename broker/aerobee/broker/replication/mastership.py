@@ -182,8 +182,9 @@ class Mastership:
         self.resigned_epoch = self.term.epoch
 
     def decline(self, epoch: int) -> None:
-        """Never act under an epoch that was given to this instance: another election is due."""
-        assert self.term is None or self.term.epoch > epoch, "it was not taken up"
+        """Never act under an epoch that was given to this instance, nor under an earlier one:
+        another election is due."""
+        assert self.term is None or self.term.epoch != epoch, "it was not taken up"
         self.resigned_epoch = max(epoch, self.resigned_epoch or 0)
 
     def end_term(self) -> None:
