@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,5 +36,11 @@ async def test_a_certificates_name_is_a_user(tmp_path: Path) -> None:
                 await channels.call(address, SEND, request)
             up.run("acl", "add", "shop", "Topic:orders", "Pub")
             assert (await channels.call(address, SEND, request)).message_id
+            lines = (up.data / "audit-log" / "broker-a.log").read_text().splitlines()
+            told = [line for line in map(json.loads, lines) if line["event"] == "refusal"]
+            assert [(line["caller"], line["tls"], line["certificate"]) for line in told] == [
+                ("anonymous", True, "client"),
+                ("user shop", True, "client"),
+            ]
         finally:
             await channels.close()

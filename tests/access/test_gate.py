@@ -21,6 +21,7 @@ from aerobee.access.nodes import (
     NodeVerifier,
 )
 from aerobee.access.policies import Policy
+from aerobee.access.recorder import Recorder
 from aerobee.access.records import encode_policy, encode_user
 from aerobee.access.sealing import NONCE_BYTES, ClusterSecrets, seal
 from aerobee.access.signature import sign
@@ -75,12 +76,17 @@ class Scene:
 
     now_ms: int = 1_000_000_000_000
     book: AccessBook = field(default_factory=lambda: AccessBook(KnownFile()))  # type: ignore[arg-type]
+    recorder: Recorder = field(default_factory=Recorder)
 
     def __post_init__(self) -> None:
         self.verifier = NodeVerifier(lambda: CLUSTER, lambda: self.now_ms)
         table = {**broker_needs("hive"), **nameserver_needs("hive"), **messaging_needs("hive")}
         self.gate = Gate(
-            table, self.book, self.verifier, peer_identity=lambda context: context.certificate
+            table,
+            self.book,
+            self.verifier,
+            recorder=self.recorder,
+            peer_identity=lambda context: context.certificate,
         )
 
     def know(self, user: User, *policies: Policy) -> None:

@@ -84,6 +84,34 @@ def test_a_stopped_folder_goes_on_with_its_messages_and_offsets(tmp_path: Path) 
         assert sorted(first + second) == sorted(numbers(100))
 
 
+def test_nobody_else_can_read_what_it_and_its_clients_write(tmp_path: Path) -> None:
+    """Messages, logs, etcd, secrets, keys: also where the umask takes nothing away."""
+    before = os.umask(0)
+    try:
+        with running(tmp_path, "--access", "--tls", "--replicas", "2") as up:
+            up.environment["AEROBEE_CLUSTER_SECRET_FILE"] = str(up.data / "access/cluster-secret")
+            up.environment["HOME"] = str(up.data / "home")
+            sent(up, "kept", numbers(10))
+            received(up, "kept", "g", 10)
+            received(up, "kept", "everywhere", 10, "--from", "first", "--broadcast")
+            up.run("user", "create", "shop", "--credentials-file", str(up.data / "shop.keys"))
+            assert up.ready_file.stat().st_mode & 0o077 == 0
+    finally:
+        os.umask(before)
+    made = [up.data, *up.data.rglob("*")]
+    assert {path.name for path in made} >= {
+        "cluster-secret",
+        "ca.crt",
+        "client.key",
+        "shop.keys",
+        "commitlog",
+        "consumerOffset.json",
+        "nameserver.log",
+        "up.lock",
+    }
+    assert [path for path in made if path.lstat().st_mode & 0o077] == []
+
+
 def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     with running(tmp_path, "--brokers", "2") as up:
         pids = up.pids()

@@ -140,8 +140,8 @@ class Queues:
     def bounds(self, name: QueueName) -> QueueBounds:
         found = self._queues.get(name, [])
         begin = self._broker.folder.log.begin
-        gone = bisect_left(found, begin, key=lambda each: each[0])
-        del found[:gone]
+        if found and found[0][0] < begin:
+            del found[: bisect_left(found, begin, key=lambda each: each[0])]
         end = self._broker.derived.queue_ends.get(name, 0)
         return QueueBounds(end - len(found), end)
 

@@ -21,6 +21,7 @@ from aerobee.nameserver.stored import InSyncReplica, ReplicaSet
 from tests.cluster_simulation.broker import DISK_POLL_S, Broker
 from tests.cluster_simulation.checks import Checks
 from tests.cluster_simulation.clients import Producer, Send
+from tests.cluster_simulation.derived import Snapshot
 from tests.cluster_simulation.etcd_server import Content, EtcdServer, EtcdState, Key, Stored
 from tests.cluster_simulation.groups import Groups, Joining
 from tests.cluster_simulation.heartbeats import Directive
@@ -218,8 +219,7 @@ class World:
             folder.forget_timers()
             folder.verified_end = begin_at
             folder.queue_bases = queue_bases or {}
-            if folder.snapshot is not None:
-                folder.snapshot = folder.snapshot._replace(windows=(), position=begin_at)
+            folder.snapshot = Snapshot.of_nothing(begin_at)
         self._open_later(broker.place, folder.broker_id, self.chance.choice((0.01, 0.05, 0.3)))
 
     def _open_later(self, place: Place, broker_id: int, delay_s: float) -> None:

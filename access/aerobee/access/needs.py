@@ -47,13 +47,18 @@ class MethodNeeds:
     is_judged_again: bool = False
     """A call with one answer that may wait for what it reads: it is judged once more before the
     answer, if policies have changed meanwhile."""
+    is_act: bool = False
+    """It is a line of the audit log. Of calls of users only those are whose request needs a right
+    that administrators have."""
 
 
 NeedsTable = Mapping[str, MethodNeeds]
 
 ANYONE = MethodNeeds(Who.ANYONE)
-SUPER_USERS = MethodNeeds(Who.SUPER_USERS)
+SUPER_USERS = MethodNeeds(Who.SUPER_USERS, is_act=True)
 BROKERS = MethodNeeds(Who.BROKERS)
+BROKERS_ACT = MethodNeeds(Who.BROKERS, is_act=True)
+"""It has a say in who is master."""
 ANY_USER = MethodNeeds(Who.USERS)
 
 
@@ -69,6 +74,11 @@ STANDARD_NEEDS: NeedsTable = {
 
 def needing(of: NeedsOf, *, judged_again: bool = False) -> MethodNeeds:
     return MethodNeeds(Who.USERS, of, is_judged_again=judged_again)
+
+
+def administering(of: NeedsOf) -> MethodNeeds:
+    """For calls that change something, or do so in some of their requests."""
+    return MethodNeeds(Who.USERS, of, is_act=True)
 
 
 def needing_of_names(of: NeedsOf, names: Callable[[Any], set[str]]) -> MethodNeeds:

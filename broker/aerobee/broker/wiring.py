@@ -13,19 +13,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
+from aerobee.access.node import NodeAccess
+from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.cluster_link import identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
-from aerobee.broker.cluster.wired import access_of, make_channels, make_hung_disk, make_registration
+from aerobee.broker.cluster.wired import make_channels, make_hung_disk, make_registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.wired import Delays
 from aerobee.broker.duties import Duties, OnChange
-from aerobee.broker.edge.own.admin_service import AdminService
 from aerobee.broker.edge.own.audit_service import AuditService
 from aerobee.broker.edge.own.group_service import GroupService
-from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.edge.own.pull_service import PullService
 from aerobee.broker.edge.own.send_service import SendService
+from aerobee.broker.edge.own.wired import admin_service, offset_service
 from aerobee.broker.edge.replicas.replication_client import connector
 from aerobee.broker.edge.replicas.replication_service import ReplicationService
 from aerobee.broker.edge.rocketmq.wired import RocketmqApi
@@ -130,14 +131,14 @@ class Wiring:
         peer_limits: PeerLimits,
         store_host: HostAddress,
         tls: NodeTls,
+        access: NodeAccess,
         mounts: Sequence[Mount] = (),
     ) -> None:
         """`reads` and `files` wait for the disk, apart. `mounts` add protocols to the own one."""
         self.config = config
         self.clock, self.chance = clock, chance
         self.store_host = store_host
-        self._files_pool = files
-        self._disk = disk
+        self._files_pool, self._disk = files, disk
         self.folder = opened.folder
         self.replica = opened.replica
         self.store = opened.folder.store
@@ -146,8 +147,7 @@ class Wiring:
         self.loop_delay = LoopDelay(clock)
         self.watch = DiskWatch(clock, hung_after_s=config.store.disk_hung_after_ms / 1_000)
         self.latencies = RpcLatencies()
-        self.peer_limits, self.tls = peer_limits, tls
-        self.access = access_of(config, clock)
+        self.peer_limits, self.tls, self.access = peer_limits, tls, access
         self._wire_role()
         self._wire_reading(reads)
         self._wire_sending()
@@ -175,7 +175,15 @@ class Wiring:
             config.replication,
             segment_bytes=config.store.segment_bytes,
         )
-        self.guard = Guard(self.folder.topics, broker_name=config.broker_name, authority=self.roles)
+        self.closing = Closing(
+            self.clock, broker_name=config.broker_name, grace_ms=config.closing_grace_ms
+        )
+        self.guard = Guard(
+            self.folder.topics,
+            broker_name=config.broker_name,
+            authority=self.roles,
+            closed=self.closing,
+        )
         self.heartbeat_due = asyncio.Event()
         self.roles.on_doubt(self.heartbeat_due.set)
 
@@ -509,15 +517,7 @@ class Wiring:
             schedule=self.delays.schedule,
             transactions=self.transactions,
             pull=self.pull_service,
-            offsets=OffsetService(
-                self.offsets,
-                self.removal,
-                guard,
-                self.queues,
-                self.retries.send_backs,
-                self.retries.dead_letters,
-                after_reset=self.popping.until_written,
-            ),
+            offsets=offset_service(self),
             groups=GroupService(
                 self.coordinator,
                 self.offsets,
@@ -533,7 +533,7 @@ class Wiring:
                 clients=self.rocketmq.clients,
                 expressions=expressions,
             ),
-            admin=AdminService(self.identity, stats, self.lookup, self.cleaning, self.handover),
+            admin=admin_service(self),
             audit=AuditService(
                 self.identity, stats, guard, self.roles, self.snapshots, self.checksums
             ),

@@ -42,7 +42,18 @@ COMMANDS = (
     ),
     LazyCommand("user", "aerobee.cli.commands.user:user", "Create, change, delete users."),
     LazyCommand("acl", "aerobee.cli.commands.acl:acl", "Set and test what users may do."),
+    LazyCommand("quota", "aerobee.cli.commands.quota:quota", "Set how much users may use."),
+    LazyCommand(
+        "audit-log",
+        "aerobee.cli.commands.audit_log:audit_log",
+        "Check and show who changed what.",
+    ),
     LazyCommand("cluster", "aerobee.cli.commands.cluster:cluster", "Show brokers and their state."),
+    LazyCommand(
+        "broker-group",
+        "aerobee.cli.commands.broker_group:broker_group",
+        "Close and remove a broker group.",
+    ),
     LazyCommand("health", "aerobee.cli.commands.health:health", "Check the health of a process."),
     LazyCommand("store", "aerobee.cli.commands.store:store", "Inspect, check, repair stores."),
     LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Audit offsets, stores, replicas."),

@@ -244,6 +244,11 @@ def _replica_remarks(replica: Replica) -> list[str]:
         lines.append("disk hung: it is not elected, nor in sync, before its disk answers")
     elif condition == "slow":
         lines.append("slow: its event loop runs late; another replica should be master")
+    if replica.group.state == nameserver_pb2.BROKER_GROUP_CLOSED and replica.role != "slave":
+        lines.append(
+            "closed, takes no new messages; see what remains with `aerobee broker-group show "
+            f"{replica.broker_name}`"
+        )
     if replica.trouble:
         lines.append(f"does not follow its master: {replica.trouble}")
     stats = replica.stats
@@ -283,6 +288,7 @@ def group_document(group: nameserver_pb2.GroupRecord) -> dict[str, object]:
     """For --json; a group without master has masterId null."""
     return {
         "broker": group.broker_name,
+        "closed": group.state == nameserver_pb2.BROKER_GROUP_CLOSED,
         "epoch": group.epoch,
         "masterId": group.master_id if group.master_id >= 0 else None,
         "inSync": [name.broker_id for name in group.in_sync],

@@ -58,11 +58,13 @@ class Server:
         connections_max: int = 10_000,
         memory_bytes_max: int = 512 << 20,
         interceptor: Interceptor | None = None,
+        on_disconnected: Callable[[str], None] | None = None,
     ) -> None:
         """`now`: monotonic seconds. `random` spreads the ages of connections. `on_bug` gets every
         exception of a handler that is no RpcError. `connections_max` includes TLS handshakes under
         way. `memory_bytes_max`: of all that waits to be sent or read on all connections; beyond it
-        the connection that holds most ends."""
+        the connection that holds most ends. `on_disconnected` gets the peer of each connection that
+        has ended."""
         self.loop = asyncio.get_running_loop()
         self.now = now
         self.limits = limits or ConnectionLimits()
@@ -76,6 +78,7 @@ class Server:
         self.read_head = request_head.reader(self._methods)
         self._random = random
         self._connections_max = connections_max
+        self._on_disconnected = on_disconnected
         self._connections: ConnectionSet[ServerConnection] = ConnectionSet(
             self.loop, now, memory_bytes_max
         )
@@ -203,6 +206,8 @@ class Server:
 
     def on_disconnected(self, connection: ServerConnection) -> None:
         self._connections.remove(connection)
+        if self._on_disconnected is not None:
+            self._on_disconnected(connection.peer)
 
     def age_s(self) -> float:
         """How long a new connection may live; spread, so that they do not all come back at once."""

@@ -13,6 +13,7 @@ from aerobee.runtime.addresses import (
     require_dialled_address,
     require_ports_of_their_own,
 )
+from aerobee.runtime.audit_log.config import AuditLogConfig
 from aerobee.runtime.config import require
 from aerobee.runtime.config_check import Risk
 from aerobee.runtime.config_risks import common_risks
@@ -255,6 +256,7 @@ class NameserverConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
+    audit_log: AuditLogConfig = field(default_factory=AuditLogConfig)
     tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
     unclean_election: bool = False
     """Let a replica that lacks acknowledged messages become master when no other replica is alive.

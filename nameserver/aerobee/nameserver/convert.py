@@ -8,12 +8,25 @@ from typing import Final
 from aerobee.access.table import Records
 from aerobee.nameserver import election
 from aerobee.nameserver.route_table import RouteTable, TopicChanges
-from aerobee.nameserver.stored import BrokerKey, BrokerRecord, InSyncReplica, ReplicaSet, Topic
+from aerobee.nameserver.stored import (
+    BrokerKey,
+    BrokerRecord,
+    InSyncReplica,
+    ReplicaSet,
+    SetState,
+    Topic,
+)
 from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.errors import Busy, MqError
 from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import common_pb2, nameserver_pb2
+
+_STATES = {
+    SetState.OPEN: nameserver_pb2.BROKER_GROUP_OPEN,
+    SetState.CLOSED: nameserver_pb2.BROKER_GROUP_CLOSED,
+    SetState.REMOVED: nameserver_pb2.BROKER_GROUP_REMOVED,
+}
 
 
 def broker_key(identity: common_pb2.BrokerIdentity) -> BrokerKey:
@@ -73,6 +86,7 @@ def replica_set_record(replica_set: ReplicaSet) -> nameserver_pb2.GroupRecord:
         replicas=replica_set.replicas,
         revision=replica_set.revision,
         unclean_epochs=replica_set.unclean_epochs,
+        state=_STATES[replica_set.state],
     )
 
 
@@ -132,7 +146,12 @@ def _topic_of_all(table: RouteTable, name: str) -> Topic | None:
     if not is_retry_topic(name):
         return None
     replica_sets = {*table.replica_sets, *table.live_by_replica_set()}
-    return Topic(name, queues_by_broker=dict.fromkeys(sorted(replica_sets), 1))
+    there = [
+        each
+        for each in sorted(replica_sets)
+        if table.replica_set(each).state is not SetState.REMOVED
+    ]
+    return Topic(name, queues_by_broker=dict.fromkeys(there, 1))
 
 
 def topic_route(
@@ -147,6 +166,11 @@ def topic_route(
             brokers=[
                 broker_endpoint(cluster, table.replica_set(record.key.broker_name), record)
                 for record in table.brokers_of(topic)
+            ],
+            closed=[
+                each
+                for each in sorted(topic.queues_by_broker)
+                if table.replica_set(each).state is not SetState.OPEN
             ],
         )
     if failure is not None:
@@ -181,5 +205,8 @@ def access_records(records: Records) -> nameserver_pb2.AccessRecords:
         ],
         policies=[
             nameserver_pb2.AccessRecord(user=name, value=value) for name, value in records.policies
+        ],
+        quotas=[
+            nameserver_pb2.AccessRecord(user=name, value=value) for name, value in records.quotas
         ],
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 
+from aerobee.access.quotas import Quotas
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.election import has_master
 from aerobee.nameserver.etcd_calls import EtcdCalls
@@ -45,6 +46,7 @@ class NameserverFigures:
         sessions: BrokerSessions,
         calls: EtcdCalls,
         peer_limits: PeerLimits,
+        quotas: Quotas,
         clock: Clock,
     ) -> None:
         self.latencies = RpcLatencies()
@@ -58,6 +60,7 @@ class NameserverFigures:
         self._sessions = sessions
         self._calls = calls
         self._peer_limits = peer_limits
+        self._quotas = quotas
 
     def listens(self, port: int) -> None:
         """It is reached there."""
@@ -86,6 +89,7 @@ class NameserverFigures:
             *self._etcd_families(),
             self.latencies.family(),
             self._peer_limits.family(),
+            self._quotas.family(),
             delay,
         ]
         if cache.version > 0:

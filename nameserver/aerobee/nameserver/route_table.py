@@ -27,11 +27,12 @@ from aerobee.nameserver.stored import (
     History,
     Keys,
     ReplicaSet,
+    SetState,
     Topic,
     TopicDeletion,
     Unreadable,
 )
-from aerobee.nameserver.stored_access import AccessKey, PolicyKey, StoredAccess, UserKey
+from aerobee.nameserver.stored_access import AccessKey, PolicyKey, QuotaKey, StoredAccess, UserKey
 
 DELETED_TOPICS_MAX = 10_000
 
@@ -142,7 +143,7 @@ class RouteTable:
                     last_deletion = max(last_deletion, deletion.revision if deletion else 0)
                 case ("history", _):
                     history = value.id if isinstance(value, History) else ""
-                case UserKey() | PolicyKey() as access_key:
+                case UserKey() | PolicyKey() | QuotaKey() as access_key:
                     access[access_key] = None if entry is None else entry.value
         return dataclasses.replace(
             self,
@@ -200,10 +201,11 @@ class RouteTable:
             self.brokers[key] for key in sorted(self.brokers) if key.broker_name in replica_sets
         )
 
-    def replica_sets_with_master(self) -> tuple[str, ...]:
-        """Replica sets whose master is alive, by name: they can take new queues."""
+    def replica_sets_for_queues(self) -> tuple[str, ...]:
+        """Replica sets that are open and whose master is alive, by name: they can take queues."""
         masters = (record for record in self.brokers.values() if self.is_master(record))
-        return tuple(sorted(record.key.broker_name for record in masters))
+        names = sorted(record.key.broker_name for record in masters)
+        return tuple(each for each in names if self.replica_set(each).state is SetState.OPEN)
 
     def topic_changes_after(self, revision: int) -> TopicChanges:
         """What a broker that knows all up to `revision` has missed."""

@@ -1,4 +1,4 @@
-"""What the cluster keeps in etcd: eight kinds of keys and their JSON values (docs/etcd-keys.md).
+"""What the cluster keeps in etcd: nine kinds of keys and their JSON values (docs/etcd-keys.md).
 
 Owns: the key layout and the codec of values. Unknown fields are ignored, so that an older
 nameserver can read what a newer one wrote. Values are JSON because operators read them with
@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from aerobee.nameserver.key_values import KeyValue
-from aerobee.nameserver.stored_access import AccessKey, PolicyKey, UserKey
+from aerobee.nameserver.stored_access import AccessKey, PolicyKey, QuotaKey, UserKey
 from aerobee.runtime.broker_condition import BrokerCondition
 
 NO_MASTER = -1
@@ -85,6 +86,16 @@ class InSyncReplica:
     incarnation: str
 
 
+class SetState(StrEnum):
+    """What an operator wants with a replica set."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    """It takes no new messages and is read to its end."""
+    REMOVED = "removed"
+    """It is no part of the cluster any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
     """Who is master of a replica set, and under which epoch."""
@@ -100,6 +111,7 @@ class ReplicaSet:
     """Every broker id that ever registered and was not removed, sorted."""
     unclean_epochs: tuple[int, ...] = ()
     """Epochs that began without an in-sync replica."""
+    state: SetState = SetState.OPEN
     revision: int = 0
 
 
@@ -193,9 +205,12 @@ class Keys:
     def policy(self, key: PolicyKey) -> str:
         return f"{self.prefix}policies/{key.user}/{key.policy_id}"
 
+    def quota(self, key: QuotaKey) -> str:
+        return f"{self.prefix}quotas/{key.path}"
+
     def parse(self, key: str) -> BrokerKey | DurableKey | AccessKey | tuple[str, str] | None:
-        """The broker, its durable logs, user, policy, or ("groups" | "topics" | "deleted", name),
-        that a key stands for; ("history", ""); None: none of them."""
+        """The broker, its durable logs, user, policy, quota, or ("groups" | "topics" | "deleted",
+        name), that a key stands for; ("history", ""); None: none of them."""
         parts = key.removeprefix(self.prefix).split("/")
         match parts:
             case ["brokers", broker_name, broker_id] if broker_id.isdecimal():
@@ -206,6 +221,10 @@ class Keys:
                 return UserKey(name)
             case ["policies", user, policy_id] if user and policy_id:
                 return PolicyKey(user, policy_id)
+            case ["quotas", "default"]:
+                return QuotaKey("default")
+            case ["quotas", "user" | "group" as kind, name] if name:
+                return QuotaKey(f"{kind}/{name}")
             case ["groups" | "topics" | "deleted" as kind, name] if name:
                 return kind, name
             case ["history"]:
@@ -269,6 +288,7 @@ def encode_replica_set(replica_set: ReplicaSet) -> bytes:
             ],
             "replicas": list(replica_set.replicas),
             "uncleanEpochs": list(replica_set.unclean_epochs),
+            "state": replica_set.state.value,
         }
     )
 
@@ -363,6 +383,7 @@ def _replica_set_from(name: str, document: Mapping[str, Any], entry: KeyValue) -
         in_sync=tuple(sorted(in_sync)),
         replicas=tuple(sorted({_broker_id(one) for one in document.get("replicas", ())})),
         unclean_epochs=tuple(_number(epoch) for epoch in document.get("uncleanEpochs", ())),
+        state=SetState(document.get("state", SetState.OPEN)),
         revision=entry.revision,
     )
 

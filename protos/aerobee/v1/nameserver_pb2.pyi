@@ -8,11 +8,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class BrokerGroupState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BROKER_GROUP_OPEN: _ClassVar[BrokerGroupState]
+    BROKER_GROUP_CLOSED: _ClassVar[BrokerGroupState]
+    BROKER_GROUP_REMOVED: _ClassVar[BrokerGroupState]
+
 class BrokerCondition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BROKER_WELL: _ClassVar[BrokerCondition]
     BROKER_SLOW: _ClassVar[BrokerCondition]
     BROKER_DISK_HUNG: _ClassVar[BrokerCondition]
+BROKER_GROUP_OPEN: BrokerGroupState
+BROKER_GROUP_CLOSED: BrokerGroupState
+BROKER_GROUP_REMOVED: BrokerGroupState
 BROKER_WELL: BrokerCondition
 BROKER_SLOW: BrokerCondition
 BROKER_DISK_HUNG: BrokerCondition
@@ -26,7 +35,7 @@ class ReplicaName(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class GroupRecord(_message.Message):
-    __slots__ = ("broker_name", "epoch", "master_id", "master_instance", "in_sync", "replicas", "revision", "unclean_epochs")
+    __slots__ = ("broker_name", "epoch", "master_id", "master_instance", "in_sync", "replicas", "revision", "unclean_epochs", "state")
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MASTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +44,7 @@ class GroupRecord(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     UNCLEAN_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     broker_name: str
     epoch: int
     master_id: int
@@ -43,7 +53,8 @@ class GroupRecord(_message.Message):
     replicas: _containers.RepeatedScalarFieldContainer[int]
     revision: int
     unclean_epochs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, broker_name: _Optional[str] = ..., epoch: _Optional[int] = ..., master_id: _Optional[int] = ..., master_instance: _Optional[str] = ..., in_sync: _Optional[_Iterable[_Union[ReplicaName, _Mapping]]] = ..., replicas: _Optional[_Iterable[int]] = ..., revision: _Optional[int] = ..., unclean_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+    state: BrokerGroupState
+    def __init__(self, broker_name: _Optional[str] = ..., epoch: _Optional[int] = ..., master_id: _Optional[int] = ..., master_instance: _Optional[str] = ..., in_sync: _Optional[_Iterable[_Union[ReplicaName, _Mapping]]] = ..., replicas: _Optional[_Iterable[int]] = ..., revision: _Optional[int] = ..., unclean_epochs: _Optional[_Iterable[int]] = ..., state: _Optional[_Union[BrokerGroupState, str]] = ...) -> None: ...
 
 class AlterInSyncSetRequest(_message.Message):
     __slots__ = ("cluster", "broker_name", "master_id", "master_instance", "epoch", "expected_revision", "in_sync")
@@ -72,6 +83,36 @@ class RemoveReplicaRequest(_message.Message):
     broker_name: str
     broker_id: int
     def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ...) -> None: ...
+
+class CloseBrokerGroupRequest(_message.Message):
+    __slots__ = ("cluster", "broker_name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
+class OpenBrokerGroupRequest(_message.Message):
+    __slots__ = ("cluster", "broker_name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
+class RemoveBrokerGroupRequest(_message.Message):
+    __slots__ = ("cluster", "broker_name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
+class RemoveBrokerGroupResponse(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: int
+    def __init__(self, topics: _Optional[int] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
     __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "metadata_history", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "durable_end", "opened_end", "access_version", "condition", "leaving")
@@ -156,14 +197,16 @@ class BrokerDirective(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., lease_duration_ms: _Optional[int] = ..., stale: _Optional[bool] = ..., renewed_sequence: _Optional[int] = ..., group: _Optional[_Union[GroupRecord, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_common_pb2.TopicConfig, _Mapping]]] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., access: _Optional[_Union[AccessRecords, _Mapping]] = ..., topics_complete: _Optional[bool] = ...) -> None: ...
 
 class AccessRecords(_message.Message):
-    __slots__ = ("version", "users", "policies")
+    __slots__ = ("version", "users", "policies", "quotas")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     USERS_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
     version: str
     users: _containers.RepeatedCompositeFieldContainer[AccessRecord]
     policies: _containers.RepeatedCompositeFieldContainer[AccessRecord]
-    def __init__(self, version: _Optional[str] = ..., users: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ..., policies: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ...) -> None: ...
+    quotas: _containers.RepeatedCompositeFieldContainer[AccessRecord]
+    def __init__(self, version: _Optional[str] = ..., users: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ..., policies: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ..., quotas: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ...) -> None: ...
 
 class AccessRecord(_message.Message):
     __slots__ = ("user", "value")
@@ -192,14 +235,16 @@ class BrokerEndpoint(_message.Message):
     def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ...) -> None: ...
 
 class TopicRoute(_message.Message):
-    __slots__ = ("status", "topic", "brokers")
+    __slots__ = ("status", "topic", "brokers", "closed")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     topic: _common_pb2.TopicConfig
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerEndpoint]
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ...) -> None: ...
+    closed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., closed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class QueryRouteRequest(_message.Message):
     __slots__ = ("cluster", "topics", "create_missing")

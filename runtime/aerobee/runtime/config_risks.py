@@ -36,7 +36,7 @@ def common_risks(config: CommonConfig) -> Iterator[Risk]:
 def _tls(config: CommonConfig) -> Iterator[Risk]:
     if is_loopback(config.listen):
         return
-    danger = "whoever is on the network's path can read and change messages"
+    danger = "anyone on the network's path can read and change messages"
     if not config.tls.is_on:
         yield Risk(
             ("listen", "tls.certificate"),

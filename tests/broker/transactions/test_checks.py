@@ -328,6 +328,18 @@ def refuse(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
     monkeypatch.setattr(OwnWrites, "append", refuses)
 
 
+def known_at_begin(monkeypatch: pytest.MonkeyPatch) -> list[list[TransactionName]]:
+    """What a master believes to be set aside when it begins to end transactions."""
+    begin, known = Ends.begin, []
+
+    def begins(ends: Ends) -> None:
+        known.append(list(ends._aside.names))
+        begin(ends)
+
+    monkeypatch.setattr(Ends, "begin", begins)
+    return known
+
+
 async def test_a_death_between_the_copy_and_its_op_message_leaves_one_transaction(
     start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,8 +383,10 @@ async def test_after_a_death_while_a_message_is_set_aside_its_producers_may_stil
     await broker.stop()
     monkeypatch.undo()
 
+    known = known_at_begin(monkeypatch)
     again = await start_broker(transactions=NEVER)
     await until(lambda: again.wiring.transactions.ends.is_ready)
+    assert known == [[]], "an operator would end it a second time"
     assert listed(again) == (["T-1", "T-2"], [])
     client = V2(again.channel)
     assert await status(client, "T-1", v2.COMMIT) == "OK"
@@ -440,13 +454,7 @@ async def test_a_commit_by_an_operator_that_a_death_cut_off_is_finished(
     await broker.stop()
     monkeypatch.undo()
 
-    begin, known = Ends.begin, []
-
-    def begins(ends: Ends) -> None:
-        known.append(list(ends._aside.names))
-        begin(ends)
-
-    monkeypatch.setattr(Ends, "begin", begins)
+    known = known_at_begin(monkeypatch)
     again = await start_broker(transactions=NEVER)
     assert await decide(again, "T-1", Outcome.ROLLED_BACK) is Outcome.COMMITTED
     assert known == [[]], "nothing ends before it is known to be finished"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from aerobee.access.book import AccessBook
 from aerobee.access.table import Record, Records
+from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import condition_value, place_of, view_of
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
@@ -64,6 +65,7 @@ class ClusterLink:
         condition: Callable[[], BrokerCondition],
         on_topics_gone: Callable[[], None],
         book: AccessBook,
+        closing: Closing,
         lease_ms: int,
         store_host_ipv6: bool,
     ) -> None:
@@ -82,6 +84,7 @@ class ClusterLink:
         self._condition = condition
         self._on_topics_gone = on_topics_gone
         self._book = book
+        self._closing = closing
         self._lease_ms = lease_ms
         self._store_host_ipv6 = store_host_ipv6
         self._saving: asyncio.Task[None] | None = None
@@ -131,6 +134,7 @@ class ClusterLink:
         replica_set = self._replica_set_of(directive)
         if replica_set is not None:
             roles.hear_replica_set(replica_set)
+            self._closing.hear(is_closed=replica_set.is_closed)
         lease_ms = directive.lease_duration_ms or self._lease_ms
         roles.renewed(directive.renewed_sequence, lease_ms)
         # Retention may have removed the last of a deleted topic, which then needs no end.
@@ -200,4 +204,5 @@ def _records_of(access: nameserver_pb2.AccessRecords) -> Records:
         access.version,
         tuple(Record(each.user, each.value) for each in access.users),
         tuple(Record(each.user, each.value) for each in access.policies),
+        tuple(Record(each.user, each.value) for each in access.quotas),
     )

@@ -19,6 +19,7 @@ def view_of(record: nameserver_pb2.GroupRecord) -> ReplicaSetView:
         in_sync=frozenset(ReplicaName(name.broker_id, name.incarnation) for name in record.in_sync),
         replicas=frozenset(record.replicas),
         revision=record.revision,
+        is_closed=record.state != nameserver_pb2.BROKER_GROUP_OPEN,
         unclean_epochs=tuple(record.unclean_epochs),
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.access.node import NodeAccess
 from aerobee.access.nodes import BROKER, NodeName
+from aerobee.access.recorder import Recorder
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.config import BrokerConfig
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring
 
 
-def access_of(config: BrokerConfig, clock: Clock) -> NodeAccess:
+def node_name(config: BrokerConfig) -> NodeName:
+    return NodeName(BROKER, f"{config.broker_name}/{config.broker_id}")
+
+
+def access_of(config: BrokerConfig, recorder: Recorder, clock: Clock) -> NodeAccess:
     """Raises InvalidArgument: the file of the cluster secret cannot be read."""
-    node = NodeName(BROKER, f"{config.broker_name}/{config.broker_id}")
-    return NodeAccess(config.access, node, clock=clock)
+    return NodeAccess(config.access, node_name(config), clock=clock, recorder=recorder)
 
 
 def make_channels(parts: Wiring) -> Channels:
@@ -66,6 +70,7 @@ def make_registration(parts: Wiring) -> Registration | None:
         condition=lambda: condition_of(parts),
         on_topics_gone=parts.egress.wake_all,
         book=parts.access.book,
+        closing=parts.closing,
         lease_ms=lease_ms,
         store_host_ipv6=parts.store_host.is_ipv6,
     )

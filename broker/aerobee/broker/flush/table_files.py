@@ -206,8 +206,8 @@ class TableFiles:
         try:
             await asyncio.shield(replacing)
         except asyncio.CancelledError:
-            # The caller's lock must outlast the thread, or the next write meets this one; whoever
-            # cancels, and however often.
+            # The caller's lock must outlast the thread, or the next write meets this one:
+            # also if the caller is cancelled, even several times.
             while not replacing.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait((replacing,))

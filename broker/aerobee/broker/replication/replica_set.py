@@ -22,6 +22,8 @@ class ReplicaSetView:
     replicas: frozenset[int]
     """Every replica that ever registered and was not removed."""
     revision: int
+    is_closed: bool = False
+    """It takes no new messages and is read to its end."""
     unclean_epochs: tuple[int, ...] = ()
     """Epochs that began without an in-sync replica: messages may have been lost before each."""
 

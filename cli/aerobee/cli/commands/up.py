@@ -28,6 +28,7 @@ from aerobee.cli.local_cluster.sizes import SMALL, SMALLEST, note_sizes, sizes_o
 from aerobee.cli.options import settings_option
 from aerobee.cli.output import remark, say
 from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.runtime.private_files import make_private_folder, private_opener
 
 DATA_DEFAULT = "aerobee-data"
 CLUSTER_DEFAULT = "aerobee"
@@ -197,10 +198,16 @@ def up(
 def make_cluster_secret(plan: ClusterPlan) -> None:
     """Unless the folder has one."""
     file = plan.cluster_secret_file
-    if not file.exists():
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-            out.write(secrets.token_hex(32) + "\n")
+    try:
+        if not file.exists():
+            make_private_folder(file.parent)
+            with open(file, "x", opener=private_opener) as out:
+                out.write(secrets.token_hex(32) + "\n")
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"cannot write {file}: {error.strerror}; "
+            "choose another --data or change its permissions"
+        ) from error
     remark(f"access control is on; for all rights: export AEROBEE_CLUSTER_SECRET_FILE={file}")
 
 

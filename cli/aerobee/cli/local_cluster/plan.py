@@ -1,9 +1,9 @@
 """What a local cluster consists of: processes, ports and folders. Values only, nothing is started.
 
 Layout of the data folder: `etcd/`, `brokers/NAME/` (one store each), `logs/NAME.log`, `up.lock`,
-`store-sizes.json`, `tls/`, with access control `access/cluster-secret`. Starting again on the same
-folder continues with its messages. The first replica of a group has the group's name, the others a
-number after it; so replicas can be added to a cluster that had none.
+`store-sizes.json`, `tls/`, with access control `access/cluster-secret` and `audit-log/NAME.log`.
+Starting again on the same folder continues with its messages. The first replica of a group has the
+group's name, the others a number after it; so replicas can be added to a cluster that had none.
 """
 
 from __future__ import annotations
@@ -110,6 +110,9 @@ class ClusterPlan:
     @property
     def cluster_secret_file(self) -> Path:
         return self.data / "access" / "cluster-secret"
+
+    def audit_log(self, node: str) -> Path:
+        return self.data / "audit-log" / f"{node}.log"
 
     @property
     def nameserver_address(self) -> str:

@@ -7,9 +7,11 @@ A request whose messages all belong to one broker fails as a whole, another one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Final
 
+from aerobee.access.meter import PATIENCE_S, sending_meter
+from aerobee.access.quota import Traffic
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import (
@@ -87,7 +89,12 @@ class Sends:
         self, request: service_pb2.SendMessageRequest, caller: Caller, reply: Reply
     ) -> Coroutine[Any, Any, _Answer] | None:
         """Messages that all stay here are stored and answered without a task; what is returned
-        answers others. Raises as `send`."""
+        answers others. Raises as `send`; QuotaExceeded."""
+        meter = sending_meter()
+        if meter is not None:
+            wait_s = meter.spend(Traffic.SEND, request.ByteSize(), patience_s=PATIENCE_S)
+            if wait_s:
+                return self._send_later(meter.pause(wait_s), request, caller)
         own, here = self._own, self._own_name()
         if not here:
             return self.send(request, caller)
@@ -97,7 +104,8 @@ class Sends:
         if route is None:
             return self.send(request, caller)
         parts = self._placed(messages, route, here, caller)
-        if own is None or parts.keys() != {here}:
+        # A new master takes messages of transactions a moment later: that is waited for.
+        if own is None or parts.keys() != {here} or _are_half(messages):
             self._check(messages, caller)
             return self._send(parts, request, route, caller)
         storing, sent = self._stored(own, parts[here], messages, route, caller)
@@ -110,6 +118,12 @@ class Sends:
 
         sent.add_done_callback(answer)
         return None
+
+    async def _send_later(
+        self, pause: Awaitable[None], request: service_pb2.SendMessageRequest, caller: Caller
+    ) -> _Answer:
+        await pause
+        return await self.send(request, caller)
 
     async def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> _Answer:
         """Raises MqError if nothing of the request was stored."""
@@ -137,7 +151,7 @@ class Sends:
         self, messages: Sequence[v2.Message], route: TopicRoute, here: str, caller: Caller
     ) -> _Parts:
         self._turn += 1
-        if messages[0].system_properties.message_type == v2.TRANSACTION:
+        if _are_half(messages):
             self._questions.sent(caller, route.topic, messages)
         return places(messages, route, here=here, turn=self._turn)
 
@@ -260,6 +274,11 @@ class Sends:
         if len(answer.entries) != len(part):
             raise MqError(f"{address} answered {len(answer.entries)} entries for {len(part)}")
         return list(answer.entries)
+
+
+def _are_half(messages: Sequence[v2.Message]) -> bool:
+    """Whether they are of transactions."""
+    return messages[0].system_properties.message_type == v2.TRANSACTION
 
 
 def _readable(error: Refused, caller: Caller) -> Refused:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aerobee.access.quotas import Quotas
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
@@ -61,6 +62,7 @@ class BrokerFigures:
         traffic: Traffic,
         latencies: RpcLatencies,
         peer_limits: PeerLimits,
+        quotas: Quotas,
         loop_delay: LoopDelay,
         times: StoreTimes,
         lag: LagReading,
@@ -85,6 +87,7 @@ class BrokerFigures:
         self._traffic = traffic
         self._latencies = latencies
         self._peer_limits = peer_limits
+        self._quotas = quotas
         self._loop_delay = loop_delay
         self._times = times
         self._lag = lag
@@ -165,6 +168,7 @@ class BrokerFigures:
             ),
             self._latencies.family(),
             self._peer_limits.family(),
+            self._quotas.family(),
         ]
 
     async def _traffic_families(self, slices: Slices) -> list[AnyFamily]:
