@@ -362,6 +362,7 @@ def _config_of(settings: dict[str, Any]) -> BrokerConfig:
             in_sync_lag_max_ms=settings.get("in_sync_lag_max_ms", 1_000),
             heartbeat_interval_ms=settings.get("heartbeat_interval_ms", 200),
             slave_read_bytes=settings.get("slave_read_bytes", 0),
+            slow_handover_interval_ms=settings.get("slow_handover_interval_ms", 0),
         ),
         transactions=TransactionsConfig(**settings.get("transactions", {})),
     )

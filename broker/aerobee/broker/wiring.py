@@ -18,7 +18,7 @@ from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.cluster_link import identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
-from aerobee.broker.cluster.wired import make_channels, make_hung_disk, make_registration
+from aerobee.broker.cluster.wired import make_channels, make_leavers, make_registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.wired import Delays
 from aerobee.broker.duties import Duties, OnChange
@@ -142,8 +142,7 @@ class Wiring:
         self.folder = opened.folder
         self.replica = opened.replica
         self.store = opened.folder.store
-        self.failure = Failure()
-        self.counters = Counters()
+        self.failure, self.counters = Failure(), Counters()
         self.loop_delay = LoopDelay(clock)
         self.watch = DiskWatch(clock, hung_after_s=config.store.disk_hung_after_ms / 1_000)
         self.latencies = RpcLatencies()
@@ -468,7 +467,7 @@ class Wiring:
         self.handover = Handover(roles, store, clock, self.duties, self.watch)
         roles.on_advanced(self.handover.wake)
         self.durability.listen(self.handover.wake)
-        self.hung_disk = make_hung_disk(self)
+        self.hung_disk, self.slow_loop = make_leavers(self)
 
     # ------------------------------------------------------------------------------ who asks
 
@@ -566,6 +565,7 @@ class Wiring:
                 ROLES_TASK: self.manager.run,
                 "in-sync-set": self.proposer.run,
                 "hung-disk": self.hung_disk.run,
+                "slow-loop": self.slow_loop.run,
                 "offset-journal": self.journal.run,
                 "topic-ends": self.topic_ends.run,
                 "delays": self.delays.run,

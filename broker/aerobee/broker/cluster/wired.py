@@ -11,6 +11,7 @@ from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.replication.hung_disk import HungDisk
+from aerobee.broker.replication.slow_loop import SlowLoop
 from aerobee.cluster_view.channels import Channels
 from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.clock import Clock
@@ -34,8 +35,9 @@ def make_channels(parts: Wiring) -> Channels:
     return Channels(chance=parts.chance, engine=engine, credentials=credentials, tls=tls)
 
 
-def make_hung_disk(parts: Wiring) -> HungDisk:
-    return HungDisk(
+def make_leavers(parts: Wiring) -> tuple[HungDisk, SlowLoop]:
+    """What has this replica leave its group to others while it is not well."""
+    hung_disk = HungDisk(
         parts.watch,
         parts.roles,
         parts.store,
@@ -43,11 +45,18 @@ def make_hung_disk(parts: Wiring) -> HungDisk:
         probe=parts.replica_folder.write_again,
         wake=parts.manager.wake,
     )
+    interval_s = parts.config.replication.slow_handover_interval_ms / 1_000
+    slow_loop = SlowLoop(
+        parts.loop_delay, parts.roles, parts.handover, parts.clock, interval_s=interval_s
+    )
+    return hung_disk, slow_loop
 
 
 def condition_of(parts: Wiring) -> BrokerCondition:
     """What keeps this broker from its work."""
-    return BrokerCondition.DISK_HUNG if parts.watch.is_hung else BrokerCondition.WELL
+    if parts.watch.is_hung:
+        return BrokerCondition.DISK_HUNG
+    return BrokerCondition.SLOW if parts.slow_loop.is_slow else BrokerCondition.WELL
 
 
 def make_registration(parts: Wiring) -> Registration | None:
