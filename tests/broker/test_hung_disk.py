@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.flush.disk_watch import DiskWatch
+from aerobee.broker.flush.disk_watch import SLOW_BYTES_PER_S, DiskWatch
 from aerobee.runtime import errors
 from aerobee.runtime.clock import ManualClock
 from aerobee.v1 import common_pb2
@@ -52,6 +52,19 @@ def test_a_write_that_takes_too_long_shows_a_hung_disk_until_it_is_said_to_answe
     assert watch.oldest_s == 0
     watch.answered()
     assert not watch.why
+
+
+def test_a_large_flush_may_take_a_slow_disk_its_time() -> None:
+    clock = ManualClock()
+    watch = DiskWatch(clock, hung_after_s=5.0)
+    watch.begin(size_bytes=10 * SLOW_BYTES_PER_S)
+    for _ in range(14):
+        clock.advance_ms(1_000)
+        watch.look()
+        assert not watch.why
+    clock.advance_ms(1_000)
+    watch.look()
+    assert watch.is_hung
 
 
 def test_a_process_that_stood_still_does_not_take_its_disk_for_hung() -> None:

@@ -146,7 +146,8 @@ class FlushThread:
             return
         if work is not None:
             self._flushing = True
-            self._watched = self._watch.begin()
+            size = work.end - self._store.flushed_end
+            self._watched = self._watch.begin(size_bytes=size)
             self._flush.submit(work)
 
     async def upkeep(self, work: Work) -> None:

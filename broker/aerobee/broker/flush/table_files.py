@@ -197,12 +197,9 @@ class TableFiles:
         if self._is_closed:
             raise NotWritable(f"{path} stays as it is: its folder is closed, or opened again")
         loop = asyncio.get_running_loop()
-        disk, watched = self._disk, self._watch.begin()
-        replacing = loop.run_in_executor(
-            self._pool, lambda: replace_atomically(disk, path, content())
-        )
+        replacing = loop.run_in_executor(self._pool, self._write, path, content)
         self._writing.add(replacing)
-        replacing.add_done_callback(partial(self._end_write, path, watched))
+        replacing.add_done_callback(partial(self._end_write, path))
         try:
             await asyncio.shield(replacing)
         except asyncio.CancelledError:
@@ -217,8 +214,16 @@ class TableFiles:
                 raise NotWritable(f"the disk is too full to write {path}: free space") from error
             raise StoreFailed(f"cannot write {path}: {error.strerror or error}") from error
 
-    def _end_write(self, path: str, watched: int, replacing: asyncio.Future[None]) -> None:
-        self._watch.end(watched)
+    def _write(self, path: str, content: Callable[[], bytes]) -> None:
+        """[pool] Raises OSError."""
+        data = content()
+        watched = self._watch.begin(size_bytes=len(data))
+        try:
+            replace_atomically(self._disk, path, data)
+        finally:
+            self._watch.end(watched)
+
+    def _end_write(self, path: str, replacing: asyncio.Future[None]) -> None:
         self._writing.discard(replacing)
         if not replacing.cancelled() and replacing.exception() is None:
             self._on_written(path)

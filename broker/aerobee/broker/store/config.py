@@ -126,8 +126,9 @@ class StoreConfig:
     Costs: dirty pages of the page cache, and the time of the flush that writes them.
     """
     disk_hung_after_ms: int = 5_000
-    """After a flush, or the write of a small file, has taken so long, the disk counts as hung. The
-    broker takes no messages then, a master hands over, a slave follows no more; 0: never.
+    """After a flush, or the write of a small file, has taken so long, the disk counts as hung; a
+    large one may take 1 s longer for each 16 MiB. The broker takes no messages then, a master hands
+    over, a slave follows no more; 0: never.
 
     Costs: shorter takes a slow disk for a hung one; longer lets senders wait.
     """
