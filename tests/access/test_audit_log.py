@@ -97,7 +97,7 @@ def test_acts_and_refusals_of_both_protocols_are_lines_and_secrets_are_not(
     assert refused["needs"] == ["Delete on Topic:orders"]
     assert "no policy allows it" in refused["why"]
     (registered,) = found(nameserver, event="act", method="/Register")
-    assert (registered["caller"], registered["result"]) == ("broker:broker-a/0", "begun")
+    assert (registered["caller"], registered["result"]) == ("broker:aerobee/broker-a/0", "begun")
     (configured,) = found(broker, event="act", method="/ConfigureGroup")
     assert configured["needs"] == ["Update on Group:readers"]
     assert configured["request"]["retry"]["retries_max"] == 3

@@ -79,7 +79,7 @@ class Scene:
     recorder: Recorder = field(default_factory=Recorder)
 
     def __post_init__(self) -> None:
-        self.verifier = NodeVerifier(lambda: CLUSTER, lambda: self.now_ms)
+        self.verifier = NodeVerifier("hive", lambda: CLUSTER, lambda: self.now_ms)
         table = {**broker_needs("hive"), **nameserver_needs("hive"), **messaging_needs("hive")}
         self.gate = Gate(
             table,
@@ -103,7 +103,7 @@ class Scene:
         return method
 
     def node(self, role: str, path: str, *, process: int = 1) -> Call:
-        name = NodeName(role, "someone")
+        name = NodeName(role, "hive/someone")
         signer = NodeSigner(name, lambda: CLUSTER, lambda: self.now_ms, process)
         return Call(signer.metadata(path))
 
@@ -144,7 +144,7 @@ def test_a_signed_call_may_what_a_policy_allows(scene: Scene) -> None:
         Call(sign("shop", b"another-secret-12345", "20240101T000000Z")),
         Call(sign("nobody", SECRET.encode(), "20240101T000000Z")),
         Call((("authorization", "Basic c2hvcDpzZWNyZXQ="), ("x-mq-date-time", "1"))),
-        Call((("aerobee-node", "broker:broker-a/0"),)),
+        Call((("aerobee-node", "broker:aerobee/broker-a/0"),)),
         Call((("aerobee-node", f"broker:a 1 2 3 {'0' * 64}"),)),
         Call(certificate="CN=unknown"),
     ],
@@ -187,7 +187,7 @@ def test_a_nodes_proof_counts_once_for_its_method_and_for_a_while(scene: Scene) 
 
 def test_proofs_that_overtake_one_another_are_taken_once_each() -> None:
     scene = Scene()
-    signer = NodeSigner(NodeName(BROKER, "a"), lambda: CLUSTER, lambda: scene.now_ms, 9)
+    signer = NodeSigner(NodeName(BROKER, "hive/a"), lambda: CLUSTER, lambda: scene.now_ms, 9)
     proofs = [dict(signer.metadata(SEND))["aerobee-node"] for _ in range(300)]
     for proof in (*proofs[100:], *reversed(proofs[:100])):
         scene.verifier.check(proof, SEND)

@@ -50,6 +50,7 @@ class Kept:
     is_full: bool = False
     is_flood: bool = False
     lines: list[dict[str, Any]] = field(default_factory=list)
+    awaited: list[Mapping[str, Any]] = field(default_factory=list)
 
     def takes_refusal(self, who: str, *, is_known: bool) -> bool:
         return not self.is_flood
@@ -60,6 +61,7 @@ class Kept:
 
     async def record(self, content: Mapping[str, Any]) -> bool:
         self.note(content)
+        self.awaited.append(content)
         return not self.is_full
 
     def families(self) -> list[AnyFamily]:
@@ -115,13 +117,16 @@ async def test_acts_of_nodes_and_operators_are_lines_as_well(scene: Scene, kept:
     for number, role in enumerate((BROKER, OPERATOR)):
         await done(scene.at(CREATE_TOPIC), scene.node(role, CREATE_TOPIC, process=number), NEW)
     visit = scene.at(REGISTER).admit(scene.node(BROKER, REGISTER, process=2))
+    awaited = len(kept.awaited)
     async with visit.act(None):
         assert kept.lines[-1]["result"] == "begun"
+    # A change of master waits for no disk of the audit log.
+    assert len(kept.awaited) == awaited == 2
     assert [line["caller"] for line in kept.lines] == [
-        "broker:someone",
-        "operator:someone",
-        "broker:someone",
-        "broker:someone",
+        "broker:hive/someone",
+        "operator:hive/someone",
+        "broker:hive/someone",
+        "broker:hive/someone",
     ]
 
 

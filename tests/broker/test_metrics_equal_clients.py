@@ -49,9 +49,10 @@ SWITCHED_OFF = {
     "aerobee_audit_log_lines_lost_total",
     "aerobee_audit_log_refusals_left_out_total",
     "aerobee_audit_log_sequence",
+    "aerobee_backup_timestamp_seconds",
     "aerobee_tls_certificate_expiry_timestamp_seconds",
 }
-"""Of nodes with access control, an audit log, or certificates: these here have none."""
+"""Of nodes with access control, an audit log, certificates or backups: these here have none."""
 GROUP, SLOW_GROUP = "billing", "ledger"
 OPTIONS = ConsumerOptions(commit_interval_ms=200, await_topics=True, rebalance_interval_ms=500)
 _ADDRESS = re.compile(r"metrics are served .*address=([\d.]+:\d+)")

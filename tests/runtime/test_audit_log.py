@@ -10,23 +10,26 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.runtime.audit_log import writer
 from aerobee.runtime.audit_log.chain import BEGINNING, Key, Place, line_after
 from aerobee.runtime.audit_log.config import AuditLogConfig, OnFailure
 from aerobee.runtime.audit_log.log_file import AuditLogFile, earlier_files
 from aerobee.runtime.audit_log.refusal_limit import OTHERS, RefusalLimit
-from aerobee.runtime.audit_log.verification import Verdict, in_order, verify
+from aerobee.runtime.audit_log.verification import Verdict, logs_of, verify
 from aerobee.runtime.audit_log.writer import AuditLog
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import InvalidArgument
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 KEY = Key(b"k" * 32)
 OTHER_KEY = Key(b"o" * 32)
@@ -129,6 +132,11 @@ def test_a_key_is_exchanged_and_the_former_one_still_checks(folder: Path) -> Non
 # ------------------------------------------------------------------------------------ files
 
 
+def files_of(path: Path) -> list[Path]:
+    (files,) = logs_of([path])
+    return files
+
+
 def opened(path: Path, **changes: int) -> AuditLogFile:
     file = AuditLogFile(path, **{"bytes_max": 10**9, "files_max": 4, **changes})
     file.open()
@@ -140,13 +148,13 @@ def append(file: AuditLogFile, *events: str) -> Place:
 
 
 def findings(path: Path) -> Sequence[str]:
-    return [each.why for each in verify(in_order([path]), [KEY]).findings]
+    return [each.why for each in verify(files_of(path), [KEY]).findings]
 
 
 def events(path: Path) -> list[str]:
     return [
         json.loads(line)["event"]
-        for each in in_order([path])
+        for each in files_of(path)
         for line in each.read_bytes().splitlines()
     ]
 
@@ -163,7 +171,7 @@ def test_the_chain_goes_on_over_files_and_the_oldest_is_removed(tmp_path: Path) 
     assert len(earlier_files(path)) == 3
     assert {each.stat().st_mode & 0o777 for each in path.parent.iterdir()} == {0o600}
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    verdict = verify(in_order([path]), [KEY])
+    verdict = verify(files_of(path), [KEY])
     assert verdict.findings == []
     assert verdict.last is not None
     assert verdict.last.place.sequence == 60
@@ -267,6 +275,37 @@ async def test_a_full_disk_loses_lines_and_the_log_says_how_many(tmp_path: Path)
     assert findings(path) == []
 
 
+async def test_a_disk_that_hangs_counts_as_one_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.log"
+    async with made(path) as log:
+        hangs = threading.Event()
+        append = AuditLogFile.append
+
+        def slow(*args: Any, **named: Any) -> Place:
+            hangs.wait(PATIENCE_S)
+            return append(*args, **named)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(AuditLogFile, "append", slow)
+            patch.setattr(writer, "WAIT_S", 0.05)
+            assert not await log.record({"event": "act"})
+            hangs.set()
+        assert await log.record({"event": "act"})
+    assert events(path) == ["started", "act", "act", "stopped"]
+
+
+def test_files_of_several_nodes_are_several_logs(tmp_path: Path) -> None:
+    for name in ("a.log", "a.log.000000000001", "a.log.000000000017", "b.log"):
+        (tmp_path / name).touch()
+    a, b = tmp_path / "a.log", tmp_path / "b.log"
+    earlier = [tmp_path / "a.log.000000000001", tmp_path / "a.log.000000000017"]
+    assert logs_of([b, a]) == [[b], [*earlier, a]]
+    assert logs_of([a, *earlier]) == [[*earlier, a]]
+    assert logs_of(earlier[1:]) == [earlier]
+
+
 async def test_many_lines_at_once_are_few_writes(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     async with made(path) as log:
@@ -323,7 +362,7 @@ def test_a_killed_process_has_written_what_it_acknowledged(tmp_path: Path) -> No
         acknowledged = {int(line) for line in said.read_bytes().split(b"\n")[:-1]}
         written = {
             document["what"]
-            for each in in_order([path])
+            for each in files_of(path)
             for line in each.read_bytes().split(b"\n")[:-1]
             if (document := json.loads(line)).get("run") == str(run)
         }

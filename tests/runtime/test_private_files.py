@@ -55,6 +55,16 @@ def test_a_folder_that_is_there_is_closed_and_that_is_enough(tmp_path: Path) -> 
     assert close_to_others(root) == close_to_others(tmp_path / "missing") == Closing()
 
 
+def test_a_folder_of_all_users_stays_theirs(tmp_path: Path) -> None:
+    """As /tmp, when it is named by mistake: to close it would stop half the machine."""
+    root = tmp_path / "tmp"
+    (root / "of-others").mkdir(parents=True)
+    (root / "of-others").chmod(0o755)
+    root.chmod(0o1777)
+    assert close_to_others(root) == Closing(still_open=(str(root),))
+    assert (mode(root), mode(root / "of-others")) == (0o1777, 0o755)
+
+
 @pytest.mark.skipif(not IS_ROOT, reason="only root may give a folder to another user")
 def test_in_the_root_of_a_volume_that_is_another_s_the_parts_are_closed(tmp_path: Path) -> None:
     """As Kubernetes mounts one: `fsGroup` owns the root, and its mode must stay, or the kubelet

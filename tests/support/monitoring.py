@@ -12,18 +12,29 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "monitoring"
-ALERTS = FOLDER / "alerts.yaml"
+RULES = tuple(FOLDER / name for name in ("alerts.yaml", "etcd_alerts.yaml", "objectives.yaml"))
+"""Files of rules, as Prometheus loads them."""
 DASHBOARD = FOLDER / "dashboard.json"
 PAGE = ROOT / "docs" / "metrics.md"
 
-_NAME = re.compile(r"\b(?:aerobee|rocketmq|process)_[a-z0-9_]+")
+_NAME = re.compile(r"\b(?:aerobee|rocketmq|process)_[a-z0-9_]+\b(?!:)")
 _ROW = re.compile(r"^\| `([a-z0-9_]+)` \|", re.MULTILINE)
 _SERIES_OF_HISTOGRAMS = ("_bucket", "_count", "_sum")
 
 
+def rules() -> list[dict[str, Any]]:
+    """Alerts and recorded series, in the order of their files."""
+    groups = [group for file in RULES for group in yaml.safe_load(file.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def alert_rules() -> list[dict[str, Any]]:
+    return [rule for rule in rules() if "alert" in rule]
+
+
 def alert_expressions() -> list[str]:
-    groups = yaml.safe_load(ALERTS.read_text())["groups"]
-    return [rule["expr"] for group in groups for rule in group["rules"]]
+    """Those of recorded series, too."""
+    return [rule["expr"] for rule in rules()]
 
 
 def dashboard_expressions() -> list[str]:
@@ -40,7 +51,7 @@ def variable_queries() -> list[str]:
 
 def _filled(expression: str) -> str:
     return re.sub(
-        r"\$(cluster|node|topic|group)", "x", expression.replace("$__rate_interval", "5m")
+        r"\$(cluster|node|topic|group|namespace)", "x", expression.replace("$__rate_interval", "5m")
     )
 
 

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from aerobee.access.book import AccessBook
 from aerobee.access.needs import MethodNeeds, NeedsTable, Who
+from aerobee.access.node_certificates import NodeCertificates
 from aerobee.access.nodes import BROKER, NODE_KEY, OPERATOR, NodeName, NodeVerifier
 from aerobee.access.recorder import (
     FORWARDED_KEY,
@@ -103,12 +104,15 @@ class Gate:
         *,
         recorder: Recorder | None = None,
         peer_identity: PeerIdentity = certificate_name,
+        certificates: NodeCertificates | None = None,
     ) -> None:
+        """`certificates`: that nodes must show; None: the cluster secret is enough."""
         self._table = table
         self.recorder = recorder or Recorder()
         self.book = book
         self.verifier = verifier
         self.peer_identity = peer_identity
+        self._certificates = certificates
         self._proved: dict[tuple[Any, Any], Caller] = {}
         """Signatures that were good: clients sign the time in seconds, so many calls have the same.
         """
@@ -134,6 +138,8 @@ class Gate:
         proof = metadata.get(NODE_KEY)
         if proof is not None:
             node = self.verifier.check(proof, path)
+            if self._certificates is not None:
+                self._certificates.check(node, context)
             return Caller(node.name, node)
         if not self.book.is_known:
             # Clients try again: they must not take a node that starts for a refusal.
@@ -264,6 +270,22 @@ class MethodGate:
         who = address_of(context.peer()) if caller is None else str(caller)
         gate.recorder.refused(facts, self.path, who, error, is_known=caller is not None)
 
+    def act(
+        self,
+        context: CallContext,
+        metadata: dict[str, Any],
+        caller: Caller | None,
+        needs: list[Need],
+        request: Any,
+    ) -> RecordedAct:
+        """To be recorded. A change of master does not wait for the disk of the audit log."""
+        return self.gate.recorder.act(
+            self.facts(context, metadata, caller),
+            needs,
+            request,
+            is_awaited=self.needs.who is not Who.BROKERS,
+        )
+
     def facts(self, context: CallContext, metadata: dict[str, Any], caller: Caller | None) -> Facts:
         """As the audit log has them; None: it is not known who calls."""
         certificate = self.gate.peer_identity(context)
@@ -348,6 +370,7 @@ class Visit:
             self._judge_again()
         user, needs = self._user, self._method.needs
         if user is None:
+            self._check_speaker(request)
             if self._caller.is_operator or needs.is_act:
                 for need in needs.of(request, self._namespace):
                     self._note(need)
@@ -369,6 +392,16 @@ class Visit:
         if names is not None:
             self._names |= names
 
+    def _check_speaker(self, request: Any) -> None:
+        """A node speaks for itself alone."""
+        speaker = self._method.needs.speaker
+        said = None if speaker is None else speaker(request)
+        if said is not None and said != self._caller.node:
+            raise AccessDenied(
+                f"{self._caller} may not speak for {said}: the call is proved by the one, and says "
+                "that it comes from the other"
+            )
+
     def check_again(self) -> None:
         """The same for all that was allowed, if users or policies have changed. Raises as
         `check`."""
@@ -383,8 +416,7 @@ class Visit:
         method, acts = self._method, self._acts
         if not acts and method.needs.who is Who.USERS:
             return NotAnAct()
-        facts = method.facts(self._context, self._metadata, self._caller)
-        return method.gate.recorder.act(facts, acts, request)
+        return method.act(self._context, self._metadata, self._caller, acts, request)
 
     def _judge_again(self) -> None:
         table = self._method.gate.book.table

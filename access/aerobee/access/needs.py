@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from aerobee.access.nodes import NodeName
 from aerobee.access.resources import Action, Kind, Need, topic_need
 from aerobee.runtime.names import is_system_topic
 
@@ -50,15 +51,15 @@ class MethodNeeds:
     is_act: bool = False
     """It is a line of the audit log. Of calls of users only those are whose request needs a right
     that administrators have."""
+    speaker: Callable[[Any], NodeName | None] | None = None
+    """Which node a request, or a frame, says that it comes from; that must be the one that proved
+    itself. None of a frame: it does not say."""
 
 
 NeedsTable = Mapping[str, MethodNeeds]
 
 ANYONE = MethodNeeds(Who.ANYONE)
 SUPER_USERS = MethodNeeds(Who.SUPER_USERS, is_act=True)
-BROKERS = MethodNeeds(Who.BROKERS)
-BROKERS_ACT = MethodNeeds(Who.BROKERS, is_act=True)
-"""It has a say in who is master."""
 ANY_USER = MethodNeeds(Who.USERS)
 
 
@@ -79,6 +80,11 @@ def needing(of: NeedsOf, *, judged_again: bool = False) -> MethodNeeds:
 def administering(of: NeedsOf) -> MethodNeeds:
     """For calls that change something, or do so in some of their requests."""
     return MethodNeeds(Who.USERS, of, is_act=True)
+
+
+def of_broker(speaker: Callable[[Any], NodeName | None], *, is_act: bool = False) -> MethodNeeds:
+    """For what a broker says of itself. `is_act`: it has a say in who is master."""
+    return MethodNeeds(Who.BROKERS, is_act=is_act, speaker=speaker)
 
 
 def needing_of_names(of: NeedsOf, names: Callable[[Any], set[str]]) -> MethodNeeds:

@@ -10,6 +10,7 @@ from aerobee.access.config import AccessConfig
 from aerobee.access.credentials import Anonymous, Credentials
 from aerobee.access.gate import Gate
 from aerobee.access.needs import STANDARD_NEEDS, NeedsTable
+from aerobee.access.node_certificates import NodeCertificates
 from aerobee.access.nodes import NodeName, NodeSigner, NodeVerifier
 from aerobee.access.quota_guard import QuotaGuard
 from aerobee.access.quotas import Quotas
@@ -38,8 +39,9 @@ class NodeAccess:
         if path:
             file = WatchedFile(path, ClusterSecrets.parse, clock.monotonic_s)
         self.book = AccessBook(file)
+        self._cluster = node.cluster
         self.quotas = Quotas(self.book, clock.monotonic_s)
-        self._verifier = NodeVerifier(lambda: self.book.secrets, clock.now_ms)
+        self._verifier = NodeVerifier(node.cluster, lambda: self.book.secrets, clock.now_ms)
         self.credentials: Credentials = Anonymous()
         """For the calls that this node makes."""
         if file is not None:
@@ -47,7 +49,14 @@ class NodeAccess:
 
     def gate(self, table: NeedsTable) -> Gate | UncheckedGate | None:
         """None: everyone may do everything, and nothing is recorded."""
-        gate = Gate({**STANDARD_NEEDS, **table}, self.book, self._verifier, recorder=self._recorder)
+        certificates = NodeCertificates(self._cluster) if self._config.node_certificates else None
+        gate = Gate(
+            {**STANDARD_NEEDS, **table},
+            self.book,
+            self._verifier,
+            recorder=self._recorder,
+            certificates=certificates,
+        )
         if self._config.enabled:
             return gate
         return UncheckedGate(gate) if self._recorder.has_log else None

@@ -72,14 +72,18 @@ class Recorder:
                 {"event": "refusal", "result": code, "why": shortened(str(error)), **facts()}
             )
 
-    def act(self, facts: Facts, needs: Iterable[Need], request: Any) -> RecordedAct:
-        """`request`: None if requests stream."""
+    def act(
+        self, facts: Facts, needs: Iterable[Need], request: Any, *, is_awaited: bool
+    ) -> RecordedAct:
+        """`request`: None if requests stream. Unless the act `is_awaited`, its answer waits for a
+        line only if nothing may be done without one."""
         assert self._lines is not None, "without a log nothing is an act"
         wanted = [shortened(str(need)) for need in needs]
         said: Facts = {"needs": wanted[:ITEMS_MAX]} if wanted else {}
         if request is not None:
             said["request"] = request_text(request)
-        return RecordedAct(self._lines, {"event": "act", **facts, **said}, request is None)
+        content = {"event": "act", **facts, **said}
+        return RecordedAct(self._lines, content, is_long=request is None, is_awaited=is_awaited)
 
     async def gather(self, cluster: str, node_type: str) -> Gathered:
         """As figures."""
@@ -98,17 +102,18 @@ class Recorder:
 class RecordedAct:
     """One act, from before it begins until its line is written."""
 
-    __slots__ = ("_content", "_is_long", "_lines")
+    __slots__ = ("_content", "_is_awaited", "_is_long", "_lines")
 
-    def __init__(self, lines: Lines, content: Facts, is_long: bool) -> None:
+    def __init__(self, lines: Lines, content: Facts, *, is_long: bool, is_awaited: bool) -> None:
         self._lines = lines
         self._content = content
         self._is_long = is_long
+        self._is_awaited = is_awaited or lines.is_strict
 
     async def __aenter__(self) -> Self:
         lines = self._lines
         if self._is_long or lines.is_strict:
-            is_written = await lines.record({**self._content, "result": "begun"})
+            is_written = await self._write({**self._content, "result": "begun"})
             if not is_written and lines.is_strict:
                 raise NotWritable(
                     "nothing was done, because this node's audit log cannot be written; its log "
@@ -133,11 +138,17 @@ class RecordedAct:
         if error is not None and not isinstance(error, Exception):
             self._lines.note(line)  # the caller is gone, or this node stops
             return
-        if not await self._lines.record(line) and self._lines.is_strict and error is None:
+        if not await self._write(line) and self._lines.is_strict and error is None:
             raise NotWritable(
                 "it was done, but this node's audit log could not be written any more; its log "
                 "says why"
             )
+
+    async def _write(self, line: Facts) -> bool:
+        if self._is_awaited:
+            return await self._lines.record(line)
+        self._lines.note(line)
+        return True
 
 
 class NotAnAct:

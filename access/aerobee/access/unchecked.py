@@ -76,5 +76,4 @@ class UncheckedVisit:
         method = self._method
         if not self._acts and method.needs.who is Who.USERS:
             return NotAnAct()
-        facts = method.facts(self._context, self._metadata, self._caller)
-        return method.gate.recorder.act(facts, self._acts, request)
+        return method.act(self._context, self._metadata, self._caller, self._acts, request)

@@ -161,7 +161,7 @@ def _own_folder(root: Path) -> RealDisk:
         for path in found.still_open:
             log_event(
                 log,
-                "other users may reach a part of the store that belongs to another user",
+                "other users may reach a part of the store, which is not this user's alone",
                 level=logging.WARNING,
                 path=path,
             )

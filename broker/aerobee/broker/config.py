@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aerobee.access.config import AccessConfig
+from aerobee.access.config import AccessConfig, require_certificates
 from aerobee.broker.observe.config_risks import broker_risks
 from aerobee.broker.replication.config import ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
@@ -276,6 +276,7 @@ class BrokerConfig:
             }
         )
         require_tls_that_works(self)
+        require_certificates(self.access, self.tls)
         if self.address:
             require_address("address", self.address)
         elif _host_of(self.listen) in _WILDCARDS and self.nameservers:

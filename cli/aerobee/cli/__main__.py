@@ -59,6 +59,7 @@ COMMANDS = (
     LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Audit offsets, stores, replicas."),
     LazyCommand("nameserver", "aerobee.cli.commands.nameserver:nameserver", "Run one nameserver."),
     LazyCommand("broker", "aerobee.cli.commands.broker:broker", "Run one broker."),
+    LazyCommand("etcd", "aerobee.cli.commands.etcd:etcd", "Look after etcd: space, snapshots."),
     LazyCommand("config", "aerobee.cli.commands.config:config", "Check configuration files."),
     LazyCommand("bench", "aerobee.bench.command:bench", "Measure this machine."),
 )

@@ -86,11 +86,9 @@ class BrokerGroups:
 
     Example::
 
-        groups = BrokerGroups(connection)
-        await groups.close("broker-b")
-        while not (await groups.remaining("broker-b")).is_empty:
-            await asyncio.sleep(10)
-        await groups.remove("broker-b")
+        async with ClusterConnection("127.0.0.1:8081") as connection:
+            remaining = await BrokerGroups(connection).remaining("broker-a")
+            print(remaining.unread, remaining.is_empty)
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 10_000) -> None:

@@ -168,6 +168,7 @@ class Channels:
             MqError: the server's typed error; DeadlineExceeded after `timeout_ms`; Unreachable
                 without a connection.
         """
+        self._channel(address)  # refuses the child of a fork, which has no loop
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_ms / 1_000
         while True:

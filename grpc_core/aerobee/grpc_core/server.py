@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from aerobee.grpc_core import request_head
 from aerobee.grpc_core.connection_set import ConnectionSet, MemoryAccount
 from aerobee.grpc_core.deadlines import Deadlines
+from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.hpack import SharedStrings
 from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
 from aerobee.grpc_core.listening import BACKLOG, bound_sockets
@@ -23,7 +24,7 @@ from aerobee.grpc_core.peer_name import peer_name
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.server_connection import ServerConnection
 from aerobee.grpc_core.status import Status
-from aerobee.grpc_core.tls import FollowedTls
+from aerobee.grpc_core.tls import DISTRUSTED, FollowedTls
 from aerobee.grpc_core.tls_listener import TlsListener
 
 _AGE_SPREAD: Final = 0.1
@@ -85,6 +86,7 @@ class Server:
         self.memory: MemoryAccount = self._connections.memory
         self._handshaking: set[ServerConnection] = set()
         self._listeners: list[asyncio.Server | TlsListener] = []
+        self._followed: list[FollowedTls] = []
         self._is_stopping = False
 
     def add(self, *methods: Method) -> None:
@@ -135,6 +137,9 @@ class Server:
             context = tls.for_listener() if isinstance(tls, FollowedTls) else tls
             listener = TlsListener(self, socket, context, accepts_plain_text=accepts_plain_text)
             self._listeners.append(listener)
+            if isinstance(tls, FollowedTls):
+                self._followed.append(tls)
+                tls.on_withdrawal(self, self._end_distrusted)
 
     @property
     def connections(self) -> list[ServerConnection]:
@@ -148,6 +153,8 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        for followed in self._followed:
+            followed.forget(self)
         for connection in self._connections:
             connection.part()
         await self._connections.drain(grace_s)
@@ -192,8 +199,20 @@ class Server:
         if self._is_full():
             connection.abort(self._too_many(), Limit.CONNECTIONS)
             return False
+        if self._distrusts(connection):
+            # Its handshake had begun when the authority was taken out.
+            connection.abort(DISTRUSTED, Limit.HANDSHAKE)
+            return False
         self._connections.add(connection)
         return True
+
+    def _end_distrusted(self) -> None:
+        for connection in self._connections:
+            if self._distrusts(connection):
+                connection.fail(ErrorCode.INADEQUATE_SECURITY, DISTRUSTED, Limit.HANDSHAKE)
+
+    def _distrusts(self, connection: ServerConnection) -> bool:
+        return any(followed.distrusts(connection.transport) for followed in self._followed)
 
     def _is_full(self) -> bool:
         return len(self._connections) + len(self._handshaking) >= self._connections_max

@@ -150,6 +150,13 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
         replicas.add(len(live), name, "live")
         replicas.add(len(replica_set.in_sync), name, "in_sync")
     _add_rest(table, has_live_master)
+    backups = gauge(
+        "aerobee_backup_timestamp_seconds",
+        "When this was last backed up, as noted in etcd, in seconds since 1970.",
+        "backup",
+    )
+    for what in sorted(table.backups)[:REPLICA_SETS_MAX]:
+        backups.add(table.backups[what] / 1_000, what)
     return [
         one_gauge("aerobee_nameserver_routes_revision",
                   "etcd's revision of the routes that are served.", table.version),
@@ -162,6 +169,7 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
         epoch,
         has_live_master,
         replicas,
+        backups,
     ]  # fmt: skip
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from aerobee.access.needs import (
-    BROKERS_ACT,
     SUPER_USERS,
     NeedsTable,
     Resources,
     administering,
     needing,
+    of_broker,
 )
+from aerobee.access.nodes import NodeName
 from aerobee.access.resources import Action, Need
 
 _USE = Action.PUB | Action.SUB | Action.GET
@@ -21,6 +22,15 @@ _ACCESS = (
     "PutPolicy", "RemovePolicy", "ListPolicies", "TestAccess",
     "SetQuota", "DeleteQuota", "ListQuotas",
 )  # fmt: skip
+
+
+def _registering(heartbeat: Any) -> NodeName:
+    who = heartbeat.identity
+    return NodeName.broker(who.cluster, who.broker_name, who.broker_id)
+
+
+def _master(request: Any) -> NodeName:
+    return NodeName.broker(request.cluster, request.broker_name, request.master_id)
 
 
 def nameserver_needs(cluster_name: str) -> NeedsTable:
@@ -45,8 +55,8 @@ def nameserver_needs(cluster_name: str) -> NeedsTable:
 
     service, access = "/aerobee.v1.NameserverService/", "/aerobee.v1.AccessService/"
     return {
-        service + "Register": BROKERS_ACT,
-        service + "AlterInSyncSet": BROKERS_ACT,
+        service + "Register": of_broker(_registering, is_act=True),
+        service + "AlterInSyncSet": of_broker(_master, is_act=True),
         service + "QueryRoute": needing(routes_or_new),
         service + "WatchRoutes": needing(routes),
         service + "CreateTopic": administering(topic(Action.CREATE)),

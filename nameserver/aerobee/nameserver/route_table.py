@@ -21,6 +21,7 @@ from typing import TypeVar
 from aerobee.nameserver import election
 from aerobee.nameserver.key_values import KeyEvent, KeyValue, Snapshot
 from aerobee.nameserver.stored import (
+    Backup,
     BrokerKey,
     BrokerRecord,
     DurableKey,
@@ -86,6 +87,8 @@ class RouteTable:
     """Since this revision nothing has changed that the table shows."""
     access: StoredAccess = field(default_factory=StoredAccess)
     """Users and policies."""
+    backups: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    """What was backed up -> when, Unix ms; only metrics tell of it."""
 
     @classmethod
     def from_snapshot(cls, keys: Keys, snapshot: Snapshot) -> RouteTable:
@@ -121,7 +124,7 @@ class RouteTable:
         brokers, replica_sets = dict(self.brokers), dict(self.replica_sets)
         topics, unreadable = dict(self.topics), set(self.unreadable)
         deletions, history = dict(self.deletions), self.history
-        last_deletion = self.last_deletion
+        last_deletion, backups = self.last_deletion, dict(self.backups)
         access: dict[AccessKey, bytes | None] = {}
         for key, entry in changes:
             unreadable.discard(key)
@@ -141,6 +144,8 @@ class RouteTable:
                     deletion = value if isinstance(value, TopicDeletion) else None
                     _set(deletions, name, deletion)
                     last_deletion = max(last_deletion, deletion.revision if deletion else 0)
+                case ("backups", what):
+                    _set(backups, what, value.at_ms if isinstance(value, Backup) else None)
                 case ("history", _):
                     history = value.id if isinstance(value, History) else ""
                 case UserKey() | PolicyKey() | QuotaKey() as access_key:
@@ -155,6 +160,7 @@ class RouteTable:
             history=history,
             unreadable=frozenset(unreadable),
             access=self.access.changed(access) if access else self.access,
+            backups=backups,
         )
 
     def _remember_deletions(

@@ -1,4 +1,4 @@
-"""What the cluster keeps in etcd: nine kinds of keys and their JSON values (docs/etcd-keys.md).
+"""What the cluster keeps in etcd: ten kinds of keys and their JSON values (docs/etcd-keys.md).
 
 Owns: the key layout and the codec of values. Unknown fields are ignored, so that an older
 nameserver can read what a newer one wrote. Values are JSON because operators read them with
@@ -166,7 +166,15 @@ class History:
     id: str
 
 
-Stored = BrokerRecord | ReplicaSet | Topic | DurableLogs | TopicDeletion | History
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """That something was backed up, as whoever did it noted."""
+
+    at_ms: int
+    """Unix ms."""
+
+
+Stored = BrokerRecord | ReplicaSet | Topic | DurableLogs | TopicDeletion | History | Backup
 
 
 class Keys:
@@ -209,8 +217,8 @@ class Keys:
         return f"{self.prefix}quotas/{key.path}"
 
     def parse(self, key: str) -> BrokerKey | DurableKey | AccessKey | tuple[str, str] | None:
-        """The broker, its durable logs, user, policy, quota, or ("groups" | "topics" | "deleted",
-        name), that a key stands for; ("history", ""); None: none of them."""
+        """The broker, its durable logs, user, policy, quota, or ("groups" | "topics" | "deleted" |
+        "backups", name), that a key stands for; ("history", ""); None: none of them."""
         parts = key.removeprefix(self.prefix).split("/")
         match parts:
             case ["brokers", broker_name, broker_id] if broker_id.isdecimal():
@@ -225,7 +233,7 @@ class Keys:
                 return QuotaKey("default")
             case ["quotas", "user" | "group" as kind, name] if name:
                 return QuotaKey(f"{kind}/{name}")
-            case ["groups" | "topics" | "deleted" as kind, name] if name:
+            case ["groups" | "topics" | "deleted" | "backups" as kind, name] if name:
                 return kind, name
             case ["history"]:
                 return "history", ""
@@ -248,6 +256,8 @@ class Keys:
                 return _read(entry, lambda document: _topic_from(name, document, entry))
             case ("deleted", name):
                 return _read(entry, lambda document: _deletion_from(name, document, entry))
+            case ("backups", _):
+                return _read(entry, lambda document: Backup(_number(document["at"])))
             case ("history", _):
                 return _read(entry, lambda document: History(str(document["id"])))
         return None

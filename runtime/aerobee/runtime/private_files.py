@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -40,7 +42,7 @@ class Closing:
 
     closed: tuple[str, ...] = ()
     still_open: tuple[str, ...] = ()
-    """Not ours to change."""
+    """Not ours to change, or not ours alone."""
 
 
 def close_to_others(folder: str | os.PathLike[str]) -> Closing:
@@ -48,11 +50,14 @@ def close_to_others(folder: str | os.PathLike[str]) -> Closing:
 
     A folder of another user's, as the root of a mounted volume, stays as it is; what lies directly
     in it is closed instead. Costs no walk: deeper files are out of reach once the folder above is
-    closed. A folder that is missing is none.
+    closed. A folder that all users write to, as /tmp, stays open with all that is in it. A folder
+    that is missing is none.
 
     Raises OSError.
     """
     try:
+        if os.stat(folder).st_mode & stat.S_ISVTX:
+            return Closing(still_open=(os.fspath(folder),))
         match _close(folder):
             case _State.CLOSED:
                 return Closing((os.fspath(folder),))
@@ -70,6 +75,17 @@ def close_to_others(folder: str | os.PathLike[str]) -> Closing:
         tuple(path for path, state in states.items() if state is _State.CLOSED),
         tuple(path for path, state in states.items() if state is _State.ANOTHERS),
     )
+
+
+def all_users_can_read(file: str | os.PathLike[str]) -> bool:
+    """Whether its mode and those of the folders above let everybody; False if it is not there."""
+    try:
+        path = Path(file).resolve(strict=True)
+        if not path.stat().st_mode & stat.S_IROTH:
+            return False
+        return all(folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
+    except OSError:
+        return False
 
 
 class _State(Enum):

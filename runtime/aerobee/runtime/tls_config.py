@@ -89,6 +89,11 @@ class NodeTlsConfig:
     def is_on(self) -> bool:
         return bool(self.certificate)
 
+    @property
+    def tells_callers(self) -> bool:
+        """Whether nodes show their certificates to each other."""
+        return self.client_auth is not ClientAuth.NONE and self.plain_text is not PlainText.SPOKEN
+
     def files(self) -> TlsFiles:
         return files_of(self.certificate, self.key, self.ca)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.access.node import NodeAccess
-from aerobee.access.nodes import BROKER, NodeName
+from aerobee.access.nodes import NodeName
 from aerobee.access.recorder import Recorder
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def node_name(config: BrokerConfig) -> NodeName:
-    return NodeName(BROKER, f"{config.broker_name}/{config.broker_id}")
+    return NodeName.broker(config.cluster, config.broker_name, config.broker_id)
 
 
 def access_of(config: BrokerConfig, recorder: Recorder, clock: Clock) -> NodeAccess:

@@ -430,7 +430,7 @@ class Ingest:
         return receipt
 
     def _refusal(self, batch: IncomingBatch, error: MqError) -> Receipt:
-        self._counters.refused += 1
+        self._counters.refuse(error)
         return Receipt(batch.sequence, error)
 
 

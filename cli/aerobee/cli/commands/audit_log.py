@@ -67,15 +67,19 @@ def verify(files: tuple[Path, ...], key_files: tuple[str, ...], expect: Place | 
     """
     from aerobee.runtime.audit_log import verification
 
+    logs = verification.logs_of(files)
+    if expect is not None and len(logs) > 1:
+        raise click.UsageError("--expect is about one log; give the files of one node")
     try:
         keys = [key for file in key_files for key in _keys(file)]
-        verdict = verification.verify(verification.in_order(files), keys, expect)
+        verdicts = [verification.verify(log, keys, expect) for log in logs]
     except OSError as error:
         raise EnvironmentFailure(f"cannot read {error.filename}: {error.strerror}") from None
-    for finding in verdict.findings:
-        say(str(finding))
-    _summarize(verdict, is_keyed=bool(keys))
-    if verdict.findings:
+    for verdict in verdicts:
+        for finding in verdict.findings:
+            say(str(finding))
+        _summarize(verdict, is_keyed=bool(keys))
+    if any(verdict.findings for verdict in verdicts):
         sys.exit(NEGATIVE)
 
 
@@ -124,7 +128,8 @@ def show(
     from aerobee.runtime.audit_log.chain import UnreadableLine, read_line
 
     try:
-        for raw in verification.raw_lines(verification.in_order(files)):
+        paths = [path for log in verification.logs_of(files) for path in log]
+        for raw in verification.raw_lines(paths):
             try:
                 line = read_line(raw.data).content
             except UnreadableLine:

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from aerobee.access.credentials import CLUSTER_SECRET_VARIABLE
 from aerobee.cli.event_loop import run_until_signal
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster import plan as planning
@@ -260,11 +261,18 @@ def ready_lines(plan: ClusterPlan, elapsed_s: float) -> list[str]:
     is_usual = plan.ports.nameserver == planning.NAMESERVER_PORT
     where = "" if is_usual else f" --nameserver {plan.nameserver_address}"
     where += "" if plan.cluster == CLUSTER_DEFAULT else f" --cluster {plan.cluster}"
-    where += f" --tls-ca {shlex.quote(str(plan.tls.ca))}" if plan.is_encrypted else ""
+    if plan.is_encrypted:
+        where += f" --tls-ca {shlex.quote(str(plan.tls.ca))}"
+        if plan.broker_settings.get("tls.client_auth") == "required":
+            own = plan.tls.client_certificate, plan.tls.client_key
+            where += " --tls-certificate {} --tls-key {}".format(*map(shlex.quote, map(str, own)))
+    may = ""
+    if plan.access:
+        may = f"env {CLUSTER_SECRET_VARIABLE}={shlex.quote(str(plan.cluster_secret_file))} "
     return [
         f"ready in {elapsed_s:.1f} s",
         *(f"  {name:{width}}  {value}" for name, value in facts.items()),
-        f"next, in another terminal: echo hello | aerobee produce greetings{where}",
+        f"next, in another terminal: echo hello | {may}aerobee produce greetings{where}",
     ]
 
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aerobee.access.node_certificates import certificate_uri
+from aerobee.access.nodes import NAMESERVER, OPERATOR, NodeName
 from aerobee.runtime.tls_config import TlsConfig
 
 HOST = "127.0.0.1"
@@ -143,6 +145,19 @@ class ClusterPlan:
     def tls(self) -> LocalTls:
         """Where certificates are, if it is encrypted."""
         return LocalTls(self.data / "tls")
+
+    def node_uris(self) -> list[str]:
+        """What the nodes' certificate names: they share one."""
+        brokers = [
+            NodeName.broker(self.cluster, replica.broker_name, replica.broker_id)
+            for replica in self.brokers
+        ]
+        nodes = [NodeName(NAMESERVER, self.cluster), *brokers]
+        return [certificate_uri(node, self.cluster) for node in nodes]
+
+    def operator_uri(self) -> str:
+        """The same of an operator; clients show it."""
+        return certificate_uri(NodeName(OPERATOR, ""), self.cluster)
 
     @property
     def client_tls(self) -> TlsConfig | bool:

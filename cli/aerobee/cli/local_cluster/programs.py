@@ -118,7 +118,9 @@ def _engine(plan: ClusterPlan) -> list[tuple[str, str]]:
 def _access(plan: ClusterPlan, node: str) -> list[tuple[str, str]]:
     if not plan.access:
         return []
+    named = plan.broker_settings.get("access.node_certificates")
     return [
+        *((("--access-node-certificates", named),) if named else ()),
         ("--access-enabled", "true"),
         ("--access-cluster-secret-file", str(plan.cluster_secret_file)),
         ("--audit-log-file", str(plan.audit_log(node))),
@@ -133,6 +135,8 @@ def _tls(plan: ClusterPlan) -> list[tuple[str, str]]:
         ("--tls-certificate", str(tls.certificate)),
         ("--tls-key", str(tls.key)),
         ("--tls-ca", str(tls.ca)),
+        # A certificate may be a user's.
+        *((("--tls-client-auth", "optional"),) if plan.access else ()),
     ]
 
 

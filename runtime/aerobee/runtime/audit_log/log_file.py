@@ -66,6 +66,7 @@ class AuditLogFile:
             self._take()
             torn = self._read_end()
             os.ftruncate(self._file, self._size)
+            self._sync_folder()
         except OSError as error:
             self.close()
             raise InvalidArgument(
@@ -170,6 +171,14 @@ class AuditLogFile:
         if self._size and os.pread(self._file, 1, self._size - 1) != b"\n":
             self._size += os.write(self._file, b"\n")
 
+    def _sync_folder(self) -> None:
+        """A file is not on the disk before its name is. Raises OSError."""
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
     def _begin_next(self) -> None:
         """What is written is written: if this fails, the file grows on."""
         with suppress(OSError):
@@ -179,8 +188,15 @@ class AuditLogFile:
             self._take()
             os.close(former)
             self._size, self._first = 0, self.place.sequence + 1
+            self._sync_folder()
             for path in earlier_files(self._path)[: -(self._files_max - 1)]:
                 path.unlink()
+
+
+def written_as(path: Path) -> Path:
+    """What a file was called while it was written."""
+    is_earlier = len(path.suffix) == _DIGITS + 1 and path.suffix[1:].isdigit()
+    return path.with_suffix("") if is_earlier else path
 
 
 def _last_place(data: bytes) -> Place:

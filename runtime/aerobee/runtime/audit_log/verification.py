@@ -17,7 +17,7 @@ from aerobee.runtime.audit_log.chain import (
     UnreadableLine,
     read_line,
 )
-from aerobee.runtime.audit_log.log_file import earlier_files
+from aerobee.runtime.audit_log.log_file import earlier_files, written_as
 
 FINDINGS_MAX: Final = 20
 
@@ -58,13 +58,14 @@ class Verdict:
     """The first ones, in the order of the lines."""
 
 
-def in_order(paths: Sequence[Path]) -> list[Path]:
-    """The files, each with the earlier ones beside it, as they were written."""
-    found: dict[Path, None] = {}
+def logs_of(paths: Sequence[Path]) -> list[list[Path]]:
+    """The files of each log, with the earlier ones beside them, as they were written."""
+    logs: dict[Path, set[Path]] = {}
     for path in paths:
-        found |= dict.fromkeys((*earlier_files(path), path))
+        name = written_as(path)
+        logs.setdefault(name, set(earlier_files(name))).add(path)
     # The numbers have one length, and the file that is written has none.
-    return sorted(found, key=lambda path: (not path.suffix[1:].isdigit(), path.name))
+    return [[*sorted(files - {name}), *({name} & files)] for name, files in logs.items()]
 
 
 def raw_lines(paths: Sequence[Path]) -> Iterator[RawLine]:
@@ -79,9 +80,9 @@ def raw_lines(paths: Sequence[Path]) -> Iterator[RawLine]:
 
 
 def verify(paths: Sequence[Path], keys: Sequence[Key], expected: Place | None = None) -> Verdict:
-    """`paths` in order. With `keys` each line must have a mac by one of them, but for those before
-    the first that has one: the node had no key yet. `expected` is a place that is known from
-    elsewhere.
+    """`paths`: of one log, in order. With `keys` each line must have a mac by one of them, but for
+    those before the first that has one: the node had no key yet. `expected` is a place that is
+    known from elsewhere.
 
     Raises:
         OSError: a file cannot be read.

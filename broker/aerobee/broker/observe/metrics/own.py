@@ -13,11 +13,13 @@ from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.metrics.families import (
     AnyFamily,
     HistogramFamily,
+    counter,
     gauge,
     one_counter,
     one_gauge,
 )
 from aerobee.runtime.metrics.histogram import HistogramCounts
+from aerobee.runtime.metrics.rpc_latencies import snake_case
 
 MS_PER_S = 1_000
 
@@ -208,10 +210,13 @@ def work_families(
         "How late the event loop runs what is due; ten samples per second, one per 2 s when idle.",
     )
     delay.add(loop_delay)
+    refused = counter("aerobee_batches_refused_total", "Batches refused, by the error.", "reason")
+    for name, count in counters.refusals.items():
+        refused.add(count, snake_case(name))
     return [
         delay,
         one_counter("aerobee_batches_in_total", "Batches stored.", counters.batches_in),
-        one_counter("aerobee_batches_refused_total", "Batches refused.", counters.refused),
+        refused,
         one_counter("aerobee_duplicate_batches_total",
                     "Batches that were sent again and already stored.",
                     counters.duplicates_dropped),
