@@ -142,10 +142,14 @@ def _choose(
     able = [record for record in whole if _is_able(record)]
     if able:
         return _preferred(replica_set, live, able), False
-    candidates = [record for record in live.values() if _is_able(record)]
-    if not candidates or (whole and not allow_unclean):
+    if whole and not allow_unclean:
+        return None, False
+    candidates = [record for record in live.values() if _is_able(record) or not allow_unclean]
+    if not candidates:
         return None, False
     furthest = max(candidates, key=_reach)
+    if not _is_able(furthest):
+        return None, False
     if not replica_set.in_sync:
         # A new set, in which nothing was ever acknowledged; unless a log has an epoch already:
         # then the record was lost, and with it who had everything. What the furthest lacks is gone.
