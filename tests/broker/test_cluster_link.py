@@ -18,6 +18,7 @@ from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.clock import SystemClock
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
@@ -56,6 +57,7 @@ def link_of(roles: Any, store: Any = None) -> ClusterLink:
         topic_ends=cast("TopicEnds", SimpleNamespace(wake=lambda: None)),
         files=nothing,
         no_room_reason=lambda: "",
+        condition=lambda: BrokerCondition.WELL,
         on_topics_gone=lambda: None,
         book=AccessBook(),
         closing=Closing(SystemClock(), broker_name="broker-a", grace_ms=0),

@@ -35,6 +35,36 @@ SECURITY: Final = (
             "::test_a_nodes_proof_counts_once_for_its_method_and_for_a_while",
         ),
     ),
+    Mutant(
+        name="brokers-speak-for-others",
+        breaks="one broker registers, replicates and alters the in-sync set as another",
+        file="access/aerobee/access/gate.py",
+        old="        if said is not None and said != self._caller.node:\n",
+        new="        if said is not None and self._caller.node is None:\n",
+        tests=("tests/access/test_node_identity.py::test_no_broker_speaks_for_another",),
+    ),
+    Mutant(
+        name="any-certificate-is-a-nodes",
+        breaks="who has the secret and one node's certificate is every other node, and an operator",
+        file="access/aerobee/access/node_certificates.py",
+        old="        if needed not in uris:\n",
+        new="        if not uris:\n",
+        tests=(
+            "tests/access/test_node_identity.py"
+            "::test_a_certificate_must_name_the_node_that_proves_itself",
+        ),
+    ),
+    Mutant(
+        name="withdrawn-authorities-stay",
+        breaks="streams of those whose authority was taken out of the file go on for ever",
+        file="grpc_core/aerobee/grpc_core/tls.py",
+        old="        return tls is not None and authority_of(tls) in self._withdrawn\n",
+        new="        return tls is not None and authority_of(tls) is None\n",
+        tests=(
+            "tests/grpc_core/test_tls.py"
+            "::test_a_server_ends_calls_of_those_it_trusts_no_more_and_no_others",
+        ),
+    ),
     # ------------------------------------------------------------------------------- files
     Mutant(
         name="store-left-open",

@@ -32,6 +32,14 @@ TRANSACTIONS: Final = (
         ),
     ),
     Mutant(
+        name="not-left-if-cut-off",
+        breaks="after a hand-over that was called off nobody is asked about open transactions",
+        file="broker/aerobee/broker/transactions/wired.py",
+        old="        finally:\n            if self._led is led:",
+        new="        else:\n            if self._led is led:",
+        tests=(f"{_TESTS}/test_checks.py::test_a_hand_over_that_is_called_off_goes_on_asking",),
+    ),
+    Mutant(
         name="leftovers-not-waited-for",
         breaks="after a crash an operator may end again what was half set aside",
         file="broker/aerobee/broker/transactions/wired.py",

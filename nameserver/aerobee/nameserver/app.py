@@ -25,6 +25,7 @@ from aerobee.nameserver.broker_groups import BrokerGroups
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.etcd_calls import EtcdCalls
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, WILDCARDS, NameserverFigures
 from aerobee.nameserver.needs import nameserver_needs
@@ -100,17 +101,16 @@ async def serve_nameserver(
         Etcd(config.etcd, chance=chance, clock=clock) as etcd,
     ):
         cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=clock)
-        positions = LogPositions()
+        positions, hearing = LogPositions(), ExitStack()
         sets = ReplicaSets(etcd, keys, positions, allow_unclean=config.unclean_election)
         registry = Registry(etcd, keys, sets, config.broker_lease)
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
         topics = Topics(etcd, keys, cache, config.topics, clock)
-        hearing = ExitStack()
         access = _access(config, cache, recorder, hearing, clock)
         figures = NameserverFigures(
             config, cache, sessions, etcd.calls, peer_limits, access.quotas, clock
         )
-        service = _own_service(config, cache, topics, sessions, sets)
+        service = _own_service(config, cache, topics, sessions, sets, etcd.calls)
         channels = _channels(config, access, tls, chance)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
         services = (service, _access_service(etcd, keys, cache, access), rocketmq)
@@ -127,6 +127,7 @@ async def serve_nameserver(
                     tasks.create_task(Elector(sets, cache, clock=clock).run(), name="elector"),
                     tasks.create_task(_keep_fresh(access.book), name="cluster-secret"),
                     tasks.create_task(sessions.keep_noting(), name="durable-ends"),
+                    tasks.create_task(etcd.keep_trying_writes(), name="etcd-writes"),
                     tasks.create_task(sessions.ends.run(), name="stream-ends"),
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
@@ -201,6 +202,7 @@ def _own_service(
     topics: Topics,
     sessions: BrokerSessions,
     sets: ReplicaSets,
+    calls: EtcdCalls,
 ) -> NameserverService:
     spread_timeout_s = config.topics.spread_timeout_ms / 1_000
     return NameserverService(
@@ -209,6 +211,7 @@ def _own_service(
         topics=topics,
         sessions=sessions,
         replica_sets=sets,
+        etcd_trouble=lambda: calls.trouble,
         broker_groups=BrokerGroups(sets, topics, cache, timeout_s=spread_timeout_s),
         auto_create=config.topics.auto_create,
         spread_timeout_s=spread_timeout_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from aerobee.access.table import Records
 from aerobee.nameserver import election
@@ -15,6 +16,7 @@ from aerobee.nameserver.stored import (
     SetState,
     Topic,
 )
+from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.errors import Busy, MqError
 from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.own_protocol import code_of
@@ -44,6 +46,7 @@ def broker_record(heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerRecord:
         log_end=heartbeat.log_end,
         resigned_epoch=heartbeat.resigned_epoch,
         successor_id=heartbeat.successor_id if heartbeat.HasField("successor_id") else -1,
+        condition=_CONDITIONS.get(heartbeat.condition, BrokerCondition.WELL),
     )
 
 
@@ -59,6 +62,7 @@ def registered_heartbeat(cluster: str, record: BrokerRecord) -> nameserver_pb2.B
         address=record.address,
         store_host_ipv6=record.store_host_ipv6,
         writable=record.writable,
+        condition=_condition_value(record.condition),
         incarnation=record.incarnation,
         log_epoch=record.log_epoch,
         log_end=record.log_end,
@@ -109,7 +113,19 @@ def broker_endpoint(
         epoch=replica_set.epoch,
         store_host_ipv6=record.store_host_ipv6,
         writable=record.writable,
+        condition=_condition_value(record.condition),
     )
+
+
+_CONDITIONS: Final = {
+    nameserver_pb2.BROKER_WELL: BrokerCondition.WELL,
+    nameserver_pb2.BROKER_SLOW: BrokerCondition.SLOW,
+    nameserver_pb2.BROKER_DISK_HUNG: BrokerCondition.DISK_HUNG,
+}
+
+
+def _condition_value(condition: BrokerCondition) -> nameserver_pb2.BrokerCondition:
+    return next(value for value, each in _CONDITIONS.items() if each is condition)
 
 
 def topic_config(topic: Topic, deleted_at_ms: int = 0) -> common_pb2.TopicConfig:

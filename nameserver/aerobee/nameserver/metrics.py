@@ -11,7 +11,7 @@ import socket
 from aerobee.access.quotas import Quotas
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.election import has_master
-from aerobee.nameserver.etcd import EtcdCalls
+from aerobee.nameserver.etcd_calls import EtcdCalls
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.sessions import BrokerSessions
@@ -105,13 +105,20 @@ class NameserverFigures:
         calls = self._calls
         latency = HistogramFamily("aerobee_etcd_call_seconds", "Duration of calls to etcd.")
         latency.add(calls.latency.copy())
-        failures = counter("aerobee_etcd_call_failures_total", "Calls that etcd did not answer.")
+        failures = counter(
+            "aerobee_etcd_call_failures_total", "Calls that etcd did not answer, or refused."
+        )
         failures.add(calls.failures)
         return [
             one_gauge(
                 "aerobee_etcd_reachable",
-                "1 if etcd answered the last call; absent before the first.",
+                "1 while etcd answers; changes after 3 s. Absent before the first call.",
                 calls.is_reachable,
+            ),
+            one_gauge(
+                "aerobee_etcd_writable",
+                "1 while etcd takes writes; likewise. Absent before the first write.",
+                calls.is_writable,
             ),
             one_gauge(
                 "aerobee_etcd_confirmed_age_seconds",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -41,6 +41,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         topics: Topics,
         sessions: BrokerSessions,
         replica_sets: ReplicaSets,
+        etcd_trouble: Callable[[], str],
         broker_groups: BrokerGroups,
         auto_create: bool,
         spread_timeout_s: float,
@@ -50,6 +51,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._topics = topics
         self._sessions = sessions
         self._replica_sets = replica_sets
+        self._etcd_trouble = etcd_trouble
         self._broker_groups = broker_groups
         self._auto_create = auto_create
         self._spread_timeout_s = spread_timeout_s
@@ -200,7 +202,10 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._check_cluster(request.cluster)
         table = self._cache.table
         description = nameserver_pb2.ClusterDescription(
-            cluster=self._cluster, version=table.version, stale=self._cache.stale
+            cluster=self._cluster,
+            version=table.version,
+            stale=self._cache.stale,
+            etcd_trouble=self._etcd_trouble(),
         )
         removed = {
             name for name, each in table.replica_sets.items() if each.state is SetState.REMOVED

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from aerobee.nameserver.key_values import KeyValue
 from aerobee.nameserver.stored_access import AccessKey, PolicyKey, QuotaKey, UserKey
+from aerobee.runtime.broker_condition import BrokerCondition
 
 NO_MASTER = -1
 EPOCH_MAX = 2**53
@@ -70,6 +71,7 @@ class BrokerRecord:
     """The stream that it was registered by, as the nameserver that has it calls it."""
     topics_known: int | None = None
     """It knows of all deletions of topics up to this revision; None: an older version wrote it."""
+    condition: BrokerCondition = BrokerCondition.WELL
     lease_ms: int = 0
     """How long its registration outlives its last heartbeat; 0: an older version wrote it."""
     revision: int = 0
@@ -279,6 +281,7 @@ def encode_broker(record: BrokerRecord) -> bytes:
             "stream": record.stream,
             "topicsKnown": record.topics_known,
             "leaseMs": record.lease_ms,
+            "condition": record.condition.value,
         }
     )
 
@@ -362,9 +365,15 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         stream=str(document.get("stream", "")),
         topics_known=None if (known := document.get("topicsKnown")) is None else _number(known),
         lease_ms=_number(document.get("leaseMs", 0)),
+        condition=_condition(document.get("condition", "")),
         revision=entry.revision,
         lease_id=entry.lease_id,
     )
+
+
+def _condition(value: object) -> BrokerCondition:
+    """What a newer version wrote in other words counts as well."""
+    return next((each for each in BrokerCondition if each.value == value), BrokerCondition.WELL)
 
 
 def _replica_set_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> ReplicaSet:

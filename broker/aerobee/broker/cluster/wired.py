@@ -10,7 +10,10 @@ from aerobee.access.recorder import Recorder
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.replication.hung_disk import HungDisk
+from aerobee.broker.replication.slow_loop import SlowLoop
 from aerobee.cluster_view.channels import Channels
+from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.clock import Clock
 
 if TYPE_CHECKING:
@@ -32,6 +35,30 @@ def make_channels(parts: Wiring) -> Channels:
     return Channels(chance=parts.chance, engine=engine, credentials=credentials, tls=tls)
 
 
+def make_leavers(parts: Wiring) -> tuple[HungDisk, SlowLoop]:
+    """What has this replica leave its group to others while it is not well."""
+    hung_disk = HungDisk(
+        parts.watch,
+        parts.roles,
+        parts.store,
+        parts.handover,
+        probe=parts.replica_folder.write_again,
+        wake=parts.manager.wake,
+    )
+    interval_s = parts.config.replication.slow_handover_interval_ms / 1_000
+    slow_loop = SlowLoop(
+        parts.loop_delay, parts.roles, parts.handover, parts.clock, interval_s=interval_s
+    )
+    return hung_disk, slow_loop
+
+
+def condition_of(parts: Wiring) -> BrokerCondition:
+    """What keeps this broker from its work."""
+    if parts.watch.is_hung:
+        return BrokerCondition.DISK_HUNG
+    return BrokerCondition.SLOW if parts.slow_loop.is_slow else BrokerCondition.WELL
+
+
 def make_registration(parts: Wiring) -> Registration | None:
     """None: the broker is a cluster by itself."""
     config, lease_ms = parts.config, parts.config.registration_lease_ms
@@ -49,6 +76,7 @@ def make_registration(parts: Wiring) -> Registration | None:
         topic_ends=parts.topic_ends,
         files=parts.files,
         no_room_reason=parts.writability.no_room_reason,
+        condition=lambda: condition_of(parts),
         on_topics_gone=parts.egress.wake_all,
         book=parts.access.book,
         closing=parts.closing,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aerobee.broker.replication.master_term import InSyncSet
+from aerobee.runtime.broker_condition import BrokerCondition
 
 NO_MASTER = -1
 
@@ -35,3 +36,4 @@ class ReplicaPlace:
     instance: str = ""
     address: str = ""
     is_master: bool = False
+    condition: BrokerCondition = BrokerCondition.WELL

@@ -13,6 +13,7 @@ from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.edge.own.pull_session import PullSession
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_expiry import GroupExpiry
 from aerobee.broker.observe.metrics import own, rocketmq
@@ -68,6 +69,7 @@ class BrokerFigures:
         delays: DelayFigures,
         transactions: TransactionFigures,
         sessions: Callable[[], list[PullSession]],
+        watch: DiskWatch,
     ) -> None:
         """`sessions` are the broker's pull streams."""
         self._config = config
@@ -92,6 +94,7 @@ class BrokerFigures:
         self._delays = delays
         self._transactions = transactions
         self._sessions = sessions
+        self._watch = watch
 
     async def gather(self) -> Gathered:
         """Everything that is known now."""
@@ -150,7 +153,7 @@ class BrokerFigures:
                 in_sync=None if term is None else len(term.in_sync),
                 in_sync_min=config.replication.min_insync_replicas,
             ),
-            *own.store_families(statistics),
+            *own.store_families(statistics, oldest_write_s=self._watch.oldest_s),
             *own.work_families(
                 statistics,
                 self._loop_delay.histogram.copy(),

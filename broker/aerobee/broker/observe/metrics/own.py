@@ -142,8 +142,9 @@ def _slave_families(slave: SlaveStatistics, own_end: int) -> list[AnyFamily]:
     ]  # fmt: skip
 
 
-def store_families(statistics: BrokerStatistics) -> list[AnyFamily]:
-    """The log, the disk below it, and what retention took."""
+def store_families(statistics: BrokerStatistics, *, oldest_write_s: float) -> list[AnyFamily]:
+    """The log, the disk below it, and what retention took. `oldest_write_s`: how long the oldest of
+    what the disk was asked for is under way."""
     store = statistics.store
     space, retention = store.retention.space, store.retention
     state = gauge("aerobee_store_state", "1 for the store's state, otherwise 0.", "state")
@@ -180,6 +181,9 @@ def store_families(statistics: BrokerStatistics) -> list[AnyFamily]:
         one_gauge("aerobee_disk_total_bytes", "Size of the store's file system.",
                   space.total_bytes if space.free_bytes >= 0 else None),
         syncs,
+        one_gauge("aerobee_store_oldest_write_seconds",
+                  "How long the oldest flush or file write under way takes already; 0: none is.",
+                  oldest_write_s),
         one_counter("aerobee_checkpoints_total", "Checkpoints written.", store.checkpoints),
         one_counter("aerobee_retention_removed_segments_total", "Segments removed by retention.",
                     retention.removed_segments),

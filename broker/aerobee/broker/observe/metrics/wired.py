@@ -63,4 +63,5 @@ def make_figures(wiring: Wiring) -> BrokerFigures:
             topics_max=wiring.config.metrics.topics_max,
         ),
         sessions=wiring.pull_service.sessions,
+        watch=wiring.watch,
     )
