@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tests.port_fuzz.clerk import Waits
 from tests.port_fuzz.watchman import Log, Seen
 
 FELT_S_MAX: Final = 0.1
@@ -18,36 +20,43 @@ LOG_BYTES_PER_S_MAX: Final = 64 << 10
 """Of all processes together: as many lines of an event as `log.repeats_per_s_max` lets through, of
 a handful of events."""
 LOG_BYTES_FREE: Final = 1 << 20
+WATCHMAN: Final = "watchman"
 
 
 class Machine:
-    """When the machine let a process wait that had nothing to do but to wake up."""
+    """How long the processes on a message's way waited for a processor. Between two looks of the
+    clerk a message is with one of them, so the longest wait counts, and no other."""
 
-    def __init__(self, late: Sequence[Sequence[float]]) -> None:
-        """When it woke and how late that was, as the sleeper tells it."""
-        self._woke = [at_s for at_s, _ in late]
-        self._late = [late_s for _, late_s in late]
+    def __init__(self, waits: Waits) -> None:
+        self._waits = waits
+        self._sums: dict[tuple[str, ...], list[float]] = {}
 
-    def late_s(self, begin_s: float, end_s: float) -> float:
-        """What of the time between was the machine's: all waits that touch it together."""
-        first = bisect.bisect_left(self._woke, begin_s)
-        total = 0.0
-        for at in range(first, len(self._woke)):
-            slept_until_s = self._woke[at] - self._late[at]
-            if slept_until_s >= end_s:
-                break
-            total += min(self._woke[at], end_s) - max(slept_until_s, begin_s)
-        return total
+    def late_s(self, names: tuple[str, ...], begin_s: float, end_s: float) -> float:
+        sums = self._sums.get(names) or self._sums.setdefault(names, self._summed(names))
+        return self._until(sums, end_s) - self._until(sums, begin_s)
 
-    def worst_s(self, begin_s: float, end_s: float) -> float:
-        first = bisect.bisect_left(self._woke, begin_s)
-        last = bisect.bisect_right(self._woke, end_s)
-        return max(self._late[first:last], default=0.0)
+    def _summed(self, names: tuple[str, ...]) -> list[float]:
+        series = [waited_s for name, waited_s in self._waits.waited_s.items() if name in names]
+        steps = [0.0] * len(self._waits.at_s)
+        for waited_s in series:
+            for at in range(1, len(steps)):
+                steps[at] = max(steps[at], waited_s[at] - waited_s[at - 1])
+        return list(itertools.accumulate(steps))
+
+    def _until(self, sums: list[float], at_s: float) -> float:
+        """Between two looks in proportion."""
+        looks = self._waits.at_s
+        after = bisect.bisect_left(looks, at_s)
+        if after == 0 or after == len(looks):
+            return sums[min(after, len(sums) - 1)] if sums else 0.0
+        share = (at_s - looks[after - 1]) / (looks[after] - looks[after - 1])
+        return sums[after - 1] + share * (sums[after] - sums[after - 1])
 
 
 @dataclass(frozen=True)
 class Felt:
-    """Seconds of one kind in one watch, without those of the machine."""
+    """Seconds of one kind in one watch, without those in which a process on a message's way waited
+    for a processor: the watchman, and both brokers of the replica set."""
 
     count: int
     p50_s: float
@@ -55,22 +64,26 @@ class Felt:
     max_s: float
     raw_p999_s: float
     raw_max_s: float
-    """With those of the machine."""
+    """With these."""
 
     def __str__(self) -> str:
         ms = [f"{1_000 * each:.1f}" for each in (self.p50_s, self.p999_s, self.max_s)]
         raw = [f"{1_000 * each:.1f}" for each in (self.raw_p999_s, self.raw_max_s)]
         return (
             f"{self.count} messages, p50 {ms[0]} ms, p99.9 {ms[1]} ms, max {ms[2]} ms "
-            f"(with the machine's own delays: p99.9 {raw[0]} ms, max {raw[1]} ms)"
+            f"(and with waits for a processor: p99.9 {raw[0]} ms, max {raw[1]} ms)"
         )
 
 
-def felt(spans: Sequence[tuple[float, float]], machine: Machine) -> Felt:
-    """Of begins and ends."""
-    raw = sorted(end_s - begin_s for begin_s, end_s in spans)
+Span = tuple[float, float, tuple[str, ...]]
+"""Begin, end, and the processes on its way."""
+
+
+def felt(spans: Sequence[Span], machine: Machine) -> Felt:
+    raw = sorted(end_s - begin_s for begin_s, end_s, _ in spans)
     own = sorted(
-        max(0.0, end_s - begin_s - machine.late_s(begin_s, end_s)) for begin_s, end_s in spans
+        max(0.0, end_s - begin_s - machine.late_s(names, begin_s, end_s))
+        for begin_s, end_s, names in spans
     )
     return Felt(
         len(spans), _at(own, 0.5), _at(own, 0.999), own[-1] if own else 0.0,
@@ -91,11 +104,15 @@ class Watch:
 
 
 def watch(log: Log, name: str, machine: Machine) -> Watch:
-    seen = [each for each in log.messages if each.watch == name]
-    return Watch(
-        felt([(one.sent_s, one.stored_s) for one in seen if one.stored_s], machine),
-        felt([(one.sent_s, one.received_s) for one in seen if one.received_s], machine),
-    )
+    seen = [each for each in log.messages if each.watch == name and each.stored_s]
+    sends: list[Span] = []
+    deliveries: list[Span] = []
+    for one in seen:
+        way = (WATCHMAN, one.broker, f"{one.broker}-1")
+        sends.append((one.sent_s, one.stored_s, way))
+        if one.received_s:
+            deliveries.append((one.sent_s, one.received_s, way))
+    return Watch(felt(sends, machine), felt(deliveries, machine))
 
 
 def complaints_of(before: Watch, during: Watch) -> list[str]:

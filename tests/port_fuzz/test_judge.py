@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.port_fuzz.clerk import Waits
 from tests.port_fuzz.judge import (
     FELT_S_MAX,
     Machine,
@@ -12,11 +15,11 @@ from tests.port_fuzz.judge import (
 )
 from tests.port_fuzz.watchman import Log, Seen
 
-QUIET = Machine([])
+QUIET = Machine(Waits())
 
 
 def log_of(*took_s: float, watch: str = "attack") -> Log:
-    return Log([Seen(watch, at, at + s, at + s, times=1) for at, s in enumerate(took_s)])
+    return Log([Seen(watch, at, at + s, at + s, 1, "broker-a") for at, s in enumerate(took_s)])
 
 
 def test_one_slow_message_is_told_and_its_machine_is_not_blamed() -> None:
@@ -26,17 +29,21 @@ def test_one_slow_message_is_told_and_its_machine_is_not_blamed() -> None:
     told = complaints_of(level, watch(during, "attack", QUIET))
     assert len(told) == 4, told  # p99.9 and maximum, of sends and of deliveries
     assert "above its level" in told[0]
-    # The machine slept for 50 ms of it: from 1.01 to 1.06.
-    assert complaints_of(level, watch(during, "attack", Machine([(1.06, 0.05)]))) == []
-    assert complaints_of(level, watch(during, "attack", Machine([(3.0, 0.5)]))) == told
+    # Its broker waited for 50 ms of it; another broker's waits are no excuse.
+    looks = [0.0, 1.0, 1.05, 1.1, 9.0]
+    waits = {"broker-a": [0.0, 0.0, 0.05, 0.05, 0.05]}
+    assert complaints_of(level, watch(during, "attack", Machine(Waits(looks, waits)))) == []
+    waits = {"broker-b": waits["broker-a"]}
+    assert complaints_of(level, watch(during, "attack", Machine(Waits(looks, waits)))) == told
 
 
-def test_only_that_part_of_a_wait_counts_that_touches_the_message() -> None:
-    machine = Machine([(1.0, 0.5), (2.0, 0.5)])  # 0.5 to 1.0, and 1.5 to 2.0
-    assert machine.late_s(0.75, 1.75) == 0.5
-    assert machine.late_s(1.0, 1.5) == 0.0
-    assert felt([(0.0, 3.0)], machine).max_s == 2.0
-    assert felt([(0.0, 3.0)], machine).raw_max_s == 3.0
+def test_waits_at_the_same_time_count_once_and_in_proportion_between_two_looks() -> None:
+    waited_s = {"a": [0.0, 0.4, 0.4], "b": [5.0, 5.3, 5.5], "c": [0.0, 1.0, 2.0]}
+    machine = Machine(Waits([10.0, 11.0, 12.0], waited_s))
+    assert machine.late_s(("a", "b"), 0.0, 20.0) == pytest.approx(0.4 + 0.2)
+    assert machine.late_s(("a", "b"), 10.5, 11.5) == pytest.approx(0.2 + 0.1)
+    assert felt([(10.0, 13.0, ("a", "b"))], machine).max_s == pytest.approx(2.4)
+    assert felt([(10.0, 13.0, ("a", "b"))], machine).raw_max_s == 3.0
 
 
 def test_lost_and_doubled_messages_and_failed_sends_are_told() -> None:

@@ -37,6 +37,8 @@ class Seen:
     stored_s: float = 0.0
     received_s: float = 0.0
     times: int = 0
+    broker: str = ""
+    """Where it is stored."""
 
 
 @dataclass
@@ -88,11 +90,12 @@ class Watchman:
 
     async def _send_one(self, producer: Producer, seen: Seen, number: int) -> None:
         try:
-            await producer.send(Message(self._topic, b"%d" % number))
+            receipt = await producer.send(Message(self._topic, b"%d" % number))
         except MqError as error:
             self.log.errors.append(f"{number}: {type(error).__name__}: {error}")
         else:
             seen.stored_s = time.monotonic()
+            seen.broker = receipt.queue.broker_name
 
     async def _receive(self, consumer: PullConsumer) -> None:
         while True:
