@@ -31,7 +31,7 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.port_fuzz.doors import Callers, Ports
 from tests.port_fuzz.odd_calls import OddCall, OddCalls, output_of
 
-AT_ONCE: Final = 96
+AT_ONCE: Final = 32
 NICE: Final = 10
 """Callers and attackers share their machine with what they attack, as real ones would not."""
 ANSWERS_MAX: Final = 20

@@ -178,6 +178,9 @@ class _Attack:
         self.report.told += judge.lost_or_doubled(log.messages, log.errors)
 
     def _judge_processes(self) -> None:
+        elections = self._cluster.elections()
+        if elections != len(self._cluster.ports.brokers) // 2:
+            self.report.told.append(f"there were {elections} elections: somebody lost a lease")
         dead = self._cluster.dead()
         if dead:
             self.report.told.append(f"processes ended: {dead}; {self._cluster.up.said()[-2_000:]}")

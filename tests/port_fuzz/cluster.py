@@ -28,16 +28,17 @@ from tests.support.waiting import wait_until
 
 WATCHED_TOPIC, WATCHED_GROUP = "watched", "watchmen"
 CLUSTER: Final = "aerobee"
+LEASE_MS: Final = 20_000
 _SERVED: Final = {
     "health": re.compile(r"health is served .*\bport=(\d+)"),
     "metrics": re.compile(r"metrics are served .*\baddress=(\S+)"),
 }
-_BUGS: Final = ("Traceback (most recent call last)", "because of a bug")
+_BUGS: Final = ("Traceback (most recent call last)", "because of a bug", "Warning: ")
 _ALL_PORTS: Final = {
     f"AEROBEE_{node}_{port}_LISTEN": "127.0.0.1:0"
     for node in ("NAMESERVER", "BROKER")
     for port in ("HEALTH", "METRICS")
-}
+} | {"AEROBEE_NAMESERVER_ETCD_CALL_TIMEOUT_MS": str(LEASE_MS // 2)}
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,10 @@ class Cluster:
     def log_bytes(self) -> int:
         return sum(path.stat().st_size for path in self.logs())
 
+    def elections(self) -> int:
+        """How often a replica set got a master."""
+        return sum(log.read_text(errors="replace").count(" master elected ") for log in self.logs())
+
     def bugs(self) -> list[str]:
         """What the logs have of bugs, each with what follows it."""
         found = []
@@ -199,6 +204,8 @@ class Cluster:
 @contextlib.contextmanager
 def cluster(folder: Path, shape: Shape) -> Iterator[Cluster]:
     flags = ["--brokers", "2", "--replicas", "2"]
+    # A machine with few processors lets a server wait for seconds, which is not the attack.
+    flags += ["--broker-set", f"registration_lease_ms={LEASE_MS}"]
     flags += ["--access"] * shape.access + ["--tls"] * shape.tls
     with running(folder, *flags, servers=_ALL_PORTS) as up:
         yield Cluster(up, shape)
