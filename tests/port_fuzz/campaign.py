@@ -179,7 +179,7 @@ class _Attack:
 
     def _judge_processes(self) -> None:
         elections = self._cluster.elections()
-        if elections != len(self._cluster.ports.brokers) // 2:
+        if elections != self._cluster.shape.replica_sets:
             self.report.told.append(f"there were {elections} elections: somebody lost a lease")
         dead = self._cluster.dead()
         if dead:

@@ -43,10 +43,12 @@ _ALL_PORTS: Final = {
 
 @dataclass(frozen=True)
 class Shape:
-    """How a cluster is protected."""
+    """How a cluster is protected, and how large it is."""
 
     access: bool
     tls: bool
+    replica_sets: int = 2
+    """Of two brokers each."""
 
     def __str__(self) -> str:
         return f"access {_on(self.access)}, TLS {_on(self.tls)}"
@@ -57,7 +59,7 @@ def _on(is_on: bool) -> str:
 
 
 class Cluster:
-    """Two replica sets of two brokers, a nameserver, etcd; with topics and users."""
+    """Replica sets of two brokers, a nameserver, etcd; with topics and users."""
 
     def __init__(self, up: Up, shape: Shape) -> None:
         self.up, self.shape = up, shape
@@ -203,7 +205,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(folder: Path, shape: Shape) -> Iterator[Cluster]:
-    flags = ["--brokers", "2", "--replicas", "2"]
+    flags = ["--brokers", str(shape.replica_sets), "--replicas", "2"]
     # A machine with few processors lets a server wait for seconds, which is not the attack.
     flags += ["--broker-set", f"registration_lease_ms={LEASE_MS}"]
     flags += ["--access"] * shape.access + ["--tls"] * shape.tls
