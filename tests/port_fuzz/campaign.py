@@ -30,7 +30,7 @@ class Plan:
     seed: int = 1
     callers: int = 2
     """Processes."""
-    level_s: float = 30.0
+    level_s: float = 20.0
     """How long the watchman is alone before the attack."""
     rest_s: float = 60.0
     """How long memory has afterwards until it is judged."""

@@ -21,11 +21,13 @@ from typing import Final
 import uvloop
 
 from aerobee.client_core import Message, MqError
-from aerobee.consumer_client import PullConsumer, StartFrom
-from aerobee.producer_client import Producer
+from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
+from aerobee.producer_client import Producer, ProducerConfig
 
 PER_S: Final = 50
 PATIENCE_S: Final = 60.0
+PATIENCE_MS: Final = 60_000
+"""It measures how long all takes, so it gives nothing up."""
 
 
 @dataclass
@@ -106,10 +108,12 @@ class Watchman:
 
 
 async def _watch(nameserver: str, topic: str, group: str) -> Log:
-    consumer = PullConsumer(nameserver, group, start_from=StartFrom.FIRST)
+    options = ConsumerOptions(session_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
+    consumer = PullConsumer(nameserver, group, start_from=StartFrom.FIRST, options=options)
     consumer.subscribe(topic)
     watchman = Watchman(topic)
-    async with Producer(nameserver) as producer, consumer:
+    config = ProducerConfig(send_timeout_ms=PATIENCE_MS)
+    async with Producer(nameserver, config=config) as producer, consumer:
         print("ready", flush=True)
         await watchman.run(producer, consumer)
     return watchman.log
