@@ -103,8 +103,7 @@ class _Attack:
             clerk.stdin.close()
             clerk.wait(30)
             self._judge_watch()
-        if not plan.insiders:
-            self._judge_processes()
+        self._judge_processes()
         self._judge_memory(memory)
         report.told += report.tally.faults
         report.told += attacked.bugs()
@@ -179,7 +178,7 @@ class _Attack:
 
     def _judge_processes(self) -> None:
         elections = self._cluster.elections()
-        if elections != self._cluster.shape.replica_sets:
+        if elections != self._cluster.shape.replica_sets and not self._plan.insiders:
             self.report.told.append(f"there were {elections} elections: somebody lost a lease")
         dead = self._cluster.dead()
         if dead:
