@@ -7,8 +7,9 @@ A request whose messages all belong to one broker fails as a whole, another one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
 
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
@@ -85,21 +86,21 @@ class Sends:
 
     def begin(
         self, request: service_pb2.SendMessageRequest, caller: Caller, reply: Reply
-    ) -> Coroutine[Any, Any, _Answer] | None:
+    ) -> Callable[[], Awaitable[_Answer]] | None:
         """Messages that all stay here are stored and answered without a task; what is returned
         answers others. Raises as `send`."""
         own, here = self._own, self._own_name()
         if not here:
-            return self.send(request, caller)
+            return partial(self.send, request, caller)
         messages = request.messages
         check_request(messages)
         route = self._routes.known(stored_topic(messages[0].topic, caller.namespace))
         if route is None:
-            return self.send(request, caller)
+            return partial(self.send, request, caller)
         parts = self._placed(messages, route, here, caller)
         if own is None or parts.keys() != {here}:
             self._check(messages, caller)
-            return self._send(parts, request, route, caller)
+            return partial(self._send, parts, request, route, caller)
         storing, sent = self._stored(own, parts[here], messages, route, caller)
 
         def answer(sent: asyncio.Future[list[Sent]]) -> None:
