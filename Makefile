@@ -7,11 +7,11 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
-# uv comes from pip when the machine has none; it then installs exactly what uv.lock says.
+# uv comes from pip, by its hash, when the machine has none; it then installs exactly what uv.lock says.
 .venv/.ready: pyproject.toml uv.lock
 	@command -v uv >/dev/null 2>&1 || test -x .venv-uv/bin/uv || $(MAKE) --no-print-directory .venv-uv
 	@$(SYNC)
@@ -28,7 +28,8 @@ setup: .venv/.ready
 	  rm -rf $@; apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null && \
 	  $(PYTHON) -m venv $@; } || { rm -rf $@; \
 	  echo "cannot make a virtual environment: install python3-venv (Debian) or uv" >&2; exit 1; }
-	@$@/bin/pip install --quiet --disable-pip-version-check uv
+	@$@/bin/pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes \
+	  -r deploy/image/build-requirements.txt
 
 # A cluster on this machine, until Ctrl-C.
 up: .venv/.product
@@ -70,6 +71,10 @@ check: setup
 	$(RUN) ruff check .
 	$(RUN) mypy
 	$(RUN) python tests/check_stubs.py
+
+# The versions of uv.lock against the known vulnerabilities of osv.dev; needs the network.
+vulnerabilities: setup
+	deploy/setup/vulnerabilities.sh $(UV)
 
 fmt: setup
 	$(RUN) ruff format .

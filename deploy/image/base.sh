@@ -37,6 +37,9 @@ trap 'rm -rf "$downloads"' EXIT
 chmod 755 "$downloads"
 (cd "$downloads" && apt-get download -qq -o APT::Sandbox::User=root $packages)
 
+# What the bill of materials says of them; beside the root, for it is of no use in the image.
+(cd "$downloads" && sha256sum -- *.deb) > "$root.debs"
+
 mkdir -p "$root"
 if [ "$kind" = server ]; then
     # /bin, /lib and /sbin are links into /usr, as on every Debian since 12.

@@ -126,33 +126,49 @@ write_secrets() {
     } > "$work/pip"
 }
 
-# The image's name, then the arguments of this build alone.
-build() {
-    image=$1
+# Of what, for who waits; then the arguments of this build alone.
+run_builder() {
+    made=$1
     shift
-    set -- -t "$image" --build-arg "SOURCE_DATE_EPOCH=$epoch" "$@"
+    set -- --build-arg "SOURCE_DATE_EPOCH=$epoch" "$@"
     case $builder in
     # In a changed root instead of a container: works where containers do not.
     buildah) set -- buildah build --isolation chroot --layers --timestamp "$epoch" "$@" ;;
     podman) set -- podman build --isolation chroot --layers --timestamp "$epoch" "$@" ;;
     docker) set -- env DOCKER_BUILDKIT=1 docker build --network host "$@" ;;
     esac
-    echo "building $image with $builder"
-    started=$(date +%s)
     if ! "$@" > "$work/log" 2>&1; then
         tail -n 40 "$work/log" >&2
-        echo "cannot build $image; the end of what $builder said is above" >&2
+        echo "cannot build $made; the end of what $builder said is above" >&2
         exit 1
     fi
+}
+
+build() {
+    image=$1
+    shift
+    echo "building $image with $builder"
+    started=$(date +%s)
+    run_builder "$image" -t "$image" "$@"
     echo "$image: built in $(($(date +%s) - started)) s, $(sizes "$image")"
 }
 
 build_aerobee() {
-    build "$1" -f deploy/Dockerfile --target "$2" \
+    image=$1
+    target=$2
+    set -- -f deploy/Dockerfile \
         --secret "id=ca,src=$work/ca" --secret "id=pip,src=$work/pip" \
         --build-arg "DEBIAN=$debian_image" --build-arg "DAY=$day" \
         --build-arg "VERSION=$version" --build-arg "REVISION=$revision" \
         --build-arg "CREATED=$created" .
+    build "$image" --target "$target" "$@"
+    # The stage has run already: this is a copy.
+    run_builder "the bill of materials" --target "sbom-of-$target" \
+        --output "type=local,dest=$work/sbom" "$@"
+    mkdir -p dist
+    bill=dist/$(echo "${image##*/}" | tr : -).cdx.json
+    cp "$work/sbom/sbom.cdx.json" "$bill"
+    echo "  what is in it:  $bill"
 }
 
 # What a node stores, and what it pulls.

@@ -1,7 +1,8 @@
 #!/bin/sh
 # What goes under /usr/local of the image, in stages of deploy/Dockerfile.
 #
-#   install.sh dependencies REQUIREMENTS FOLDER    wheels by their hashes
+#   install.sh dependencies REQUIREMENTS FOLDER    wheels by their hashes; pip's report of them is
+#                                                  FOLDER.wheels
 #   install.sh project FOLDER                      Aerobee, and its command
 set -eu
 
@@ -20,7 +21,8 @@ dependencies)
     packages=$folder/usr/local/lib/$python/dist-packages
     # etcd3 and pyspark have no wheels; the rest must have one for this machine.
     "$here/pip.sh" install --require-hashes --no-deps --no-compile --no-build-isolation \
-        --only-binary :all: --no-binary etcd3,pyspark --target "$packages" -r "$2"
+        --only-binary :all: --no-binary etcd3,pyspark --target "$packages" -r "$2" \
+        --report "$folder.wheels"
     # Commands of libraries, their tests, and what only type checkers and compilers read.
     rm -rf "$packages/bin" "$packages/include" "$packages"/pyspark/examples \
         "$packages"/pyspark/data "$packages"/pyarrow/include "$packages"/pyarrow/src

@@ -4,6 +4,7 @@ with those of another role."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ from aerobee.access.credentials import (
     credentials_of_environment,
 )
 from aerobee.access.needs import Who
+from aerobee.access.node import signer_of
+from aerobee.access.nodes import NodeName
+from aerobee.access.sealing import ClusterSecrets
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.watched_file import WatchedFile
 from aerobee.store_format.recall_handle import RecallHandle
 from aerobee.v1 import (
     access_pb2,
@@ -32,6 +38,7 @@ from aerobee.v1 import (
 )
 from apache.rocketmq.v2 import definition_pb2, service_pb2
 from tests.access.test_needs import TABLE
+from tests.access.test_node_identity import ALTER_IN_SYNC_SET, REGISTER, REPLICATE, says
 from tests.support.local_up import Up, running
 from tests.support.plain_requests import plain_request
 
@@ -40,6 +47,7 @@ pytestmark = pytest.mark.slow
 UNAUTHORIZED = definition_pb2.UNAUTHORIZED
 AT_BROKERS = (broker_pb2, audit_pb2, replication_pb2, service_pb2)
 AT_NAMESERVERS = (nameserver_pb2, access_pb2, service_pb2)
+SELF_DESCRIPTIONS = (REGISTER, ALTER_IN_SYNC_SET, REPLICATE)
 CLIENT = (("x-mq-client-id", "stranger"), ("x-mq-language", "PYTHON"))
 FAILS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
@@ -187,6 +195,30 @@ def test_a_live_masters_name_deposes_nobody(up: Up, callers: dict[str, Credentia
                     register(iter((heartbeat,)), metadata=callers[who].metadata(path + "Register"))
                 )
             assert caught.value.code() in FAILS, who
+    assert state_of(up) == before
+
+
+@pytest.mark.parametrize("path", SELF_DESCRIPTIONS)
+def test_a_broker_with_the_secret_speaks_for_itself_alone(up: Up, path: str) -> None:
+    """broker-b's proof is good: it does not make it broker-a."""
+    before = state_of(up)
+    document = up.document()
+    at_broker = path.startswith("/aerobee.v1.Replication")
+    address = document["brokers"][0]["address"] if at_broker else document["nameserver"]
+    secret = WatchedFile(
+        up.environment[CLUSTER_SECRET_VARIABLE], ClusterSecrets.parse, time.monotonic
+    )
+    broker_b = NodeName.broker("aerobee", "broker-b", 0)
+    signer = signer_of(secret, broker_b, SystemClock().now_ms)
+    with grpc.insecure_channel(address) as channel:
+        call: Any = channel.stream_stream(path)
+        request = says(path, "aerobee", "broker-a", 1)
+        sent = request if isinstance(request, bytes) else request.SerializeToString()
+        with pytest.raises(grpc.RpcError) as caught:
+            next(iter(call(iter((sent,)), metadata=signer.metadata(path), timeout=20)))
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    said = str(caught.value.details())
+    assert "broker:aerobee/broker-b/0 may not speak for broker:aerobee/broker-a/1" in said
     assert state_of(up) == before
 
 

@@ -21,6 +21,7 @@ from aerobee.access.nodes import (
     NodeVerifier,
 )
 from aerobee.access.policies import Policy
+from aerobee.access.recorder import Recorder
 from aerobee.access.records import encode_policy, encode_user
 from aerobee.access.sealing import NONCE_BYTES, ClusterSecrets, seal
 from aerobee.access.signature import sign
@@ -35,7 +36,7 @@ from aerobee.runtime.errors import (
     RegistryUnavailable,
     Unauthenticated,
 )
-from aerobee.v1 import broker_pb2
+from aerobee.v1 import audit_pb2, broker_pb2, nameserver_pb2
 from apache.rocketmq.v2 import definition_pb2, service_pb2
 
 CLUSTER = ClusterSecrets([b"c" * 32])
@@ -44,6 +45,7 @@ SEND_STREAM = "/aerobee.v1.SendService/SendStream"
 REGISTER = "/aerobee.v1.NameserverService/Register"
 CREATE_USER = "/aerobee.v1.AccessService/CreateUser"
 V2_SEND = "/apache.rocketmq.v2.MessagingService/SendMessage"
+JOURNAL = "AEROBEE_OFFSET_JOURNAL"
 SECRET = "secret-of-shop-12345"
 
 
@@ -75,12 +77,17 @@ class Scene:
 
     now_ms: int = 1_000_000_000_000
     book: AccessBook = field(default_factory=lambda: AccessBook(KnownFile()))  # type: ignore[arg-type]
+    recorder: Recorder = field(default_factory=Recorder)
 
     def __post_init__(self) -> None:
-        self.verifier = NodeVerifier(lambda: CLUSTER, lambda: self.now_ms)
+        self.verifier = NodeVerifier("hive", lambda: CLUSTER, lambda: self.now_ms)
         table = {**broker_needs("hive"), **nameserver_needs("hive"), **messaging_needs("hive")}
         self.gate = Gate(
-            table, self.book, self.verifier, peer_identity=lambda context: context.certificate
+            table,
+            self.book,
+            self.verifier,
+            recorder=self.recorder,
+            peer_identity=lambda context: context.certificate,
         )
 
     def know(self, user: User, *policies: Policy) -> None:
@@ -97,7 +104,7 @@ class Scene:
         return method
 
     def node(self, role: str, path: str, *, process: int = 1) -> Call:
-        name = NodeName(role, "someone")
+        name = NodeName(role, "hive/someone")
         signer = NodeSigner(name, lambda: CLUSTER, lambda: self.now_ms, process)
         return Call(signer.metadata(path))
 
@@ -138,7 +145,7 @@ def test_a_signed_call_may_what_a_policy_allows(scene: Scene) -> None:
         Call(sign("shop", b"another-secret-12345", "20240101T000000Z")),
         Call(sign("nobody", SECRET.encode(), "20240101T000000Z")),
         Call((("authorization", "Basic c2hvcDpzZWNyZXQ="), ("x-mq-date-time", "1"))),
-        Call((("aerobee-node", "broker:broker-a/0"),)),
+        Call((("aerobee-node", "broker:aerobee/broker-a/0"),)),
         Call((("aerobee-node", f"broker:a 1 2 3 {'0' * 64}"),)),
         Call(certificate="CN=unknown"),
     ],
@@ -181,13 +188,32 @@ def test_a_nodes_proof_counts_once_for_its_method_and_for_a_while(scene: Scene) 
 
 def test_proofs_that_overtake_one_another_are_taken_once_each() -> None:
     scene = Scene()
-    signer = NodeSigner(NodeName(BROKER, "a"), lambda: CLUSTER, lambda: scene.now_ms, 9)
+    signer = NodeSigner(NodeName(BROKER, "hive/a"), lambda: CLUSTER, lambda: scene.now_ms, 9)
     proofs = [dict(signer.metadata(SEND))["aerobee-node"] for _ in range(300)]
     for proof in (*proofs[100:], *reversed(proofs[:100])):
         scene.verifier.check(proof, SEND)
     for proof in proofs:
         with pytest.raises(Unauthenticated):
             scene.verifier.check(proof, SEND)
+
+
+def test_an_audit_needs_to_see_the_cluster_and_to_list_topics_and_no_more(scene: Scene) -> None:
+    """As deploy/k8s/README.md says; reading messages is another right."""
+    scene.know(shop(), allow("Cluster:hive", "Get"), allow("Topic:*", "List"))
+    nameserver, audit = "/aerobee.v1.NameserverService/", "/aerobee.v1.AuditService/"
+    for path, request in (
+        (nameserver + "DescribeCluster", nameserver_pb2.DescribeClusterRequest()),
+        (nameserver + "ListTopics", nameserver_pb2.ListTopicsRequest()),
+        (nameserver + "QueryRoute", nameserver_pb2.QueryRouteRequest(topics=[JOURNAL])),
+        ("/aerobee.v1.PullService/Pull", broker_pb2.PullRequest(topic=JOURNAL)),
+        (audit + "Snapshot", audit_pb2.SnapshotRequest()),
+        (audit + "ChecksumLog", audit_pb2.ChecksumLogRequest()),
+    ):
+        scene.at(path).admit(SIGNED).check(request)
+    with pytest.raises(AccessDenied):
+        scene.at("/aerobee.v1.PullService/Pull").admit(SIGNED).check(
+            broker_pb2.PullRequest(topic="orders")
+        )
 
 
 def test_only_nodes_pass_on_calls_of_others(scene: Scene) -> None:

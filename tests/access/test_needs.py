@@ -115,6 +115,14 @@ def test_requests_name_what_they_are_about() -> None:
         "internal": needs_of(
             own + "PullService/Pull", broker_pb2.PullRequest(topic="RMQ_SYS_TRANS_HALF_TOPIC")
         ),
+        "route to internal": needs_of(
+            own + "NameserverService/QueryRoute",
+            nameserver_pb2.QueryRouteRequest(topics=["AEROBEE_OFFSET_JOURNAL"]),
+        ),
+        "delete internal": needs_of(
+            own + "NameserverService/DeleteTopic",
+            nameserver_pb2.DeleteTopicRequest(name="AEROBEE_OFFSET_JOURNAL"),
+        ),
         "create": needs_of(
             own + "NameserverService/CreateTopic", nameserver_pb2.CreateTopicRequest(name="t")
         ),
@@ -133,6 +141,8 @@ def test_requests_name_what_they_are_about() -> None:
         "list": {"Sub or Get on Topic:*"},
         "join": {"Sub on Group:g", "Sub on Topic:t"},
         "internal": {"Get on Cluster:hive"},
+        "route to internal": {"Update or Get on Cluster:hive"},
+        "delete internal": {"Update on Cluster:hive"},
         "create": {"Create on Topic:t"},
         "receive": {"Sub on Group:shop%g", "Sub on Topic:shop%t"},
         "route": {"Pub or Sub on Topic:t"},

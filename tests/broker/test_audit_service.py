@@ -8,16 +8,19 @@ import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 
 from aerobee.broker.delayed.counts import WaitingCount
 from aerobee.broker.store.tables.config_tables import TopicConfig
+from aerobee.rocketmq_api.clients.settings import Registration
+from aerobee.rocketmq_api.clients.table import Client
 from aerobee.runtime.errors import Busy, DeadlineExceeded
 from aerobee.store_format.record_layout import MAGIC_BLANK
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, common_pb2
+from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.delayed import send_later, settled
 from tests.support.stub_errors import error_from_rpc
 from tests.support.waiting import until
@@ -295,6 +298,36 @@ async def test_unread_messages_are_counted_by_the_expressions_that_members_ask_f
     taken = await take(broker, with_matching_unread=True)
     assert {row["matching"] for row in taken.commits.values()} == {-1}  # 9 are too many
     del members
+
+
+async def test_unread_messages_are_counted_by_what_clients_of_apache_ask_for(broker: Any) -> None:
+    for tag, count in (("a", 3), ("b", 2), ("c", 4)):
+        await broker.send_bodies("t", 0, *[b"x"] * count, tag=tag)
+    for group in ("tags", "sql", "all", "mixed", "gone"):
+        await commit(broker, group, 0, 1)
+    clients = broker.wiring.rocketmq.clients
+    expressions = broker.wiring.rocketmq.expressions
+
+    def register(group: str, client_id: str, wish: tuple[str, ...] | str | None) -> Client:
+        client = clients.heard(client_id, "JAVA", "5.0.8", "ipv4:127.0.0.1:1")
+        wanted = expressions.of(wish) if isinstance(wish, str) else wish
+        clients.registered(
+            client,
+            Registration(v2.PUSH_CONSUMER, group=group, subscriptions={"t": wanted, "other": None}),
+        )
+        return cast(Client, client)
+
+    register("tags", "1", ("a", "b"))
+    register("sql", "2", "TAGS = 'c'")
+    register("all", "3", ("a",))
+    register("all", "4", None)
+    register("mixed", "5", ("b",))
+    member = await join(broker, "mixed", "c1", "TAGS = 'a'", is_sql=True)
+    clients.left(register("gone", "6", ("a",)))
+    taken = await take(broker, with_matching_unread=True)
+    found = {group: row["matching"] for (group, _, _), row in taken.commits.items()}
+    assert found == {"tags": 4, "sql": 4, "all": -1, "mixed": 4, "gone": -1}
+    del member
 
 
 async def test_a_queue_beyond_the_bound_is_not_counted(

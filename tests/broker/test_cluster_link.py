@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from aerobee.access.book import AccessBook
+from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import view_of
@@ -17,6 +18,8 @@ from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.runtime.broker_condition import BrokerCondition
+from aerobee.runtime.clock import SystemClock
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
 
@@ -54,8 +57,10 @@ def link_of(roles: Any, store: Any = None) -> ClusterLink:
         topic_ends=cast("TopicEnds", SimpleNamespace(wake=lambda: None)),
         files=nothing,
         no_room_reason=lambda: "",
+        condition=lambda: BrokerCondition.WELL,
         on_topics_gone=lambda: None,
         book=AccessBook(),
+        closing=Closing(SystemClock(), broker_name="broker-a", grace_ms=0),
         lease_ms=10_000,
         store_host_ipv6=False,
     )

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from aerobee.access.quota import GROUP, Quota, Subject, encode_quota
+from aerobee.access.quotas import DELAYED
+from aerobee.access.table import Record, Records
 from aerobee.broker.reading.egress import READ_BYTES_MAX
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.tables.config_tables import TopicConfig
@@ -267,3 +272,29 @@ def subscribe(
             handle=handle, request=request, credit_bytes=credit_bytes
         )
     )
+
+
+async def test_cold_reads_of_a_group_keep_to_its_quota_and_hot_ones_do_not_count(
+    cold_broker: Any, disk: ColdDisk
+) -> None:
+    quota = Quota(cold_read_bytes=100 * KIB)
+    record = Record("group/behind", encode_quota(Subject(GROUP, "behind"), quota))
+    cold_broker.wiring.access.book.hear(Records.of((), (), [record]))
+    call = cold_broker.pull.PullStream()
+    request = broker_pb2.PullRequest(topic="old", queue_id=0, group="behind")
+    subscribe = broker_pb2.SubscribeQueue(handle=1, request=request, credit_bytes=1 << 30)
+    began, count = time.monotonic(), 0
+    await call.write(broker_pb2.PullCommand(subscribe=subscribe))
+    while count < OLD:
+        frame = await asyncio.wait_for(call.read(), 60)
+        count += frame.result.record_count
+    # 48 messages of 8 KiB, of which a second's worth may go at once.
+    assert time.monotonic() - began >= 2.5
+    assert cold_broker.wiring.access.quotas.met["cold_read_bytes", DELAYED] > 0
+    with pytest.raises(grpc.aio.AioRpcError, match="102400 cold read bytes a second"):
+        await pull(cold_broker, 0, group="behind")
+    await cold_broker.send_bodies("t", 1, b"new")
+    newest = broker_pb2.PullRequest(topic="t", queue_id=1, offset=0, group="behind")
+    got = await cold_broker.pull.Pull(newest)
+    assert got.record_count == 1, "what is read from memory was counted as cold"
+    call.cancel()

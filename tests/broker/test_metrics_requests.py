@@ -39,6 +39,8 @@ async def test_requests_are_counted_by_what_was_asked_and_how_it_went(tmp_path: 
                 await stream.write(broker_pb2.SendFrame(batches=[batch_of(topic, 0, b"a", b"b")]))
                 answer = await stream.read()
                 assert answer is not None
+            await stream.write(broker_pb2.SendFrame(batches=[batch_of("unknown", 0, b"a")]))
+            assert await stream.read() is not None
             found = await asyncio.to_thread(Scrape.of, broker.metrics)
             stream.cancel()
         finally:
@@ -51,8 +53,11 @@ async def test_requests_are_counted_by_what_was_asked_and_how_it_went(tmp_path: 
         ("pull_message", "success"): 3,
         ("pull_message", "topic_not_found"): 1,
         ("describe_group", "group_not_found"): 1,
-        ("send_message", "success"): 2,
+        ("send_message", "success"): 3,
     }
+    assert found.get("aerobee_batches_refused_total", reason="topic_not_found") == 1
+    # Counted from 0 on, so that the first one is an increase.
+    assert found.get("aerobee_batches_refused_total", reason="not_writable") == 0
     assert found.get("rocketmq_messages_in_total", topic=topic) == 4
     assert found.get("rocketmq_messages_out_total", topic=topic, consumer_group="") == 9
     assert found.total("rocketmq_consumer_lag_messages", consumer_group=GROUP) == 2 * 2 * 2 + 4

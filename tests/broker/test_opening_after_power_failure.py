@@ -31,6 +31,8 @@ from aerobee.broker.store.tables.config_tables import (
 )
 from aerobee.broker.store.tables.consumer_offset_table import JournalMark
 from aerobee.runtime.clock import ManualClock
+from aerobee.store_format.delayed_records import HALF_TOPIC
+from aerobee.store_format.transaction_records import TRANSACTIONS_GROUP
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import SMALL, append, flush
 
@@ -110,6 +112,25 @@ def test_offsets_that_are_ahead_of_their_journal_are_so_for_no_later_start(tmp_p
         mark = ConsumerOffsetTable.load(disk.read_file(path)).mark
         assert mark is not None
         assert (mark.next_offset, mark.image_position) == (0, UNKNOWN_IMAGE)
+
+
+def test_transactions_that_were_done_in_a_lost_log_are_looked_at_again(tmp_path: Path) -> None:
+    """Their half messages are left and what ended them is not: nobody would ask about them."""
+    disk = RealDisk(tmp_path)
+    folder = open_folder(disk, ManualClock(), CONFIG)
+    append(folder.store, HALF_TOPIC, 0, *[b"half"] * 5)
+    flush(folder.store)
+    folder.store.close()
+    offsets = ConsumerOffsetTable()
+    for group in (TRANSACTIONS_GROUP, "g"):
+        offsets.commit(group, HALF_TOPIC, 0, 3)
+    offsets.mark = JournalMark(7, 100, is_whole=True)
+    replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(1))
+    for _ in range(2):
+        folder = open_folder(disk, ManualClock(), CONFIG)
+        assert folder.offsets.query(TRANSACTIONS_GROUP, HALF_TOPIC, 0) is None
+        assert folder.offsets.query("g", HALF_TOPIC, 0) == 3
+        folder.store.close()
 
 
 def test_a_run_whose_record_the_journal_has_lost_is_known_from_the_file(tmp_path: Path) -> None:

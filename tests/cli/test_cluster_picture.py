@@ -159,6 +159,7 @@ def test_a_group_without_master_has_none_in_its_document() -> None:
     assert cluster_picture.group_document(group(master_id=-1))["masterId"] is None
     assert cluster_picture.group_document(group()) == {
         "broker": "broker-a",
+        "closed": False,
         "epoch": 5,
         "masterId": 0,
         "inSync": [0, 1],

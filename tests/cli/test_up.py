@@ -7,7 +7,9 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,50 @@ def test_a_stopped_folder_goes_on_with_its_messages_and_offsets(tmp_path: Path) 
     with running(tmp_path) as up:
         second = received(up, "kept", "g", 40)
         assert sorted(first + second) == sorted(numbers(100))
+
+
+def test_no_other_user_reaches_what_it_and_its_clients_write(tmp_path: Path) -> None:
+    """Messages, logs, etcd, secrets, keys: also where the umask takes nothing away. Nor is etcd's
+    port open to who has no certificate."""
+    before = os.umask(0)
+    try:
+        with running(tmp_path, "--access", "--tls", "--replicas", "2") as up:
+            up.environment["AEROBEE_CLUSTER_SECRET_FILE"] = str(up.data / "access/cluster-secret")
+            up.environment["HOME"] = str(up.data / "home")
+            sent(up, "kept", numbers(10))
+            received(up, "kept", "g", 10)
+            received(up, "kept", "everywhere", 10, "--from", "first", "--broadcast")
+            up.run("user", "create", "shop", "--credentials-file", str(up.data / "shop.keys"))
+            assert up.ready_file.stat().st_mode & 0o077 == 0
+            assert etcd_answers(up, "client")
+            assert not etcd_answers(up)
+    finally:
+        os.umask(before)
+    made = [up.data, *up.data.rglob("*")]
+    assert {path.name for path in made} >= {
+        "cluster-secret",
+        "ca.crt",
+        "client.key",
+        "shop.keys",
+        "commitlog",
+        "consumerOffset.json",
+        "nameserver.log",
+        "up.lock",
+    }
+    assert [path for path in made if path.lstat().st_mode & 0o077] == []
+
+
+def etcd_answers(up: Up, certificate: str = "") -> bool:
+    tls = up.data / "tls"
+    context = ssl.create_default_context(cafile=str(tls / "ca.crt"))
+    if certificate:
+        context.load_cert_chain(tls / f"{certificate}.crt", tls / f"{certificate}.key")
+    try:
+        url = f"https://{up.document()['etcd']}/version"
+        with urllib.request.urlopen(url, context=context, timeout=PATIENCE_S) as answer:
+            return "etcdserver" in answer.read().decode()
+    except OSError:
+        return False
 
 
 def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:

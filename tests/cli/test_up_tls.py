@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -68,10 +69,14 @@ def master_of(up: Up) -> str:
 
 
 async def certificates_change_under_load(up: Up, tls: TlsConfig) -> None:
-    """Even the authority. The producer's streams go on; new connections need the new one."""
-    old = up.data / "old.crt"
-    old.write_bytes(Path(tls.ca).read_bytes())
-    formerly = replace(tls, ca=old)
+    """Even the authority, as docs/tls.md says it: nothing fails, and no stream of the producer's
+    ends before the former authority is taken out."""
+    new, folder = LocalTls(up.data / "new"), Path(tls.ca).parent
+    make_certificates(new, SystemClock())
+    old = up.data / "old"
+    shutil.copytree(folder, old)
+    former = TlsConfig(ca=tls.ca, certificate=old / "client.crt", key=old / "client.key")
+    latter = TlsConfig(ca=tls.ca, certificate=new.client_certificate, key=new.client_key)
     config = ProducerConfig(send_timeout_ms=60_000)
     async with Producer(up.document()["nameserver"], tls=tls, config=config) as producer:
         await producer.send(Message("others", b"before"))
@@ -82,16 +87,40 @@ async def certificates_change_under_load(up: Up, tls: TlsConfig) -> None:
             while not is_over.is_set():
                 await producer.send(Message("others", b"under way"))
 
-        async def is_changed() -> bool:
-            return not any(await admits(up, formerly)) and all(await admits(up, tls))
+        async def admitted(*, both: bool) -> bool:
+            """By brokers: nameservers ask for no certificate here."""
+            (_, *old_ones), (_, *new_ones) = await admits(up, former), await admits(up, latter)
+            return all(new_ones) and old_ones == [both] * len(old_ones)
+
+        async def stored_more() -> None:
+            stored = producer.stats().messages_stored
+            await until(lambda: producer.stats().messages_stored > stored + 100)
 
         async with asyncio.TaskGroup() as senders:
             for _ in range(8):
                 senders.create_task(keep_sending())
-            make_certificates(LocalTls(Path(tls.ca).parent), SystemClock())
-            await until(is_changed, "new connections by new certificates")
-            sent_until_then = producer.stats().messages_stored
-            await until(lambda: producer.stats().messages_stored > sent_until_then + 100)
+            both = (old / "ca.crt").read_bytes() + new.ca.read_bytes()
+            replace_file(Path(tls.ca), both)
+            await until(lambda: admitted(both=True), "nodes to trust both authorities")
+            for path in (new.certificate, new.key, new.client_certificate, new.client_key):
+                replace_file(folder / path.name, path.read_bytes())
+            by_new = replace(former, ca=new.ca)
+            await until(lambda: all_admit(up, by_new), "nodes to show certificates of the new one")
+            await stored_more()
+            assert producer.stats().batches_retried == 0, "a stream ended"
+            replace_file(Path(tls.ca), new.ca.read_bytes())
+            await until(lambda: admitted(both=False), "nodes to trust the new authority alone")
+            await stored_more()
             is_over.set()
-        assert producer.stats().batches_retried == 0
         assert producer.stats().messages_failed == 0
+
+
+async def all_admit(up: Up, tls: TlsConfig) -> bool:
+    return all(await admits(up, tls))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    beside = path.with_name(f".{path.name}")
+    beside.write_bytes(content)
+    beside.chmod(0o600)
+    beside.replace(path)

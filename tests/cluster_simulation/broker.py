@@ -18,6 +18,7 @@ from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.mastership import Follow, Lead, StepDown
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.nameserver.stored import ReplicaSet
+from aerobee.runtime.broker_condition import BrokerCondition
 from tests.cluster_simulation.derived import Derived
 from tests.cluster_simulation.heartbeats import Directive, Heartbeat
 from tests.cluster_simulation.kernel import Place, Process
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
 
 SEGMENT_BYTES = 4_096
 SNAPSHOT_TICKS = 12
+HUNG_AFTER_S = 0.8
+DISK_POLL_S = 0.05
 SILENCE_S = 1.2
 """Of a nameserver, before another one is asked."""
 
 
 class Broker(Process):
     __slots__ = (
+        "_asked_disk_s",
         "_directive_s",
         "_found_end",
         "_has_news",
@@ -52,6 +56,7 @@ class Broker(Process):
         "folder",
         "history",
         "instance",
+        "is_disk_hung",
         "is_flushing",
         "is_leaving",
         "is_stopping",
@@ -94,6 +99,10 @@ class Broker(Process):
         """It takes no role any more; a master's term goes on."""
         self.is_stopping = False
         self.is_flushing = False
+        self.is_disk_hung = False
+        """The disk has not answered for so long that this replica leaves its group to others."""
+        self._asked_disk_s: dict[object, float] = {}
+        """Since when a flush or the write of a file is under way."""
         self.ticks = 0
         self.master: MasterPart | None = None
         self.slave: SlavePart | None = None
@@ -151,6 +160,7 @@ class Broker(Process):
     def tick(self) -> None:
         settings = self.world.settings
         self.ticks += 1
+        self._watch_disk()
         if self.ticks % 2:
             self.send_heartbeat()
         if self.master is not None:
@@ -189,10 +199,15 @@ class Broker(Process):
         if self.is_flushing or log.synced_end == log.end:
             return
         self.is_flushing = True
-        self.world.kernel.after(self.world.flush_s(), self, Broker._flushed, log.end)
+        asked = self._ask_disk()
+        self.world.kernel.after(self.world.flush_s(), self, Broker._flushed, asked, log.end)
 
-    def _flushed(self, end: int) -> None:
+    def _flushed(self, asked: object, end: int) -> None:
+        if self.folder.hangs:
+            self.world.kernel.after(DISK_POLL_S, self, Broker._flushed, asked, end)
+            return
         self.is_flushing = False
+        del self._asked_disk_s[asked]
         log = self.folder.log
         log.synced_end = max(log.synced_end, end)
         self.derived.flushed()
@@ -204,6 +219,40 @@ class Broker(Process):
             self.slave.acknowledge()
         if self.world.settings.sync_flush:
             self.flush()
+
+    # ------------------------------------------------------------------------------ hung disk
+
+    def _ask_disk(self) -> object:
+        asked = object()
+        self._asked_disk_s[asked] = self.clock_s()
+        return asked
+
+    def _watch_disk(self) -> None:
+        """As `DiskWatch` and `HungDisk` do it, with their rules."""
+        oldest_s = min(self._asked_disk_s.values(), default=float("inf"))
+        is_waiting = self.clock_s() - oldest_s > HUNG_AFTER_S
+        if is_waiting != self.is_disk_hung and (is_waiting or not self.folder.hangs):
+            self.is_disk_hung = is_waiting
+            self.world.note("%s: the disk hangs: %s", self.instance, is_waiting)
+            self.send_heartbeat()
+            self.look()
+        if not is_waiting:
+            return
+        match self.mastership.decide():
+            case Lead(epoch):
+                self.mastership.decline(epoch)
+                self.send_heartbeat()
+                return
+        master = self.master
+        if master is None or not master.term.in_sync - {self.name}:
+            return
+        if self.mastership.has_resigned(self.epoch):
+            return
+        if not self.may_act():
+            self.mastership.resign()
+            self.send_heartbeat()
+        else:
+            master.leave_hung_disk()
 
     # ------------------------------------------------------------------------------ nameserver
 
@@ -235,6 +284,7 @@ class Broker(Process):
             self._found_end,
             0 if self.master is None else self.master.term.epoch,
             self.confirmed_end,
+            BrokerCondition.DISK_HUNG if self.is_disk_hung else BrokerCondition.WELL,
         )
         self.mastership.heartbeat_sent(self._sequence, now_s)
         self._session.send(self, Nameserver.on_heartbeat, heartbeat)
@@ -289,6 +339,10 @@ class Broker(Process):
             return
         if self.is_leaving:
             return
+        if self.is_disk_hung and self.master is None:
+            if self.slave is not None:
+                self.slave.end()
+            return
         group = self.mastership.replica_set
         if group is not None:
             if group.replicas != self.folder.opened_state.replicas:
@@ -309,7 +363,18 @@ class Broker(Process):
 
     def _write(self, then: Callable[..., None], *values: object) -> None:
         self._is_writing = True
-        self.world.kernel.after(self.world.write_s(), self, then, *values)
+        asked = self._ask_disk()
+        self.world.kernel.after(
+            self.world.write_s(), self, Broker._write_ended, asked, then, *values
+        )
+
+    def _write_ended(self, asked: object, then: Callable[..., None], *values: object) -> None:
+        if self.folder.hangs:
+            again = Broker._write_ended
+            self.world.kernel.after(DISK_POLL_S, self, again, asked, then, *values)
+            return
+        del self._asked_disk_s[asked]
+        then(self, *values)
 
     def _written(self) -> None:
         self._is_writing = self._has_news = False
@@ -406,6 +471,16 @@ class Broker(Process):
         self.derived.flushed()
         self.save()
         self.world.kernel.after(0.05, self, lambda broker: then())
+
+    def retires(self) -> None:
+        """The folder is to be opened again, and cannot be closed yet."""
+        self.is_leaving = True
+        if self.master is not None:
+            self.master.end()
+            self.master = None
+            self.mastership.end_term()
+        if self.slave is not None:
+            self.slave.end()
 
     def stream_ended(self, stream: object) -> None:
         if stream is self._session:

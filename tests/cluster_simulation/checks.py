@@ -391,7 +391,9 @@ class Checks:
             if start >= self.end:
                 del self._stored[number]
         self.offsets.forget()
+        before = self.transactions
         self._judge_anew()
+        self.transactions.forget_removed(folder.queue_bases, before)
         for one in self._world.folders.values():
             one.verified_end = min(one.verified_end, self.end)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd
 from aerobee.broker.offsets.entries import Entry
 from aerobee.broker.offsets.state import OffsetJournalState, cut_mark
 from aerobee.broker.store.producers.producer_windows import ProducerWindows, WindowRow
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
 from aerobee.store_format.producer_number import ProducerRun
 from tests.cluster_simulation.log import JOURNAL_QUEUE, Folder, QueueId, Record
 
@@ -37,6 +37,13 @@ class Snapshot(NamedTuple):
     """The windows are those of the log up to here."""
     windows: tuple[WindowRow, ...]
     table: bytes
+
+    @classmethod
+    def of_nothing(cls, position: int) -> Self:
+        """Of a log that begins anew there, as `forget_offsets` leaves it."""
+        table, is_whole = ConsumerOffsetTable(), position == 0
+        table.forget(JournalMark(0, 0 if is_whole else UNKNOWN_IMAGE, is_whole))
+        return cls(position, (), table.snapshot_bytes(0))
 
 
 class JournalRecord(NamedTuple):

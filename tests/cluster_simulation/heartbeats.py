@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aerobee.nameserver.stored import ReplicaSet
+from aerobee.runtime.broker_condition import BrokerCondition
 
 
 @dataclass(slots=True)
@@ -26,6 +27,7 @@ class Heartbeat:
     epoch: int = 0
     """The one that it acts under."""
     confirmed_end: int = 0
+    condition: BrokerCondition = BrokerCondition.WELL
 
 
 @dataclass(slots=True)

@@ -108,6 +108,7 @@ class Folder:
     __slots__ = (
         "boots",
         "broker_id",
+        "hangs",
         "has_lost_power",
         "history",
         "is_closed",
@@ -129,6 +130,8 @@ class Folder:
         self.history = EpochHistory()
         self.state: ReplicaState | None = None
         self.boots = 1
+        self.hangs = False
+        """Nothing that the disk is asked for ends."""
         self.is_closed = True
         """The last run stopped cleanly."""
         self.has_lost_power = False

@@ -115,7 +115,7 @@ class MasterPart:
     @property
     def takes(self) -> bool:
         """Whether it appends anything now."""
-        return self.acts and self._successor_id < 0
+        return self.acts and self._successor_id < 0 and not self._broker.is_disk_hung
 
     # ------------------------------------------------------------------------------ sends
 
@@ -344,6 +344,17 @@ class MasterPart:
             self.groups.record_clean_end(lambda: None)
             if self._broker.waiting is not None:
                 self._broker.waiting.leave()
+            self.advance()
+
+    def leave_hung_disk(self) -> None:
+        """Hand over to the replica that has most; what a hand-over writes down is left out."""
+        if self._successor_id >= 0 or not self.acts:
+            return
+        able = [peer for peer in self.peers.values() if peer.name in self.term.in_sync]
+        if able:
+            furthest = max(able, key=lambda peer: (peer.acknowledged_end, peer.name))
+            self._successor_id = furthest.name.broker_id
+            self._pause_began_s = self._broker.clock_s()
             self.advance()
 
     def _call_hand_over_off(self) -> None:

@@ -236,6 +236,12 @@ class JournalsNoMove(Variant):
         return b"[]" if b'"kind":"move"' in body else body
 
 
+class TakesHalvesUnread(Variant):
+    """A new master takes half messages before it knows which ones its log has."""
+
+    knows_before_it_takes = False
+
+
 class WritesNoEnd(Variant):
     """That a transaction has ended is known to the master alone."""
 
@@ -303,6 +309,7 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "pop-hands-out-unwritten": HandsOutUnwritten,
         "pop-overtaken-retry": OvertakesRetries,
         "pop-stale-handle": TakesStaleHandles,
+        "half-taken-unread": TakesHalvesUnread,
         "end-not-journalled": WritesNoEnd,
         "end-answered-early": AnswersEndsEarly,
         "commit-not-finished": FinishesNoCommit,

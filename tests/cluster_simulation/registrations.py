@@ -32,6 +32,7 @@ def record_of(key: BrokerKey, heartbeat: Heartbeat, lease_id: int) -> BrokerReco
         log_end=heartbeat.log_end,
         resigned_epoch=heartbeat.resigned_epoch,
         successor_id=heartbeat.successor_id,
+        condition=heartbeat.condition,
         lease_id=lease_id,
     )
 

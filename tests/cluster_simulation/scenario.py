@@ -108,6 +108,7 @@ class Scenario:
             self._begin_waiting(world.waiting_chance)
         self._schedule_copies(random.Random(f"copies of {seed}"))
         self._schedule_deletions(random.Random(f"deletions of {seed}"))
+        self._schedule_hangs(random.Random(f"hangs of {seed}"))
 
     def _begin_waiting(self, chance: random.Random) -> None:
         """Clocks that are set, disks that are full, and logs that must go while messages wait."""
@@ -175,6 +176,27 @@ class Scenario:
             # Whoever is master next hears of leases from members alone.
             self._at(begin_s + 0.05 + 0.3 * chance.random(), self._kill)
 
+    def _schedule_hangs(self, chance: random.Random) -> None:
+        """In every third seed disks stop answering for a while."""
+        if chance.random() < 0.33:
+            for _ in range(chance.choice((1, 2, 4))):
+                hang = partial(self._hang_disk, chance, chance.choice((0.5, 1.5, 3.0, 6.0)))
+                self._at(1.0 + 8.0 * chance.random(), hang)
+
+    def _hang_disk(self, chance: random.Random, duration_s: float) -> None:
+        group = self.world.etcd_state.group
+        broker_id = chance.choice(list(self.world.broker_places))
+        if group is not None and group.master_id >= 0 and chance.random() < 0.6:
+            broker_id = group.master_id
+        folder = self.world.folders[broker_id]
+        folder.hangs = True
+        self.world.note("the disk of replica %s hangs for %s s", broker_id, duration_s)
+
+        def answer() -> None:
+            self.world.folders[broker_id].hangs = folder.hangs = False
+
+        self._soon(duration_s, answer)
+
     def run(self) -> Figures:
         """Raises Violation; anything else that is raised is a defect as well."""
         world, chance = self.world, self._chance
@@ -208,6 +230,8 @@ class Scenario:
         network.lost_share = network.doubled_share = 0.0
         world.full_share = 0.0
         self._calm_down()
+        for folder in world.folders.values():
+            folder.hangs = False
         for link in sorted(network.blocked):
             network.unblock(link)
         members = [member.place for member in world.members]

@@ -85,6 +85,8 @@ class SimulatedTransactions(Transactions):
     async def take(self, number: int) -> bool:
         """A half message, unless it is stored. Returns whether it is safe. Raises MqError."""
         name = name_of(number)
+        if self._broker.world.variant.knows_before_it_takes:
+            self.known.check_takes()
         placed = self.known.standing(*name)
         if placed is None:
             data = encode_properties({PropertyName.UNIQ_KEY: name.transaction_id})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from aerobee.broker.sending.halves import HALF_QUEUE
 from aerobee.store_format.delayed_records import HALF_TOPIC
 from aerobee.store_format.record_view import Record as StoredRecord
 from aerobee.store_format.transaction_records import (
@@ -19,7 +20,7 @@ from aerobee.store_format.transaction_records import (
     is_op_of_aside,
     op_of,
 )
-from tests.cluster_simulation.log import Record
+from tests.cluster_simulation.log import QueueId, Record
 from tests.cluster_simulation.transacting import CHECKS_MAX, SAGAS
 from tests.cluster_simulation.violation import Violation
 
@@ -50,6 +51,7 @@ class TransactionChecks:
         self._ever_aside: set[int] = set()
         self._visible: set[int] = set()
         self._told_stored: set[int] = set()
+        self._forgotten: set[int] = set()
 
     # ------------------------------------------------------------------------------ the log
 
@@ -66,6 +68,22 @@ class TransactionChecks:
             self._set_aside(stored.record)
         elif topic == SAGAS:
             self._comes(stored.record)
+
+    def forget_removed(self, begins: Mapping[QueueId, int], before: TransactionChecks) -> None:
+        """After a lossy election: retention had removed half messages that were done, and now the
+        records by which they were done are lost. Nothing is left of these transactions. `begins`:
+        where the new master's queues begin; `before`: what was known before the loss."""
+        for topic, waiting, known in (
+            (HALF_TOPIC, self._waiting, before._waiting),
+            (ASIDE_TOPIC, self._aside, before._aside),
+        ):
+            begin = begins.get((topic, HALF_QUEUE), 0)
+            for number, offsets in waiting.items():
+                still = known.get(number, ())
+                removed = {each for each in offsets if each < begin and each not in still}
+                if removed:
+                    offsets -= removed
+                    self._forgotten.add(number)
 
     def _half(self, record: StoredRecord) -> None:
         number, half = _number_of(record), half_of(record)
@@ -152,7 +170,7 @@ class TransactionChecks:
 
     def told_ended(self, broker: Broker, number: int, outcome: Outcome) -> None:
         """A client is told how a transaction has ended."""
-        if not self._counts(broker):
+        if not self._counts(broker) or number in self._forgotten:
             return
         self._world.note("%s says: transaction %s is %s", broker.instance, number, outcome)
         known = self._outcomes.get(number)

@@ -55,6 +55,8 @@ class Variant:
     refuses_copies = True
     """A log is not registered that lacks what its incarnation is known to have had."""
 
+    knows_before_it_takes = True
+    """A new master takes no half message before it knows which ones its log has."""
     writes_ends = True
     """That a transaction has ended gets into the log."""
     waits_for_ends = True

@@ -140,8 +140,8 @@ class Queues:
     def bounds(self, name: QueueName) -> QueueBounds:
         found = self._queues.get(name, [])
         begin = self._broker.folder.log.begin
-        gone = bisect_left(found, begin, key=lambda each: each[0])
-        del found[:gone]
+        if found and found[0][0] < begin:
+            del found[: bisect_left(found, begin, key=lambda each: each[0])]
         end = self._broker.derived.queue_ends.get(name, 0)
         return QueueBounds(end - len(found), end)
 
@@ -235,6 +235,7 @@ class Waiting:
             self.popping = SimulatedPopping(broker, self)
             self.popping.start()
         self.transacting: SimulatedTransactions | None = None
+        self._leaving: asyncio.Task[None] | None = None
         if world.has_transactions:
             self.transacting = SimulatedTransactions(broker, self)
             self.transacting.start()
@@ -325,14 +326,21 @@ class Waiting:
         if self.popping is not None:
             self.loop.start(self.popping.journal.leave())
         if self.transacting is not None:
-            self.loop.start(self.transacting.leave())
+            self._leaving = self.loop.start(self.transacting.leave())
 
     def resume(self) -> None:
         """It goes on after all."""
         if self.popping is not None:
             self.popping.journal.resume()
         if self.transacting is not None:
-            self.transacting.resume()
+            self.loop.start(self._resume(self.transacting))
+
+    async def _resume(self, transacting: SimulatedTransactions) -> None:
+        """As a hand-over that is called off: what it is doing ends first."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+            await asyncio.wait((self._leaving,))
+        transacting.resume()
 
     def appended(self, record: Record, start: int) -> None:
         """The log has grown by this record."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 from aerobee.broker.replication.epoch_history import EpochHistory
@@ -17,9 +18,10 @@ from aerobee.broker.replication.replica_folder import _next_run as next_run
 from aerobee.broker.replication.replica_folder import _Previous as PreviousRun
 from aerobee.broker.replication.state_file import FoundLog
 from aerobee.nameserver.stored import InSyncReplica, ReplicaSet
-from tests.cluster_simulation.broker import Broker
+from tests.cluster_simulation.broker import DISK_POLL_S, Broker
 from tests.cluster_simulation.checks import Checks
 from tests.cluster_simulation.clients import Producer, Send
+from tests.cluster_simulation.derived import Snapshot
 from tests.cluster_simulation.etcd_server import Content, EtcdServer, EtcdState, Key, Stored
 from tests.cluster_simulation.groups import Groups, Joining
 from tests.cluster_simulation.heartbeats import Directive
@@ -140,6 +142,10 @@ class World:
         """Open the replica's folder, whatever state it is in."""
         folder, chance = self.folders[broker_id], self.chance
         place = self.broker_places[broker_id]
+        if folder.hangs:
+            self._open_later(place, broker_id, DISK_POLL_S)
+            return
+        place.opens_at = 0.0
         log = folder.log
         log.synced_end = log.end
         found = FoundLog(end=log.end, is_clean=folder.is_closed, boot_id=f"boot{folder.boots}")
@@ -178,9 +184,22 @@ class World:
             return
         if broker.master is not None:
             broker.master.end()
+        folder = broker.folder
+        if folder.hangs:
+            # It is still registered, and acts and follows no more.
+            broker.retires()
+            again = partial(
+                self.reopen,
+                cut_end=cut_end,
+                is_cut_unclean=is_cut_unclean,
+                is_incomplete=is_incomplete,
+                begin_at=begin_at,
+                queue_bases=queue_bases,
+            )
+            self.kernel.after(DISK_POLL_S, broker, again)
+            return
         broker.save()
         self.end_process(broker.place)
-        folder = broker.folder
         if cut_end is not None:
             self.checks.cut(folder, cut_end)
             folder.log.cut(cut_end)
@@ -200,18 +219,16 @@ class World:
             folder.forget_timers()
             folder.verified_end = begin_at
             folder.queue_bases = queue_bases or {}
-            if folder.snapshot is not None:
-                folder.snapshot = folder.snapshot._replace(windows=(), position=begin_at)
-        delay_s = self.chance.choice((0.01, 0.05, 0.3))
-        kernel = self.kernel
-        place = broker.place
+            folder.snapshot = Snapshot.of_nothing(begin_at)
+        self._open_later(broker.place, folder.broker_id, self.chance.choice((0.01, 0.05, 0.3)))
 
+    def _open_later(self, place: Place, broker_id: int, delay_s: float) -> None:
         def open_again(control: Process) -> None:
             if place.process is None and place.opens_at == opens_at:
-                self.start_broker(folder.broker_id)
+                self.start_broker(broker_id)
 
-        place.opens_at = opens_at = kernel.now_s + delay_s
-        kernel.push(opens_at, self.control.place, None, open_again)
+        place.opens_at = opens_at = self.kernel.now_s + delay_s
+        self.kernel.push(opens_at, self.control.place, None, open_again)
 
     def end_process(self, place: Place, *, is_heard: bool = True) -> None:
         """It is gone; those it was connected with hear of it, unless the machine is gone too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -11,19 +12,47 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aerobee.broker.observe.stats import OWN_REFUSALS
+from aerobee.offset_audit.outputs import prometheus
+from aerobee.runtime.metrics.rpc_latencies import snake_case
+from tests.docs.operations.machines import etcd_programs
+from tests.support.cache_folder import cache_folder
+from tests.support.etcd_cluster import running_members
 from tests.support.monitoring import (
-    ALERTS,
     DASHBOARD,
     FOLDER,
+    OF_AUDITS,
     PAGE,
+    ROOT,
+    RULES,
     alert_expressions,
+    alert_rules,
     dashboard_expressions,
     documented_names,
     names_in,
+    rules,
 )
+from tests.support.scrapes import Scrape
 
+SCENARIOS = sorted(FOLDER.glob("*_test.yaml"))
+ALERTS_PAGE = ROOT / "docs" / "operations" / "alerts.md"
+RUNBOOKS = "https://github.com/YOU/aerobee/blob/v0.1.0/docs/operations/alerts.md#"
+SCRAPE_MAX_S = 60
+"""Between scrapes of the slowest Prometheus that nothing shall page without need."""
+NOT_OF_ONE_SCRAPE = {
+    "AerobeeAuditLogCutOff",
+    "AerobeeAuditLogLosesLines",
+    "AerobeeCertificateExpiresSoon",
+    "AerobeeRecordsMisplaced",
+    "AerobeeUnreadMessagesRemoved",
+}
+"""Pages about what a hand-over cannot look like: they need not wait."""
+
+PROMTOOL = shutil.which("promtool") or shutil.which(
+    cache_folder() / "promtool" / "bin" / "promtool"
+)
 promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)"
+    PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)"
 )
 
 
@@ -34,13 +63,30 @@ def run(*arguments: str, folder: Path = FOLDER) -> str:
 
 
 @promtool
-def test_the_rules_are_legal() -> None:
-    assert "rules found" in run("promtool", "check", "rules", ALERTS.name)
+@pytest.mark.parametrize("file", RULES, ids=lambda file: file.stem)
+def test_the_rules_are_legal(file: Path) -> None:
+    assert "rules found" in run(str(PROMTOOL), "check", "rules", file.name)
 
 
 @promtool
-def test_alerts_fire_when_they_should_and_not_before() -> None:
-    assert "SUCCESS" in run("promtool", "test", "rules", "alerts_test.yaml")
+@pytest.mark.slow
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
+def test_alerts_fire_when_they_should_and_not_before(file: Path) -> None:
+    assert "SUCCESS" in run(str(PROMTOOL), "test", "rules", file.name)
+
+
+def test_each_alert_has_a_scenario_in_which_it_fires() -> None:
+    """And every scenario's other alerts are told to be silent: expectations name all that fire."""
+    fired: set[str] = set()
+    for file in SCENARIOS:
+        for scenario in yaml.safe_load(file.read_text())["tests"]:
+            fired |= {
+                one["alertname"] for one in scenario.get("alert_rule_test", ()) if one["exp_alerts"]
+            }
+            for one in scenario.get("promql_expr_test", ()):
+                text = "".join(sample["labels"] for sample in one.get("exp_samples", ()))
+                fired |= set(re.findall(r'alertname="(\w+)"', text + one["expr"] * bool(text)))
+    assert fired == {rule["alert"] for rule in alert_rules()}
 
 
 @promtool
@@ -51,23 +97,57 @@ def test_every_query_of_the_dashboard_is_legal(tmp_path: Path) -> None:
     ]
     document = {"groups": [{"name": "dashboard", "rules": rules}]}
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(document))
-    run("promtool", "check", "rules", "rules.yaml", folder=tmp_path)
+    run(str(PROMTOOL), "check", "rules", "rules.yaml", folder=tmp_path)
 
 
-def test_every_alert_says_what_it_is_and_what_to_do() -> None:
-    rules = [
-        rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
-    ]
-    assert len({rule["alert"] for rule in rules}) == len(rules) > 15
-    for rule in rules:
-        assert rule["labels"]["severity"] in ("warning", "critical"), rule["alert"]
-        assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
+def test_every_alert_says_what_it_is_and_where_to_read_on() -> None:
+    alerts = alert_rules()
+    assert len({rule["alert"] for rule in alerts}) == len(alerts) > 40
+    assert len(alerts) + len([rule for rule in rules() if "record" in rule]) == len(rules())
+    for rule in alerts:
+        name = rule["alert"]
+        assert rule["labels"] in ({"severity": "page"}, {"severity": "ticket"}), name
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}, name
+        assert rule["annotations"]["runbook_url"] == RUNBOOKS + name.lower()
+
+
+def test_what_pages_outlasts_a_scrape() -> None:
+    """A gauge that was true in a hand-over stays so until the next scrape."""
+    for rule in alert_rules():
+        if rule["labels"]["severity"] == "page" and rule["alert"] not in NOT_OF_ONE_SCRAPE:
+            number, unit = re.fullmatch(r"(\d+)([sm])", rule["for"]).groups()  # type: ignore[union-attr]
+            assert int(number) * {"s": 1, "m": 60}[unit] > SCRAPE_MAX_S, rule["alert"]
+
+
+def test_the_page_of_alerts_has_each_of_them_and_no_other() -> None:
+    """`### Name`, then how urgent it is and how long it has to hold, then what to do."""
+    sections = re.findall(r"(?ms)^### (\w+)\n\n(.*?)(?=^##|\Z)", ALERTS_PAGE.read_text("utf-8"))
+    assert [name for name, _ in sections] == [rule["alert"] for rule in alert_rules()]
+    for (name, text), rule in zip(sections, alert_rules(), strict=True):
+        first = text.splitlines()[0]
+        wait = f" after {rule['for']}" if "for" in rule else ""
+        assert first.startswith(f"*{rule['labels']['severity']}{wait}*"), name
+        assert len(text) > len(first) + 80, f"{name} says too little"
+        for target in re.findall(r"\]\(([^)#]*)[^)]*\)", text):
+            assert not target or (ALERTS_PAGE.parent / target).exists(), f"{name}: {target}"
+
+
+def test_sends_that_fail_are_those_that_brokers_count_from_the_start() -> None:
+    (asked,) = set(re.findall(r'reason=~"([^"]*)"', "".join(alert_expressions())))
+    assert set(asked.split("|")) == {snake_case(name) for name in OWN_REFUSALS} - {"not_master"}
 
 
 def test_what_alerts_and_dashboard_ask_for_is_explained() -> None:
     asked = names_in(alert_expressions() + dashboard_expressions())
     assert len(asked) > 30
     assert asked <= documented_names()
+
+
+def test_audits_leave_what_is_asked_of_them() -> None:
+    page, source = (ROOT / "docs" / "audit.md").read_text(), inspect.getsource(prometheus)
+    for name in OF_AUDITS:
+        assert f"`{name}`" in page
+        assert f'"{name.removeprefix("aerobee_audit_")}"' in source
 
 
 def test_labels_and_metrics_of_rocketmq_that_are_missing_are_named() -> None:
@@ -107,3 +187,18 @@ def test_the_dashboard_s_panels_stand_side_by_side() -> None:
         assert place["x"] + place["w"] <= 24
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+@pytest.mark.slow
+def test_etcd_has_the_series_that_are_asked_of_it(tmp_path: Path) -> None:
+    """Of a real one, whose members know each other."""
+    asked = set(re.findall(r"\betcd_\w+", "".join(alert_expressions() + dashboard_expressions())))
+    assert len(asked) >= 8
+    with running_members(tmp_path, 3, programs=etcd_programs()) as members:
+        scrape = Scrape.of(members[0].endpoint.removeprefix("http://"))
+    # How many members there are tells etcd 3.6 in this way, and any etcd in the other one.
+    known = "etcd_network_known_peers"
+    assert asked <= scrape.names() | {known}
+    assert known not in scrape.names() or scrape.total(known) == 3
+    assert len(scrape.rows("etcd_network_active_peers")) == 2
+    assert scrape.get("etcd_server_has_leader") == 1

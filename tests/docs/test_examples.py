@@ -407,7 +407,11 @@ def test_commands_that_pages_name_exist_with_their_options(page: str, words: lis
             assert inner is not None, f"{page}: no command {word!r} in {words}"
             command = inner
         elif word.startswith("--"):
-            known = {option for parameter in command.params for option in parameter.opts}
+            known = {
+                option
+                for parameter in command.params
+                for option in (*parameter.opts, *parameter.secondary_opts)
+            }
             known |= set(command.get_help_option_names(click.Context(command)))
             assert word.partition("=")[0] in {*known, "--help"}, f"{page}: {word} in {words}"
 
@@ -447,7 +451,8 @@ def test_client_settings_are_as_documented(page: str, kinds: list[type[Any]]) ->
 
 
 def test_links_lead_somewhere() -> None:
-    for page in ALL_PAGES:
+    others = [*ROOT.glob("*.md"), *(ROOT / "deploy").rglob("*.md"), *(ROOT / "tests").glob("*.md")]
+    for page in {*ALL_PAGES, *others}:
         text = re.sub(r"(?s)```.*?```", "", page.read_text("utf-8"))
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             path, _, anchor = target.partition("#")

@@ -21,7 +21,7 @@ from tests.docs.operations.machines import NAMES, Laboratory, etcd_programs
 from tests.docs.operations.pages import File, Step, Typed, steps_of
 from tests.docs.test_examples import ROOT, matches
 
-pytestmark = [pytest.mark.slow, pytest.mark.procedures, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.procedures, pytest.mark.timeout(600)]
 
 PAGES = ROOT / "docs" / "operations"
 INSTALL = PAGES / "install.md"

@@ -3,14 +3,9 @@ space than it has; a folder that is gone; no file descriptors left."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import random
 import shutil
 import signal
-import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,72 +14,12 @@ import pytest
 from aerobee.runtime.supervise import ExitCode
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.faults.serving import KIB, MIB, BrokerProcess, Client, broker_process
+from tests.support.loop_disk import LoopDisk, run
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-# _IOR('X', 125, u32): every later operation of the file system gives EIO, what its journal holds in
-# memory is lost.
-FS_IOC_SHUTDOWN = 0x8004587D
-SHUTDOWN_WITHOUT_JOURNAL = 2
 SYNC = {"store-flush-mode": "sync", "store-segment-bytes": str(MIB)}
-
-
-def run(*argv: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(part) for part in argv], capture_output=True, text=True)
-
-
-class LoopDisk:
-    """An ext4 file system in a file."""
-
-    def __init__(self, image: Path, folder: Path, size_bytes: int) -> None:
-        if not sys.platform.startswith("linux") or os.geteuid() != 0:
-            pytest.skip("a file system can be mounted by root on Linux only")
-        if shutil.which("mkfs.ext4") is None:
-            pytest.skip("mkfs.ext4 is not installed")
-        self.folder = folder
-        self.store = folder / "store"
-        self.image = image
-        with image.open("wb") as file:
-            file.truncate(size_bytes)
-        folder.mkdir()
-        made = run("mkfs.ext4", "-q", image)
-        assert made.returncode == 0, made.stderr
-        self.mount()
-
-    def mount(self) -> None:
-        done = run("mount", "-o", "loop,errors=remount-ro", self.image, self.folder)
-        if done.returncode:
-            pytest.skip(f"this machine forbids mounting a loop device: {done.stderr.strip()}")
-
-    def unmount(self) -> None:
-        if os.path.ismount(self.folder):
-            done = run("umount", self.folder)
-            assert done.returncode == 0, done.stderr
-
-    def remount(self) -> None:
-        """As after a repair: what the journal holds is replayed, errors are cleared."""
-        self.unmount()
-        run("e2fsck", "-fy", self.image)
-        self.mount()
-
-    def shut_down(self) -> None:
-        """The disk is gone from one moment to the next."""
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.ioctl(descriptor, FS_IOC_SHUTDOWN, struct.pack("I", SHUTDOWN_WITHOUT_JOURNAL))
-        except OSError as error:
-            pytest.skip(f"this kernel cannot shut a file system down: {error}")
-        finally:
-            os.close(descriptor)
-
-    def turn_read_only(self) -> None:
-        """What ext4 does by itself when it finds an error in itself."""
-        device = Path(run("findmnt", "-no", "SOURCE", self.folder).stdout.strip()).name
-        trigger = Path("/sys/fs/ext4") / device / "trigger_fs_error"
-        if not trigger.exists():
-            pytest.skip(f"this kernel has no {trigger}")
-        trigger.write_text("a test")
 
 
 MakeLoopDisk = Callable[..., LoopDisk]

@@ -10,6 +10,7 @@ import shutil
 import socket
 import ssl
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,13 @@ from aerobee.grpc_core.limits import ConnectionLimits, Limit
 from aerobee.grpc_core.method import Method, coroutine, synchronous
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.status import Status
-from aerobee.grpc_core.tls import FollowedTls, TlsFiles, client_context, server_context
+from aerobee.grpc_core.tls import (
+    ClientAuth,
+    FollowedTls,
+    TlsFiles,
+    client_context,
+    server_context,
+)
 from tests.support.certificates import issue
 from tests.support.grpc_core_channel import ECHO, SWIFT, channel_to
 from tests.support.grpc_core_server import SERVICE, echo_methods, serving
@@ -193,7 +200,7 @@ async def test_one_port_serves_both_and_waits_for_neither_for_long(tmp_path: Pat
 
 
 async def test_a_server_takes_new_certificates_without_ending_a_connection(tmp_path: Path) -> None:
-    """Of another authority, too: who has only the old one's is not admitted any more."""
+    """Of another authority, too, as long as the file has the former one beside it."""
     old = issued(trustme.CA(), tmp_path / "old", "old.example")
     folder = tmp_path / "server"
     shutil.copytree(tmp_path / "old", folder)
@@ -212,6 +219,8 @@ async def test_a_server_takes_new_certificates_without_ending_a_connection(tmp_p
             assert await chat.read() == b"before"
             authority = trustme.CA()
             issued(authority, folder, "new.example")
+            both = (old.authorities, folder / "ca.crt")
+            (folder / "ca.crt").write_bytes(b"".join(path.read_bytes() for path in both if path))
             assert server.refresh()
             await chat.write(b"after")
             assert await chat.read() == b"after"
@@ -223,10 +232,76 @@ async def test_a_server_takes_new_certificates_without_ending_a_connection(tmp_p
             running.target, tls=client_context(new), server_name="new.example"
         ) as channel:
             assert await channel.call(ECHO, b"x") == b"x"
-        trusting = TlsFiles(certificate=old.certificate, key=old.key, authorities=new.authorities)
-        await refusal(running.target, client_context(trusting), "new.example")
         await refusal(running.target, client_context(old), "old.example")
     assert seen == ["old.example", "new.example"]
+
+
+def write_authorities(path: Path, *authorities: trustme.CA) -> None:
+    new = path.with_suffix(".new")
+    new.write_bytes(b"".join(one.cert_pem.bytes() for one in authorities))
+    new.replace(path)
+
+
+async def test_a_server_ends_calls_of_those_it_trusts_no_more_and_no_others(tmp_path: Path) -> None:
+    """An authority is taken out of its file: even streams of its clients end."""
+    leaving, staying = trustme.CA(), trustme.CA()
+    served = issued(staying, tmp_path / "served", "localhost")
+    file = tmp_path / "served" / "ca.crt"
+    write_authorities(file, leaving, staying)
+    server = FollowedTls(served, server_context)
+    contexts = []
+    for authority, name in ((leaving, "leaves.example"), (staying, "stays.example")):
+        own = issued(authority, tmp_path / name, name)
+        contexts.append(client_context(replace(own, authorities=served.authorities)))
+    async with (
+        serving(*echo_methods([]), tls=server) as running,
+        channel_to(running.target, tls=contexts[0], server_name="localhost") as leaves,
+        channel_to(running.target, tls=contexts[1], server_name="localhost") as stays,
+    ):
+        chats = [channel.stream(SERVICE + "Chat") for channel in (leaves, stays)]
+        for chat in chats:
+            await chat.write(b"before")
+            assert await chat.read() == b"before"
+        write_authorities(file, staying)
+        assert await asyncio.to_thread(server.refresh)
+        with pytest.raises(CallError) as ended:
+            await asyncio.wait_for(chats[0].read(), 20)
+        assert ended.value.status is Status.UNAVAILABLE
+        assert running.limits_met == [Limit.HANDSHAKE]
+        await refusal(running.target, contexts[0])
+        await chats[1].write(b"after")
+        assert await chats[1].read() == b"after"
+        chats[1].cancel()
+
+
+async def test_a_client_ends_calls_to_servers_it_trusts_no_more(tmp_path: Path) -> None:
+    leaving, staying = trustme.CA(), trustme.CA()
+    file = tmp_path / "ca.crt"
+    write_authorities(file, leaving, staying)
+    client = FollowedTls(TlsFiles(authorities=file), client_context)
+    contexts = [
+        server_context(issued(authority, tmp_path / name, "localhost"), ClientAuth.NONE)
+        for authority, name in ((leaving, "leaves"), (staying, "stays"))
+    ]
+    async with (
+        serving(*echo_methods([]), tls=contexts[0]) as first,
+        serving(*echo_methods([]), tls=contexts[1]) as second,
+        channel_to(first.target, tls=client, server_name="localhost", limits=SWIFT) as leaves,
+        channel_to(second.target, tls=client, server_name="localhost", limits=SWIFT) as stays,
+    ):
+        chats = [channel.stream(SERVICE + "Chat") for channel in (leaves, stays)]
+        for chat in chats:
+            await chat.write(b"before")
+            assert await chat.read() == b"before"
+        write_authorities(file, staying)
+        assert await asyncio.to_thread(client.refresh)
+        with pytest.raises(CallError, match="its certificate's authority is no longer trusted"):
+            await asyncio.wait_for(chats[0].read(), 20)
+        with pytest.raises(CallError, match="its certificate is not valid"):
+            await leaves.call(ECHO, b"x", timeout_s=20)
+        await chats[1].write(b"after")
+        assert await chats[1].read() == b"after"
+        chats[1].cancel()
 
 
 async def test_a_channel_shows_its_new_certificate_on_its_next_connection(tmp_path: Path) -> None:

@@ -156,6 +156,8 @@ def _pods_of(one: Object) -> Iterator[PodTemplate]:
     kind, spec = one["kind"], one.get("spec", {})
     if kind in ("Deployment", "StatefulSet", "Job"):
         yield _pod(one, spec["template"], spec.get("replicas", 1))
+    elif kind == "Pod":
+        yield _pod(one, one, 1)
     elif kind == "CronJob":
         yield _pod(one, spec["jobTemplate"]["spec"]["template"], 1)
     elif kind == "SparkApplication":

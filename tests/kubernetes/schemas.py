@@ -111,6 +111,37 @@ SERVICE_MONITOR = _whole(
     ),
 )
 
+_RULE = {
+    "oneOf": [
+        _only(
+            ("alert", "expr", "labels", "annotations"),
+            alert=_TEXT,
+            expr=_TEXT,
+            labels=_BY_NAME,
+            annotations=_BY_NAME,
+            **{"for": {"type": "string", "pattern": "^[0-9]+(s|m|h|d)$"}},
+        ),
+        _only(("record", "expr"), record=_TEXT, expr=_TEXT),
+    ]
+}
+PROMETHEUS_RULE = _whole(
+    "monitoring.coreos.com/v1",
+    "PrometheusRule",
+    _only(
+        ("groups",),
+        groups={
+            "type": "array",
+            "minItems": 1,
+            "items": _only(
+                ("name", "rules"),
+                name=_TEXT,
+                interval=_DURATION,
+                rules={"type": "array", "minItems": 1, "items": _RULE},
+            ),
+        },
+    ),
+)
+
 _ISSUER = {
     "oneOf": [
         _only(("selfSigned",), selfSigned=_only()),
@@ -145,10 +176,21 @@ CERT_MANAGER = {
     ]
 }
 
+VOLUME_SNAPSHOT = _whole(
+    "snapshot.storage.k8s.io/v1",
+    "VolumeSnapshot",
+    _only(
+        ("source",),
+        volumeSnapshotClassName=_TEXT,
+        source=_only(("persistentVolumeClaimName",), persistentVolumeClaimName=_TEXT),
+    ),
+)
+
 OF_OPERATORS = {
+    "snapshot.storage.k8s.io/v1": VOLUME_SNAPSHOT,
     "cert-manager.io/v1": CERT_MANAGER,
     "sparkoperator.k8s.io/v1beta2": SPARK_APPLICATION,
-    "monitoring.coreos.com/v1": SERVICE_MONITOR,
+    "monitoring.coreos.com/v1": {"oneOf": [SERVICE_MONITOR, PROMETHEUS_RULE]},
 }
 
 

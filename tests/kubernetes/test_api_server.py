@@ -43,7 +43,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     if programs is None:
         pytest.skip(f"Kubernetes {VERSION} is not built: `make k8s-test` builds it with Go")
     with running_control_plane(programs, tmp_path_factory.mktemp("control-plane")) as api:
-        add_volumes(api, add_nodes(api, NODES), each=6)
+        add_volumes(api, add_nodes(api, NODES), each=16)
         add_definitions(api)
         with kubelets(api):
             yield api
@@ -280,3 +280,74 @@ def test_an_upgrade_replaces_one_replica_at_a_time_from_the_highest_down(
         mine = [name for name in replaced if name.startswith(owner)]
         assert mine == [f"{owner}-{ordinal}" for ordinal in (2, 1, 0)]
         assert away_max[owner] <= 1
+
+
+def test_a_survivor_gets_its_setting_only_when_its_pod_is_deleted(api: Api, tmp_path: Path) -> None:
+    """docs/operations/kubernetes.md, a group below its minimum: a StatefulSet waits for pods that
+    are not ready, from the highest ordinal down, and so never comes to the one that runs."""
+    mine = _in_namespace(tmp_path / "mine", "survivor", resources=["overlays/ha"])
+    assert api.apply_all(mine.objects) == ()
+    space = Space(api, "survivor")
+    space.wait_ready(PODS_OF_HA)
+    nodes = [f"/api/v1/nodes/node-{at}" for at in range(NODES)]
+    set_path = "/apis/apps/v1/namespaces/survivor/statefulsets/aerobee-broker-a"
+    setting = "AEROBEE_BROKER_REPLICATION_MIN_INSYNC_REPLICAS"
+
+    def pod(ordinal: int) -> Object | None:
+        name = f"aerobee-broker-a-{ordinal}"
+        return next((one for one in space.pods() if one["metadata"]["name"] == name), None)
+
+    def has_setting(ordinal: int) -> bool:
+        found = pod(ordinal)
+        environment = found["spec"]["containers"][0]["env"] if found is not None else ()
+        return any(one["name"] == setting and one["value"] == "1" for one in environment)
+
+    survivor = pod(0)
+    assert survivor is not None
+    home = f"/api/v1/nodes/{survivor['spec']['nodeName']}"
+    try:
+        # There is room for nobody but the survivor.
+        for node in nodes:
+            api.merge(node, {"spec": {"unschedulable": node != home}})
+        for ordinal in (1, 2):
+            api.request("DELETE", f"/api/v1/namespaces/survivor/pods/aerobee-broker-a-{ordinal}")
+        (container,) = api.get(set_path)["spec"]["template"]["spec"]["containers"]
+        container["env"].append({"name": setting, "value": "1"})
+        api.merge(set_path, {"spec": {"template": {"spec": {"containers": [container]}}}})
+        wait_until(lambda: has_setting(2), "the highest ordinal is of the new revision")
+        assert not has_setting(0)
+        api.request("DELETE", "/api/v1/namespaces/survivor/pods/aerobee-broker-a-0")
+        wait_until(lambda: has_setting(0), "the survivor has its setting")
+        wait_until(lambda: _is_ready(pod(0) or {"status": {}}), "the survivor is ready")
+    finally:
+        for node in nodes:
+            api.merge(node, {"spec": {"unschedulable": False}})
+
+
+def test_without_room_in_a_zone_a_replica_waits_where_zones_are_a_rule(
+    api: Api, tmp_path: Path
+) -> None:
+    """`components/zones`: it does not join another zone's replica, as it does by default."""
+    nodes = [f"/api/v1/nodes/node-{at}" for at in range(NODES)]
+    try:
+        for at, node in enumerate(nodes):
+            api.merge(node, {"spec": {"unschedulable": ZONES[at % len(ZONES)] == ZONES[2]}})
+        for name, components in (("loose", []), ("strict", ["components/zones"])):
+            mine = _in_namespace(
+                tmp_path / name, name, resources=["overlays/ha"], components=components
+            )
+            assert api.apply_all(mine.objects) == ()
+        Space(api, "loose").wait_ready({"aerobee-broker-a": 3})
+        strict = Space(api, "strict")
+
+        def placed() -> int:
+            return sum(map(_is_ready, strict.pods_of("aerobee-broker-a")))
+
+        wait_until(lambda: placed() == 2, "two replicas are in the two zones that have room")
+        why = [event["message"] for event in strict.objects("api/v1", "events")]
+        assert any("topology spread constraints" in text for text in why), why
+        assert placed() == 2
+    finally:
+        for node in nodes:
+            api.merge(node, {"spec": {"unschedulable": False}})
+    strict.wait_ready({"aerobee-broker-a": 3})

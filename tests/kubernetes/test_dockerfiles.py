@@ -57,12 +57,34 @@ def test_nobody_is_killed_for_not_being_ready() -> None:
     assert parsed(words[1:]).params["service"] == Question.LIVENESS
 
 
-def test_every_package_of_the_build_has_its_hash() -> None:
+def _build_requirements() -> list[str]:
     lines = (IMAGE / "build-requirements.txt").read_text("utf-8").replace("\\\n", " ").splitlines()
-    packages = [line for line in lines if line and not line.startswith("#")]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_every_package_of_the_build_has_its_hash() -> None:
+    packages = _build_requirements()
     assert {line.split("==")[0] for line in packages} >= {"uv", "hatchling", "setuptools"}
     assert all(re.match(r"[\w-]+==[\w.]+ ", line) for line in packages)
     assert all("--hash=sha256:" in line for line in packages)
+
+
+def test_a_checkout_is_built_by_the_same_versions() -> None:
+    """There uv takes no hashes for what builds; for all that is installed it does."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    pinned = project["tool"]["uv"]["build-constraint-dependencies"]
+    built_by = {line.split()[0] for line in _build_requirements() if not line.startswith("uv==")}
+    assert set(pinned) == built_by
+    lock = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))
+    for package in lock["package"]:
+        files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
+        assert files or package["name"] == "aerobee", package["name"]
+        assert all(file["hash"].startswith("sha256:") for file in files), package["name"]
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for line in re.findall(r"pip install\b.*", makefile.replace("\\\n", " ")):
+        assert "--require-hashes" in line
+    for line in re.findall(r"\(UV\) (?:sync|run|export)\b.*", makefile):
+        assert "--frozen" in line
 
 
 def test_the_image_is_installed_by_hash_and_without_what_is_for_developers() -> None:

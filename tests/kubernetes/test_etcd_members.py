@@ -8,31 +8,37 @@ import asyncio
 import json
 import random
 import re
-import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+from click.testing import CliRunner
 
+from aerobee.cli.commands.etcd import etcd as upkeep_command
 from aerobee.cli.local_cluster.programs import etcd_binary
 from aerobee.nameserver.config import EtcdConfig, EtcdTlsConfig, NameserverConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.runtime.config import load_config
 from aerobee.runtime.errors import RegistryUnavailable
 from tests.kubernetes.conftest import Overlay
-from tests.kubernetes.manifests import PodTemplate, command_line
+from tests.kubernetes.etcd_pods import (
+    PORTS,
+    READY_TIMEOUT_S,
+    local_words,
+    running,
+    wait_until_healthy,
+)
+from tests.kubernetes.manifests import PodTemplate
 from tests.kubernetes.rendering import MANIFESTS, render_with
 from tests.support.certificates import issue
 from tests.support.ports import free_ports
-
-READY_TIMEOUT_S = 30.0
-PORTS = (2379, 2380, 2381)
 
 
 @pytest.mark.slow
@@ -45,9 +51,9 @@ def test_the_members_of_an_overlay_form_a_cluster(
     with ExitStack() as stack:
         for ordinal, instance in enumerate(pod.instances):
             words = _local(pod, ordinal, ports, tmp_path / instance)
-            stack.enter_context(_running(words, tmp_path / f"{instance}.log"))
+            stack.enter_context(running(words, tmp_path / f"{instance}.log"))
         for ordinal in range(pod.replicas):
-            _wait_until_healthy(ports[ordinal * len(PORTS) + 2])
+            wait_until_healthy(ports[ordinal * len(PORTS) + 2])
     for instance in pod.instances:
         assert (tmp_path / instance / "data" / "member").is_dir()
 
@@ -71,9 +77,9 @@ def test_one_member_becomes_three_as_the_readme_says(overlay: Overlay, tmp_path:
                 known = ",".join(members.split(",")[: ordinal + 1])
                 changed = {members: known, tested["value"]: replaced["value"]}
                 words = [changed.get(word, word) for word in words]
-            stack.enter_context(_running(words, tmp_path / f"{instance}.log"))
+            stack.enter_context(running(words, tmp_path / f"{instance}.log"))
             for at in range(ordinal + 1):
-                _wait_until_healthy(ports[at * len(PORTS) + 2])
+                wait_until_healthy(ports[at * len(PORTS) + 2])
         assert len(_ask(ports[0], "cluster/member/list")["members"]) == three.replicas
 
 
@@ -81,10 +87,14 @@ def test_one_member_becomes_three_as_the_readme_says(overlay: Overlay, tmp_path:
 async def test_with_certificates_nameservers_are_let_in_and_nobody_else(
     overlay: Overlay, tmp_path: Path
 ) -> None:
-    """The component `etcd-tls`: command line and variables of its pods, with files in place of the
-    Secrets that README.md asks for."""
+    """The component `etcd-tls`: command line and variables of its pods and jobs, with files instead
+    of the Secrets of README.md."""
     overlay("single")  # skips where nothing can be rendered
-    mine = render_with(tmp_path, resources=["overlays/single"], components=["components/etcd-tls"])
+    mine = render_with(
+        tmp_path,
+        resources=["overlays/single"],
+        components=["components/etcd-upkeep", "components/etcd-tls"],
+    )
     (pod,) = mine.pods_of("etcd")
     (nameserver,) = mine.pods_of("nameserver")
     authority = trustme.CA()
@@ -98,14 +108,27 @@ async def test_with_certificates_nameservers_are_let_in_and_nobody_else(
         for name, value in nameserver.environment(nameserver.containers[0], 0).items()
     }
     variables["AEROBEE_NAMESERVER_ETCD_ENDPOINTS"] = f"127.0.0.1:{ports[0]}"
+    upkeep = next(pod for pod in mine.pods_of("etcd-upkeep") if "snapshots" in pod.name)
+    of_jobs = {
+        name: value.replace("/etc/aerobee-etcd", _secret(upkeep, tmp_path))
+        for name, value in upkeep.environment(upkeep.containers[0], 0).items()
+    }
+    of_jobs["ETCDCTL_ENDPOINTS"] = f"127.0.0.1:{ports[0]}"
     config = load_config(
         NameserverConfig, environment_prefix="AEROBEE_NAMESERVER", environment=variables
     ).config
     stranger = EtcdConfig(endpoints=config.etcd.endpoints, tls=EtcdTlsConfig(ca=config.etcd.tls.ca))
-    with _running(words, tmp_path / "etcd.log"):
-        await asyncio.to_thread(_wait_until_healthy, ports[2])
+    with running(words, tmp_path / "etcd.log"):
+        await asyncio.to_thread(wait_until_healthy, ports[2])
         async with Etcd(config.etcd, chance=random.Random(1)) as etcd:
             assert await etcd.revision() > 0
+        asked = partial(CliRunner().invoke, upkeep_command, ["status"])
+        done = await asyncio.to_thread(asked, env=of_jobs)
+        assert (done.exit_code, "aerobee-etcd-0" in done.output) == (0, True), done.output
+        refused = await asyncio.to_thread(
+            asked, env={**of_jobs, "ETCDCTL_CERT": "", "ETCDCTL_KEY": ""}
+        )
+        assert refused.exit_code != 0
         async with Etcd(stranger, chance=random.Random(1)) as etcd:
             with pytest.raises(RegistryUnavailable):
                 await etcd.revision()
@@ -143,44 +166,6 @@ def _until_done(call: Callable[..., None], *arguments: int) -> None:
 
 def _local(pod: PodTemplate, ordinal: int, ports: list[int], folder: Path) -> list[str]:
     """A pod's command line with this machine's addresses in place of the cluster's names."""
-    service, place = pod.owner["spec"]["serviceName"], pod.namespace
-    local: dict[str, str] = {}
-    for at, instance in enumerate(pod.instances):
-        for which, port in enumerate(PORTS):
-            address = f"127.0.0.1:{ports[at * len(PORTS) + which]}"
-            local[f"{instance}.{service}.{place}.svc:{port}"] = address
-            if at == ordinal:
-                local[f"0.0.0.0:{port}"] = address
-    container = pod.containers[0]
-    pattern = "|".join(map(re.escape, local))
-    words = [
-        re.sub(pattern, lambda found: local[found[0]], word).replace("/var/lib/etcd", str(folder))
-        for word in command_line(container, pod.environment(container, ordinal))
-    ]
+    words = local_words(pod, pod, ports, folder, ordinal)
     assert words[0] == "etcd"
-    assert not any(".svc" in word for word in words)
     return [str(etcd_binary()), *words[1:]]
-
-
-@contextmanager
-def _running(words: list[str], log: Path) -> Iterator[None]:
-    with log.open("wb") as output, subprocess.Popen(words, stderr=output) as process:
-        try:
-            yield
-            assert process.poll() is None, log.read_text()
-        finally:
-            process.kill()
-
-
-def _wait_until_healthy(port: int) -> None:
-    """Healthy is a member that has a majority. (etcd of PyPI is too old for /readyz.)"""
-    deadline_s = time.monotonic() + READY_TIMEOUT_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-                if b'"true"' in answer.read():
-                    return
-        except (urllib.error.URLError, OSError):
-            pass
-        assert time.monotonic() < deadline_s, "no majority"
-        time.sleep(0.1)

@@ -41,21 +41,28 @@ def test_of_a_cluster_whose_etcd_asks_for_certificates(secured: Manifests, check
 
 @pytest.fixture(scope="module")
 def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manifests:
-    """`ha` with TLS everywhere, and the Secrets that its README asks for."""
+    """`ha` with upkeep of etcd, TLS and access control, and the Secrets of its README."""
     overlay("ha")  # skips where nothing can be rendered
     folder = tmp_path_factory.mktemp("secured")
     files = ("ca.crt", "tls.crt", "tls.key")
-    for name in files:
+    for name in (*files, "cluster-secret"):
         (folder / name).write_text(name)
     return render_with(
         folder,
         namespace="aerobee",
         resources=["overlays/ha"],
-        components=["components/etcd-tls", "components/etcd-peer-tls", "components/tls"],
+        components=[
+            f"components/{one}"
+            for one in (
+                *("etcd-upkeep", "volume-snapshots"),
+                *("etcd-tls", "etcd-peer-tls", "tls", "access"),
+            )
+        ],
         secretGenerator=[
             {"name": name, "type": "kubernetes.io/tls", "files": list(files)}
             for name in ("aerobee-etcd-server", "aerobee-etcd-client", "aerobee-node-tls")
-        ],
+        ]
+        + [{"name": "aerobee-cluster-secret", "files": ["cluster-secret"]}],
         generatorOptions={"disableNameSuffixHash": True},
     )
 

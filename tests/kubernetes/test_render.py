@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aerobee.access.config import AccessConfig
 from aerobee.runtime.tls_config import NodeTlsConfig
 from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import Manifests
@@ -17,13 +18,20 @@ from tests.kubernetes.policy.references import matches
 from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render_with
 
 COMPONENTS = (
+    "access",
     "cert-manager",
+    "cluster-secret",
+    "dashboard",
     "etcd-peer-tls",
     "etcd-tls",
+    "etcd-upkeep",
     "outside-load-balancers",
     "outside-node-ports",
+    "prometheus-rules",
     "service-monitors",
     "tls",
+    "volume-snapshots",
+    "zones",
 )
 CLAIMS_PATCH = """
 - {op: add, path: /spec/volumeClaimTemplates/0/spec/storageClassName, value: fast}
@@ -34,6 +42,12 @@ BROKERS = {"kind": "StatefulSet", "labelSelector": "app.kubernetes.io/component=
 
 def test_no_overlay_is_left_out_of_the_tests() -> None:
     assert {one.name for one in (MANIFESTS / "overlays").iterdir()} == set(OVERLAYS)
+
+
+def test_no_component_is_left_out_of_the_tests() -> None:
+    """`tools` is part of the overlays; `audit-credentials` is for the audit's, which have tests."""
+    found = {one.name for one in (MANIFESTS / "components").iterdir()}
+    assert found == {*COMPONENTS, "tools", "audit-credentials"}
 
 
 def test_a_single_cluster_has_one_of_each(overlay: Overlay) -> None:
@@ -61,7 +75,7 @@ def test_everything_stands_in_one_namespace_and_says_what_it_belongs_to(overlay:
             labels = one["metadata"]["labels"]
             assert labels["app.kubernetes.io/name"] == "aerobee", one
             assert labels["app.kubernetes.io/part-of"] == "aerobee", one
-            if one["kind"] != "Namespace":
+            if one["kind"] not in ("Namespace", "PriorityClass"):
                 assert one["metadata"]["namespace"] == "aerobee", one
 
 
@@ -73,7 +87,8 @@ def test_who_deletes_an_overlay_keeps_the_claims_of_its_services(overlay: Overla
         for one in gone.of_kind("StatefulSet"):
             kept = one["spec"]["persistentVolumeClaimRetentionPolicy"]
             assert kept["whenDeleted"] == "Retain", name
-    assert [one["kind"] for one in overlay(NAMESPACE).objects] == ["Namespace"]
+    # Shared by clusters, so not for one of them to take away.
+    assert {one["kind"] for one in overlay(NAMESPACE).objects} == {"Namespace", "PriorityClass"}
 
 
 def test_users_set_image_size_storage_and_namespace(overlay: Overlay, tmp_path: Path) -> None:
@@ -102,6 +117,38 @@ def test_users_set_image_size_storage_and_namespace(overlay: Overlay, tmp_path: 
         group = environment["AEROBEE_BROKER_BROKER_NAME"]
         expected = f"aerobee-{group}-1.aerobee-{group}.messages.svc:10911"
         assert environment["AEROBEE_BROKER_ADDRESS"] == expected
+
+
+def test_zones_are_a_rule_where_the_component_says_so(overlay: Overlay, tmp_path: Path) -> None:
+    overlay("ha")  # skips where nothing can be rendered
+    mine = render_with(tmp_path, resources=["overlays/ha"], components=["components/zones"])
+    for component, rule in (
+        ("broker", ("DoNotSchedule", 3)),
+        ("etcd", ("DoNotSchedule", 3)),
+        ("nameserver", ("ScheduleAnyway", None)),
+    ):
+        for pod in mine.pods_of(component):
+            (spread,) = pod.spec["topologySpreadConstraints"]
+            assert (spread["whenUnsatisfiable"], spread.get("minDomains")) == rule
+
+
+def test_a_former_configuration_is_not_for_controllers_to_remove(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    """Pods that have not been replaced yet mount it; also where a user gives another file."""
+    overlay("ha")  # skips where nothing can be rendered
+    (tmp_path / "broker.toml").write_text('cluster = "mine"')
+    config = {"name": "aerobee-broker-config", "namespace": "aerobee", "behavior": "replace"}
+    mine = render_with(
+        tmp_path,
+        resources=["overlays/ha"],
+        configMapGenerator=[{**config, "files": ["broker.toml"]}],
+    )
+    for name in ("aerobee-broker-config", "aerobee-nameserver-config"):
+        assert mine.config(name)["metadata"]["annotations"] == {
+            "argocd.argoproj.io/sync-options": "Prune=false",
+            "kustomize.toolkit.fluxcd.io/prune": "disabled",
+        }
 
 
 def test_images_are_found_in_every_kind_and_pinned_by_digest(
@@ -259,6 +306,58 @@ def test_with_certificates_all_nodes_and_their_commands_speak_tls(
             }
     assert {"aerobee-nameserver", "localhost"} <= names
     assert made["aerobee-node-tls"]["ipAddresses"] == ["127.0.0.1"]
+
+
+def test_with_access_control_nodes_and_commands_prove_themselves(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    """First by a secret that refuses nobody; then nodes ask for proofs."""
+    overlay("ha")  # skips where nothing can be rendered
+    for component in ("cluster-secret", "access"):
+        (folder := tmp_path / component).mkdir()
+        mine = render_with(
+            folder, resources=["overlays/ha"], components=[f"components/{component}"]
+        )
+        pods = [*mine.pods_of("nameserver"), *mine.pods_of("broker"), *mine.pods_of("tools")]
+        assert len(pods) == 4
+        for pod in pods:
+            (container,) = pod.containers
+            environment = pod.environment(container, 0)
+            secret = environment["AEROBEE_CLUSTER_SECRET_FILE"]
+            (volume,) = (one for one in pod.spec["volumes"] if "secret" in one)
+            assert volume["secret"]["secretName"] == "aerobee-cluster-secret"
+            assert {"name": volume["name"], "mountPath": str(Path(secret).parent)}.items() <= max(
+                one.items() for one in container["volumeMounts"] if one["name"] == volume["name"]
+            )
+            if pod.component == "tools":
+                continue
+            prefix = f"AEROBEE_{pod.component.upper()}_ACCESS_"
+            enabled = environment.get(f"{prefix}ENABLED", "false")
+            assert enabled == ("true" if component == "access" else "false")
+            file = environment[f"{prefix}CLUSTER_SECRET_FILE"]
+            assert file == secret
+            assert AccessConfig(enabled=enabled == "true", cluster_secret_file=file)
+
+
+@pytest.mark.parametrize("name", ["audit", "audit-spark"])
+def test_an_audit_signs_as_a_user_and_trusts_the_authority(
+    overlay: Overlay, tmp_path: Path, name: str
+) -> None:
+    overlay("ha")  # skips where nothing can be rendered
+    mine = render_with(
+        tmp_path,
+        resources=["overlays/ha", f"overlays/{name}"],
+        components=["components/access", "components/tls", "components/audit-credentials"],
+    )
+    pods = mine.pods_of("audit")
+    assert pods
+    for pod in pods:
+        for container in pod.containers:
+            environment = pod.environment(container, 0)
+            mounts = {one["mountPath"] for one in container["volumeMounts"]}
+            for variable in ("AEROBEE_CREDENTIALS_FILE", "AEROBEE_TLS_CA"):
+                assert str(Path(environment[variable]).parent) in mounts
+        assert "aerobee-cluster-secret" not in str(pod.spec), "it is no operator"
 
 
 def test_outside_every_broker_has_an_address_and_a_service_of_its_own(

@@ -9,7 +9,12 @@ from tests.mutants.groups import GROUPS
 from tests.mutants.nameserver import NAMESERVER
 from tests.mutants.replication import REPLICATION
 from tests.mutants.retries import RETRIES
+from tests.mutants.security import SECURITY
 from tests.mutants.store import STORE
 from tests.mutants.timers import TIMERS
+from tests.mutants.transactions import TRANSACTIONS
 
-MUTANTS: Final = (*STORE, *REPLICATION, *GROUPS, *CLIENTS, *NAMESERVER, *TIMERS, *RETRIES)
+MUTANTS: Final = (
+    *(*STORE, *REPLICATION, *GROUPS, *CLIENTS, *NAMESERVER, *TIMERS, *RETRIES, *TRANSACTIONS),
+    *SECURITY,
+)

@@ -25,6 +25,7 @@ from aerobee.nameserver.stored import (
     InSyncReplica,
     ReplicaSet,
 )
+from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.errors import InvalidArgument, StaleEpoch
 
 IDS = (0, 1, 2)
@@ -60,6 +61,7 @@ def live_replicas(draw: st.DrawFn) -> dict[int, BrokerRecord]:
             log_end=draw(st.integers(0, 100)),
             resigned_epoch=draw(st.integers(0, 5)),
             successor_id=draw(st.sampled_from((-1, *IDS))),
+            condition=draw(st.sampled_from(BrokerCondition)),
         )
         for broker_id in draw(st.sets(st.sampled_from(IDS)))
     }
@@ -81,16 +83,17 @@ def test_an_election_follows_the_rules(
     assert all(elected.epoch > one.log_epoch for one in live.values())
     chosen = live[elected.master_id]
     assert elected.master_instance == chosen.instance
+    assert chosen.condition is not BrokerCondition.DISK_HUNG
     own = InSyncReplica(elected.master_id, chosen.incarnation)
     assert own in elected.in_sync
     assert all(is_intact(name, live) for name in elected.in_sync)
     assert set(elected.in_sync) <= {*group.in_sync, own}
     assert election.expects[chosen.key] == chosen.revision
     was_intact = any(is_intact(name, live) for name in group.in_sync)
-    if was_intact:
+    if was_intact and not allow_unclean:
         assert own in group.in_sync
     if group.in_sync:
-        assert election.is_unclean == (not was_intact)
+        assert election.is_unclean == (own not in group.in_sync)
     else:
         # New, or its record was lost: then others may have more than whoever is here.
         is_lost = chosen.log_epoch > 0 and len(group.replicas) > 1
@@ -173,6 +176,36 @@ def test_the_only_replica_is_elected_with_an_empty_log_too() -> None:
     election = elect(group, {0: record(0, incarnation="new")}, allow_unclean=False)
     assert election is not None
     assert election.replica_set.unclean_epochs == (5,)
+
+
+def test_a_replica_whose_disk_hangs_is_waited_for_and_not_elected() -> None:
+    hung = record(0, incarnation="old", log_end=90, condition=BrokerCondition.DISK_HUNG)
+    well = record(1, incarnation="old", log_end=80)
+    election = elect(LOST_BOTH, {0: hung, 1: well}, allow_unclean=False)
+    assert election is not None
+    assert election.replica_set.master_id == 1
+    # It leaves the set at once: writes do not wait for it.
+    assert election.replica_set.in_sync == (InSyncReplica(1, "old"),)
+    behind = record(2, incarnation="x", log_epoch=4, log_end=50)
+    assert elect(LOST_BOTH, {0: hung, 2: behind}, allow_unclean=False) is None
+    election = elect(LOST_BOTH, {0: hung, 2: behind}, allow_unclean=True)
+    assert election is not None
+    assert (election.replica_set.master_id, election.is_unclean) == (2, True)
+    back = replace(hung, condition=BrokerCondition.SLOW)
+    election = elect(LOST_BOTH, {0: back, 2: behind}, allow_unclean=False)
+    assert election is not None
+    assert (election.replica_set.master_id, election.is_unclean) == (0, False)
+
+
+def test_after_a_power_failure_the_furthest_log_is_waited_for_while_its_disk_hangs() -> None:
+    hung = record(0, incarnation="new", log_epoch=4, log_end=90)
+    hung = replace(hung, condition=BrokerCondition.DISK_HUNG)
+    live = {0: hung, 1: record(1, incarnation="new", log_epoch=4, log_end=80)}
+    assert elect(LOST_BOTH, live, allow_unclean=False) is None
+    live[0] = replace(hung, condition=BrokerCondition.WELL)
+    election = elect(LOST_BOTH, live, allow_unclean=False)
+    assert election is not None
+    assert election.replica_set.master_id == 0
 
 
 def test_an_unclean_election_takes_nobody_who_never_followed_a_master() -> None:

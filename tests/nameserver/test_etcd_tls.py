@@ -17,7 +17,7 @@ from aerobee.nameserver.config import EtcdConfig, EtcdTlsConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Put
 from aerobee.runtime.errors import InvalidArgument, RegistryUnavailable
-from tests.support.certificates import Certificate, issue
+from tests.support.certificates import Certificate, issue, out_of_time
 from tests.support.etcd import START_TIMEOUT_S, etcd_command
 from tests.support.ports import free_ports
 
@@ -29,6 +29,8 @@ class SecuredEtcd:
     endpoint: str
     authority: trustme.CA
     client: Certificate
+    server: Path
+    """The folder of its own certificate, which it reads for each connection."""
 
     def config(self, **changes: str) -> EtcdConfig:
         """How a nameserver is told of it."""
@@ -66,7 +68,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredEtcd]:
     with (folder / "etcd.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     issued = issue(authority, folder / "client", "nameserver")
-    found = SecuredEtcd(f"127.0.0.1:{client_port}", authority, issued)
+    found = SecuredEtcd(f"127.0.0.1:{client_port}", authority, issued, server.folder)
     try:
         asyncio.run(asyncio.wait_for(_until_it_answers(found), START_TIMEOUT_S))
         yield found
@@ -121,6 +123,35 @@ async def test_an_etcd_whose_certificate_another_authority_signed_is_not_trusted
 ) -> None:
     other = issue(trustme.CA(), tmp_path / "other", "nameserver")
     async with connected(secured.config(ca=str(other.ca))) as client:
+        with pytest.raises(RegistryUnavailable):
+            await client.revision()
+
+
+@pytest.mark.parametrize("flaw", ["name", *out_of_time()])
+async def test_an_etcd_whose_certificate_is_not_valid_is_not_trusted(
+    secured: SecuredEtcd, flaw: str
+) -> None:
+    name = "other.example" if flaw == "name" else "127.0.0.1"
+    begin, end = out_of_time().get(flaw, (None, None))
+    issue(secured.authority, secured.server, name, begin=begin, end=end)
+    try:
+        async with connected(secured.config()) as client:
+            with pytest.raises(RegistryUnavailable):
+                await client.revision()
+    finally:
+        issue(secured.authority, secured.server, "127.0.0.1")
+    async with connected(secured.config()) as client:
+        assert await client.revision() > 0
+
+
+@pytest.mark.parametrize("flaw", out_of_time())
+async def test_an_etcd_lets_no_nameserver_in_whose_certificate_is_out_of_time(
+    secured: SecuredEtcd, tmp_path: Path, flaw: str
+) -> None:
+    begin, end = out_of_time()[flaw]
+    own = issue(secured.authority, tmp_path / "own", "nameserver", begin=begin, end=end)
+    config = secured.config(certificate=str(own.certificate), key=str(own.key))
+    async with connected(config) as client:
         with pytest.raises(RegistryUnavailable):
             await client.revision()
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 
 import pytest
 
+from aerobee.cli.etcd_backup import note_key, note_value
 from aerobee.nameserver.app import serve_nameserver
 from aerobee.nameserver.config import EtcdConfig, NameserverConfig
 from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_values import Put
+from aerobee.nameserver.metrics import _table_families
+from aerobee.nameserver.route_table import RouteTable
+from aerobee.nameserver.stored import Keys
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.metrics.config import MetricsConfig
 from aerobee.runtime.supervise import Lifecycle
+from tests.support.etcd import running_etcd
 from tests.support.ports import free_port
 from tests.support.scrapes import Scrape
 
@@ -63,3 +70,23 @@ async def test_calls_that_etcd_does_not_answer_are_failures() -> None:
             await etcd.get("key")
         assert etcd.calls.is_reachable is False
         assert etcd.calls.failures == 1
+
+
+async def test_when_something_was_backed_up_is_told_once_it_was_noted(tmp_path: Path) -> None:
+    """As `aerobee etcd` notes it; docs/etcd-keys.md."""
+    with running_etcd(tmp_path) as process:
+        config = EtcdConfig(endpoints=(process.endpoint,))
+        keys = Keys("aerobee")
+        async with Etcd(config, chance=random.Random(1)) as etcd:
+            table = RouteTable.from_snapshot(keys, await etcd.snapshot(keys.prefix))
+            assert table.backups == {}
+            noted = Put(note_key("aerobee", "etcd"), note_value(1_732_000_000_500))
+            wrong = Put(note_key("aerobee", "broker-a"), b"yesterday")
+            await etcd.transaction({}, [noted, wrong])
+            table = RouteTable.from_snapshot(keys, await etcd.snapshot(keys.prefix))
+    assert table.backups == {"etcd": 1_732_000_000_500}
+    assert table.unreadable == {note_key("aerobee", "broker-a")}
+    (family,) = (
+        one for one in _table_families(table) if one.name == "aerobee_backup_timestamp_seconds"
+    )
+    assert family.rows == [(("etcd",), 1_732_000_000.5)]

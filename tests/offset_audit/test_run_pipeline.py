@@ -211,6 +211,14 @@ def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, runs: Runs
     assert not list(runs.folder.rglob(".staging*"))
 
 
+def test_what_runs_leave_is_for_their_owner_alone_but_for_metrics(runs: Runs) -> None:
+    out, bucket = runs.folder / "out", runs.folder / "bucket" / "out"
+    made = [out, bucket, *out.rglob("*"), *bucket.rglob("*")]
+    assert {path.suffix for path in made} >= {".parquet", ".html", ".json", ".prom"}
+    open_to_others = [path for path in made if path.stat().st_mode & 0o077]
+    assert open_to_others == [out / "metrics.prom"]
+
+
 def test_documents_and_tables_go_to_any_file_system_that_spark_reaches(
     spark: SparkSession, runs: Runs
 ) -> None:

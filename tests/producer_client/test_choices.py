@@ -108,6 +108,7 @@ def test_every_error_is_final_or_retried_for_a_reason() -> None:
         "NotMaster",
         "NotWritable",
         "QueueNotFound",
+        "QuotaExceeded",
         "RegistryUnavailable",
         "ShuttingDown",
         "StaleEpoch",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, Endpoint, TopicRoute
 from aerobee.rocketmq_api.codes import status_of
 from aerobee.rocketmq_api.routes.endpoints import endpoints_of
 from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
+from aerobee.rocketmq_api.services import placing
 from aerobee.runtime.errors import MqError, NoBrokerAvailable, NotReadableTopic
 from apache.rocketmq.v2 import definition_pb2 as v2
 
@@ -60,6 +63,24 @@ def test_every_broker_has_a_queue_0_to_read_and_write() -> None:
     queues = [queue for queue in message_queues(route(), TOPIC) if queue.id == 0]
     assert [queue.broker.name for queue in queues] == ["broker-a", "broker-b"]
     assert {queue.permission for queue in queues} == {v2.READ_WRITE}
+
+
+def test_queues_of_a_closed_broker_group_are_there_to_read_only() -> None:
+    closed = replace(route(), closed=frozenset({"broker-a"}))
+    told = {each.broker.name: each.permission for each in message_queues(closed, TOPIC)}
+    assert told == {"broker-a": v2.READ, "broker-b": v2.READ_WRITE}
+    only_written = replace(route(perm=PERM_WRITE), closed=frozenset({"broker-a"}))
+    assert {each.broker.name for each in message_queues(only_written, TOPIC)} == {"broker-b"}
+    assert len(assignments(closed, TOPIC, is_ordered=True)) == 3
+
+
+def test_messages_go_to_open_broker_groups() -> None:
+    b0 = replace(B0, writable=True)
+    closed = replace(route(A1, b0), closed=frozenset({"broker-a"}))
+    grouped = v2.Message(system_properties=v2.SystemProperties(message_group="g"))
+    for turn in range(3):
+        placed = placing.places([v2.Message(), grouped], closed, here="broker-a", turn=turn)
+        assert placed == {"broker-b": [(0, 0), (1, 0)]}
 
 
 def test_the_order_does_not_depend_on_the_node_that_answers() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.loop_delay import IDLE_INTERVAL_S, INTERVAL_S, LoopDelay
+from aerobee.runtime.loop_delay import IDLE_INTERVAL_S, INTERVAL_S, WATCHED_S, LoopDelay
 
 
 class Nights:
@@ -55,6 +55,15 @@ async def test_a_delay_is_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) ->
     nights = Nights(monkeypatch, (0.2, 0.0), *[(0.0, 0.0)] * 25)
     await nights.pass_by()
     assert nights.delay.p99_ms() == pytest.approx(200)
-    later = Nights(monkeypatch, (0.2, 0.0), *[(0.0, 0.0)] * 32)
+    often = round(WATCHED_S / INTERVAL_S)
+    later = Nights(monkeypatch, (0.2, 0.0), *[(0.0, 0.0)] * (often + 32))
     await later.pass_by()
     assert later.delay.p99_ms() == pytest.approx(0, abs=1e-6)
+
+
+async def test_a_loop_that_is_kept_from_working_is_looked_at_often_although_it_does_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nights = Nights(monkeypatch, (0, 0.0), (0.6, 0.0), (0, 0.0), (0.6, 0.0), (0, 0.0))
+    await nights.pass_by()
+    assert nights.slept_s == [INTERVAL_S, IDLE_INTERVAL_S, *[INTERVAL_S] * 3]

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.runtime.private_files import close_to_others, make_private_folder, private_opener
+from aerobee.runtime.private_files import (
+    Closing,
+    close_to_others,
+    make_private_folder,
+    private_opener,
+)
 
 IS_ROOT = os.geteuid() == 0
 
@@ -45,9 +50,19 @@ def test_a_folder_that_is_there_is_closed_and_that_is_enough(tmp_path: Path) -> 
     root = tmp_path / "store"
     (root / "commitlog").mkdir(parents=True)
     root.chmod(0o2775)
-    assert close_to_others(root) == []
+    assert close_to_others(root) == Closing(closed=(str(root),))
     assert mode(root) == 0o2700
-    assert close_to_others(tmp_path / "missing") == []
+    assert close_to_others(root) == close_to_others(tmp_path / "missing") == Closing()
+
+
+def test_a_folder_of_all_users_stays_theirs(tmp_path: Path) -> None:
+    """As /tmp, when it is named by mistake: to close it would stop half the machine."""
+    root = tmp_path / "tmp"
+    (root / "of-others").mkdir(parents=True)
+    (root / "of-others").chmod(0o755)
+    root.chmod(0o1777)
+    assert close_to_others(root) == Closing(still_open=(str(root),))
+    assert (mode(root), mode(root / "of-others")) == (0o1777, 0o755)
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root may give a folder to another user")
@@ -62,6 +77,9 @@ def test_in_the_root_of_a_volume_that_is_another_s_the_parts_are_closed(tmp_path
     os.chown(root, 12_345, 12_345)
     os.chown(root / "lost+found", 12_345, 12_345)
     root.chmod(0o2775)
-    assert close_to_others(root) == [str(root / "lost+found")]
+    assert close_to_others(root) == Closing(
+        closed=(str(root / "abort"), str(root / "commitlog")),
+        still_open=(str(root / "lost+found"),),
+    )
     assert mode(root) == 0o2775
     assert (mode(root / "commitlog"), mode(root / "abort")) == (0o700, 0o600)

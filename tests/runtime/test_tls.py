@@ -50,7 +50,7 @@ from aerobee.runtime.tls_config import (
     TlsConfig,
     client_tls_config,
 )
-from tests.support.certificates import Certificate, issue
+from tests.support.certificates import Certificate, issue, out_of_time
 from tests.support.ports import free_port
 
 EXPIRY = re.compile(r"aerobee_tls_certificate_expiry_timestamp_seconds\{.*\} (\S+)")
@@ -109,17 +109,10 @@ async def test_a_client_is_told_why_a_certificate_is_not_trusted(
     other = issue(authority, tmp_path / "other", "other.example")
     async with serving(settings_of(other)) as address:
         assert "not valid: IP address mismatch" in await why_not(address, trusting)
-    ended = issue_until(authority, tmp_path / "ended", datetime.now(UTC) - timedelta(hours=1))
-    async with serving(settings_of(ended)) as address:
-        assert "certificate has expired" in await why_not(address, trusting)
-
-
-def issue_until(authority: trustme.CA, folder: Path, end: datetime) -> Certificate:
-    made = issue(authority, folder, "127.0.0.1")
-    issued = authority.issue_cert("127.0.0.1", not_before=end - timedelta(days=9), not_after=end)
-    made.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    made.key.write_bytes(issued.private_key_pem.bytes())
-    return made
+    for why, (begin, end) in out_of_time().items():
+        late = issue(authority, tmp_path / "late", "127.0.0.1", begin=begin, end=end)
+        async with serving(settings_of(late)) as address:
+            assert why in await why_not(address, trusting)
 
 
 async def test_a_node_asks_clients_for_certificates_as_it_is_told(
@@ -148,15 +141,24 @@ async def test_a_node_logs_why_it_does_not_admit_a_client(
     authority: trustme.CA, node: Certificate, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = replace(settings_of(node), client_auth=ClientAuth.REQUIRED)
-    end = datetime.now(UTC) - timedelta(hours=1)
-    ended = issue_until(authority, tmp_path / "ended", end)
-    expired = TlsConfig(ca=node.ca, certificate=ended.certificate, key=ended.key)
+
+    def client_of(name: str, by: trustme.CA, *times: datetime) -> TlsConfig:
+        begin, end = times or (None, None)
+        own = issue(by, tmp_path / name, "visitor.example", begin=begin, end=end)
+        return TlsConfig(ca=node.ca, certificate=own.certificate, key=own.key)
+
+    not_valid = "its certificate is not valid: "
     async with serving(config, PeerLimits()) as address:
-        for client, why in (
-            (expired, "its certificate is not valid: certificate has expired"),
+        clients: tuple[tuple[TlsConfig | bool, str], ...] = (
+            *(
+                (client_of(why, authority, *times), not_valid + why)
+                for why, times in out_of_time().items()
+            ),
+            (client_of("stranger", trustme.CA()), not_valid + "unable to get local issuer"),
             (TlsConfig(ca=node.ca), "peer did not return a certificate"),
             (False, "it does not speak TLS"),
-        ):
+        )
+        for client, why in clients:
             await why_not(address, client)
             await until_said(caplog, why)
 
@@ -210,7 +212,7 @@ async def test_new_certificates_are_used_and_unusable_ones_are_not(
         await until_said(caplog, f"tls.key: {node.key} holds no private key in PEM form")
         assert tls.expires == before
         end = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
-        renewed = issue_until(authority, tmp_path / "renewed", end)
+        renewed = issue(authority, tmp_path / "renewed", "127.0.0.1", end=end)
         renewed.key.replace(node.key)
         renewed.certificate.replace(node.certificate)
         await until_said(caplog, "TLS files were read again")

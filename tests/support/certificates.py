@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
@@ -33,10 +34,17 @@ class Certificate:
         return self.folder / "tls.key"
 
 
-def issue(authority: trustme.CA, folder: Path, *names: str) -> Certificate:
-    """A certificate for a server or client of these host names or addresses."""
-    folder.mkdir(parents=True)
-    issued = authority.issue_cert(*names)
+def issue(
+    authority: trustme.CA,
+    folder: Path,
+    *names: str,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+) -> Certificate:
+    """A certificate for a server or client of these host names or addresses, valid now unless said
+    otherwise. Replaces what is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    issued = authority.issue_cert(*names, not_before=begin, not_after=end)
     made = Certificate(folder)
     made.ca.write_bytes(authority.cert_pem.bytes())
     made.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
@@ -44,3 +52,12 @@ def issue(authority: trustme.CA, folder: Path, *names: str) -> Certificate:
     # PKCS 8, the only form that Java reads.
     made.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return made
+
+
+def out_of_time() -> dict[str, tuple[datetime, datetime]]:
+    """What is said of a certificate that is not valid now, and when it is."""
+    now, hour = datetime.now(UTC), timedelta(hours=1)
+    return {
+        "certificate has expired": (now - 9 * hour, now - hour),
+        "certificate is not yet valid": (now + hour, now + 9 * hour),
+    }

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+BACKLOG_PLACES = 4
 
 
 class DyingPath:
@@ -15,7 +19,25 @@ class DyingPath:
         self._alive = asyncio.Event()
         self._alive.set()
         self.address = ""
+        self.listener: asyncio.Server | None = None
+        self.held: list[socket.socket] = []
         self.connections = 0
+
+    def swallow(self) -> None:
+        """As `die`; and whoever connects from now on is not answered, as by a machine that is
+        gone while a service still names it."""
+        assert self.listener is not None, "it listens"
+        host, port = self.listener.sockets[0].getsockname()
+        self.die()
+        self.listener.close()
+        full = socket.create_server((host, port), backlog=0)
+        self.held.append(full)
+        for _ in range(BACKLOG_PLACES):  # what comes after these is not even acknowledged
+            waiting = socket.socket()
+            waiting.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                waiting.connect((host, port))
+            self.held.append(waiting)
 
     def die(self) -> None:
         """Nothing goes over the present connections any more, and nothing ends them."""
@@ -49,20 +71,25 @@ async def _carry(
 
 
 @asynccontextmanager
-async def dying_path(target_port: int) -> AsyncIterator[DyingPath]:
-    """As to a process that was moved behind the same address, by a service of Kubernetes say."""
+async def dying_path(
+    target_port: int, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[DyingPath]:
+    """As to a process that was moved behind the same address, by a service of Kubernetes say. It
+    listens at `host` and `port`; 0: any."""
     path = DyingPath(target_port)
     streams: set[asyncio.Task[None]] = set()
 
     def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         streams.add(asyncio.ensure_future(path.serve(reader, writer)))
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    path.address = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    listener = path.listener = await asyncio.start_server(serve, host, port)
+    path.address = f"{host}:{listener.sockets[0].getsockname()[1]}"
     try:
         yield path
     finally:
         listener.close()
+        for one in path.held:
+            one.close()
         for stream in streams:
             stream.cancel()
         await asyncio.gather(*streams, return_exceptions=True)

@@ -47,8 +47,9 @@ def etcd_command(
 class EtcdProcess:
     """One member that keeps its ports and data over kills and restarts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
+        self._flags = flags
         self.client_port, self.peer_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -65,6 +66,7 @@ class EtcdProcess:
             self.peer_port,
             *SHORT_ELECTIONS,
             "--log-level=error",
+            *self._flags,
         )
         with (self.folder / "etcd.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -105,9 +107,9 @@ class EtcdProcess:
 
 
 @contextmanager
-def running_etcd(folder: Path) -> Iterator[EtcdProcess]:
+def running_etcd(folder: Path, *flags: str) -> Iterator[EtcdProcess]:
     """One that ends with the block."""
-    process = EtcdProcess(folder)
+    process = EtcdProcess(folder, *flags)
     process.start()
     try:
         yield process

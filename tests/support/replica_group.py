@@ -42,6 +42,7 @@ from aerobee.runtime.log import configure_logging
 from aerobee.runtime.supervise import Lifecycle, run_service
 from aerobee.store_format.record import HostAddress, encode_batch, iterate_records
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
+from tests.support.hanging_disk import make_syncs_hang
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -69,6 +70,11 @@ class Replica:
     def log(self) -> str:
         return self.folder.with_suffix(".log").read_text()
 
+    @property
+    def hang_mark(self) -> Path:
+        """While it exists the disk does not answer; for replicas with `may_hang`."""
+        return self.folder.with_suffix(".hangs")
+
     async def start(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         settings = {
@@ -76,6 +82,7 @@ class Replica:
             "broker_id": self.broker_id,
             "listen": self.address,
             "store_root": str(self.folder),
+            "hang_mark": str(self.hang_mark),
         }
         with self.folder.with_suffix(".log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
@@ -346,6 +353,7 @@ def _config_of(settings: dict[str, Any]) -> BrokerConfig:
             # How full the disk of this machine is must not decide what a test sees.
             retention=RetentionConfig(enabled=False),
             flush_mode=FlushMode(settings.get("flush", "async")),
+            disk_hung_after_ms=settings.get("disk_hung_after_ms", 0),
             segment_bytes=settings.get("segment_bytes", 4 * MIB),
         ),
         replication=ReplicationConfig(
@@ -354,6 +362,7 @@ def _config_of(settings: dict[str, Any]) -> BrokerConfig:
             in_sync_lag_max_ms=settings.get("in_sync_lag_max_ms", 1_000),
             heartbeat_interval_ms=settings.get("heartbeat_interval_ms", 200),
             slave_read_bytes=settings.get("slave_read_bytes", 0),
+            slow_handover_interval_ms=settings.get("slow_handover_interval_ms", 0),
         ),
         transactions=TransactionsConfig(**settings.get("transactions", {})),
     )
@@ -368,6 +377,8 @@ def _main(arguments: Sequence[str]) -> int:
             duplicate_wait_ms=settings["duplicate_wait_ms"]
         )
     configure_logging()
+    if settings.get("may_hang"):
+        make_syncs_hang(Path(settings["hang_mark"]))
 
     async def service(lifecycle: Lifecycle) -> None:
         await serve_broker(config, lifecycle, clock=SystemClock(), chance=system_random())

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from aerobee.broker.duties import Duties, Duty, OnChange
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.handover import Handover
@@ -71,6 +72,7 @@ class Scene:
     ) -> None:
         self.store = Store(appended_end=1_000)
         self.clock = SystemClock()
+        self.watch = DiskWatch(self.clock, hung_after_s=5.0)
         self.files: dict[str, list[bytes]] = {}
         self.writes_fail = False
         self.failed: list[errors.StoreFailed] = []
@@ -111,9 +113,10 @@ class Scene:
             random.Random(1),
             follower=self.master,
             duties=self.duties,
+            watch=self.watch,
             on_store_failed=self.failed.append,
         )
-        self.handover = Handover(self.roles, self.store, self.clock, self.duties)
+        self.handover = Handover(self.roles, self.store, self.clock, self.duties, self.watch)
         self.roles.on_advanced(self.handover.wake)
         self.roles.on_changed(self.manager.wake)
         self.roles.on_changed(self.proposer.wake)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from aerobee.access.sealing import ClusterSecrets
-from aerobee.access.table import NO_RECORDS, NOBODY, AccessTable, Records
+from aerobee.access.table import NO_RECORDS, NOBODY, AccessTable, Record, Records
 from aerobee.runtime.log import log_event
 from aerobee.runtime.watched_file import WatchedFile
 
@@ -30,6 +30,10 @@ class AccessBook:
     def version(self) -> str:
         """Of the records it has."""
         return self._records.version
+
+    @property
+    def quotas(self) -> tuple[Record, ...]:
+        return self._records.quotas
 
     @property
     def secrets(self) -> ClusterSecrets | None:

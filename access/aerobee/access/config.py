@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aerobee.runtime.addresses import is_loopback
 from aerobee.runtime.config import require
 from aerobee.runtime.config_check import Risk
+from aerobee.runtime.tls_config import NodeTlsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,13 @@ class AccessConfig:
     Unit: path; empty: none
     Costs: a secret: readable for this process alone.
     """
+    node_certificates: bool = False
+    """Refuse nodes, and operators with the cluster secret, whose certificate does not name them
+    ([how](access.md#certificates-of-nodes)): then who has the secret and one node's certificate can
+    be that node, and no other.
+
+    Costs: a certificate for each node and each operator.
+    """
 
     def __post_init__(self) -> None:
         require(
@@ -36,6 +44,25 @@ class AccessConfig:
             "is one",
             self.enabled,
         )
+        require(
+            self.enabled or not self.node_certificates,
+            "access.node_certificates needs access.enabled: without it nobody is refused",
+            self.node_certificates,
+        )
+
+
+def require_certificates(access: AccessConfig, tls: NodeTlsConfig) -> None:
+    """For `__post_init__`: where nodes are known by certificates, they are asked for them.
+
+    Raises:
+        InvalidArgument: they are not.
+    """
+    require(
+        not access.node_certificates or tls.tells_callers,
+        "access.node_certificates needs tls.client_auth optional or required, and not "
+        "tls.plain_text spoken: otherwise nodes show no certificates",
+        tls.client_auth.value,
+    )
 
 
 def open_door(access: AccessConfig, listen: str) -> Iterator[Risk]:

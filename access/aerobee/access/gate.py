@@ -9,19 +9,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
 from aerobee.access.book import AccessBook
 from aerobee.access.needs import MethodNeeds, NeedsTable, Who
+from aerobee.access.node_certificates import NodeCertificates
 from aerobee.access.nodes import BROKER, NODE_KEY, OPERATOR, NodeName, NodeVerifier
-from aerobee.access.resources import Action, Need
+from aerobee.access.recorder import (
+    FORWARDED_KEY,
+    Facts,
+    NotAnAct,
+    RecordedAct,
+    Recorder,
+    facts_of,
+    is_administrative,
+)
+from aerobee.access.request_text import shortened
+from aerobee.access.resources import Need
 from aerobee.access.signature import AUTHORIZATION_KEY, DATE_TIME_KEY, Signed, read_signature
 from aerobee.access.table import KnownUser
 from aerobee.runtime.errors import (
     AccessDenied,
     InvalidArgument,
+    MqError,
     RegistryUnavailable,
     Unauthenticated,
 )
@@ -29,12 +42,10 @@ from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
 
-ADMINISTRATIVE: Final = Action.CREATE | Action.UPDATE | Action.DELETE
+REFUSALS: Final = (Unauthenticated, AccessDenied)
 NEEDS_PER_STREAM_MAX: Final = 20_000
 PROVED_MAX: Final = 4_096
 NAMESPACE_KEY: Final = "x-mq-namespace"
-FORWARDED_KEY: Final = "x-mq-forwarded"
-"""The address of a client whose call another node passes on."""
 
 
 class CallContext(Protocol):
@@ -91,12 +102,17 @@ class Gate:
         book: AccessBook,
         verifier: NodeVerifier,
         *,
+        recorder: Recorder | None = None,
         peer_identity: PeerIdentity = certificate_name,
+        certificates: NodeCertificates | None = None,
     ) -> None:
+        """`certificates`: that nodes must show; None: the cluster secret is enough."""
         self._table = table
+        self.recorder = recorder or Recorder()
         self.book = book
         self.verifier = verifier
         self.peer_identity = peer_identity
+        self._certificates = certificates
         self._proved: dict[tuple[Any, Any], Caller] = {}
         """Signatures that were good: clients sign the time in seconds, so many calls have the same.
         """
@@ -122,6 +138,8 @@ class Gate:
         proof = metadata.get(NODE_KEY)
         if proof is not None:
             node = self.verifier.check(proof, path)
+            if self._certificates is not None:
+                self._certificates.check(node, context)
             return Caller(node.name, node)
         if not self.book.is_known:
             # Clients try again: they must not take a node that starts for a refusal.
@@ -160,6 +178,15 @@ class Gate:
             raise Unauthenticated(f"the certificate's user {owner.user.name!r} is disabled")
         return Caller(owner.user.name, user=owner, peer_identity=identity)
 
+    def why_unproved(self, metadata: dict[str, Any], error: MqError) -> MqError:
+        """The same without what the call claims to be, unless there is such a user: people put
+        secrets into the wrong field."""
+        with suppress(Unauthenticated):
+            signed = read_signature(metadata)
+            if signed is not None and signed.access_key not in self.book.table.users:
+                return Unauthenticated("its access key is that of no user")
+        return error
+
     def _remember(self, said: tuple[Any, Any], caller: Caller) -> None:
         if self._proved_by is not self.book.table or len(self._proved) >= PROVED_MAX:
             self._proved.clear()
@@ -197,6 +224,10 @@ class MethodGate:
         self.needs = needs
 
     @property
+    def is_act(self) -> bool:
+        return self.needs.is_act and self.gate.recorder.has_log
+
+    @property
     def is_judged_again(self) -> bool:
         return self.needs.is_judged_again
 
@@ -204,15 +235,62 @@ class MethodGate:
         """Raises Unauthenticated, AccessDenied."""
         metadata = dict(context.invocation_metadata() or ())
         gate = self.gate
-        caller = gate.caller_of(context, metadata, self.path)
-        self._check_who(caller, caller.user)
+        caller: Caller | None = None
+        try:
+            caller = gate.caller_of(context, metadata, self.path)
+            self._check_who(caller, caller.user)
+            if caller.node is None and FORWARDED_KEY in metadata:
+                raise AccessDenied(
+                    f"{caller} is no node, and only nodes pass on the calls of others"
+                )
+        except REFUSALS as error:
+            self.refused(context, metadata, caller, error)
+            raise
         if self.needs.who is Who.SUPER_USERS:
             _log_administration(caller, self.path, "to be a super user")
-        if caller.node is None and FORWARDED_KEY in metadata:
-            raise AccessDenied(f"{caller} is no node, and only nodes pass on the calls of others")
-        namespace = metadata.get(NAMESPACE_KEY, "")
-        source = _address(context.peer()) if caller.node is None else ""
-        return Visit(self, caller, source, namespace if isinstance(namespace, str) else "")
+        return Visit(self, caller, context, metadata)
+
+    def refused(
+        self,
+        context: CallContext,
+        metadata: dict[str, Any],
+        caller: Caller | None,
+        error: MqError,
+        need: Need | None = None,
+    ) -> None:
+        """Count it, and record it. `need`: the right that is missing."""
+        gate = self.gate
+
+        def facts() -> Facts:
+            found = self.facts(context, metadata, caller)
+            return found if need is None else {**found, "needs": [shortened(str(need))]}
+
+        if caller is None:
+            error = gate.why_unproved(metadata, error)
+        who = address_of(context.peer()) if caller is None else str(caller)
+        gate.recorder.refused(facts, self.path, who, error, is_known=caller is not None)
+
+    def act(
+        self,
+        context: CallContext,
+        metadata: dict[str, Any],
+        caller: Caller | None,
+        needs: list[Need],
+        request: Any,
+    ) -> RecordedAct:
+        """To be recorded. A change of master does not wait for the disk of the audit log."""
+        return self.gate.recorder.act(
+            self.facts(context, metadata, caller),
+            needs,
+            request,
+            is_awaited=self.needs.who is not Who.BROKERS,
+        )
+
+    def facts(self, context: CallContext, metadata: dict[str, Any], caller: Caller | None) -> Facts:
+        """As the audit log has them; None: it is not known who calls."""
+        certificate = self.gate.peer_identity(context)
+        who = "anonymous" if caller is None else str(caller)
+        return facts_of(context, metadata, self.path, who, certificate)
 
     def judge_caller(self, caller: Caller) -> KnownUser | None:
         """As things are now; None: a node, which has all rights of users. Raises as `admit`."""
@@ -233,8 +311,12 @@ class Visit:
     """One call that was let in, and what it was allowed."""
 
     __slots__ = (
+        "_acts",
         "_allowed",
         "_caller",
+        "_context",
+        "_denied",
+        "_metadata",
         "_method",
         "_names",
         "_namespace",
@@ -243,16 +325,33 @@ class Visit:
         "_user",
     )
 
-    def __init__(self, method: MethodGate, caller: Caller, source: str, namespace: str) -> None:
+    def __init__(
+        self,
+        method: MethodGate,
+        caller: Caller,
+        context: CallContext,
+        metadata: dict[str, Any],
+    ) -> None:
         self._method = method
         self._caller = caller
         self._user = caller.user
-        self._source = source
-        self._namespace = namespace
+        self._context = context
+        self._metadata = metadata
+        self._source = address_of(context.peer()) if caller.node is None else ""
+        namespace = metadata.get(NAMESPACE_KEY, "")
+        self._namespace = namespace if isinstance(namespace, str) else ""
+        self._denied: Need | None = None
+        self._acts: list[Need] = []
+        """Rights of administrators that it used."""
         self._allowed: set[Need] = set()
         self._names: set[str] = set()
         """Of which all needs are allowed."""
         self._table = method.gate.book.table
+
+    @property
+    def user_name(self) -> str:
+        """Empty: a node calls."""
+        return "" if self._caller.node is not None else self._caller.name
 
     def check(self, request: Any) -> None:
         """Whether it may have what a request, or one frame of a stream, asks for.
@@ -260,11 +359,19 @@ class Visit:
         Raises:
             AccessDenied, Unauthenticated; what the reading of names raises.
         """
+        try:
+            self._check(request)
+        except REFUSALS as error:
+            self._refused(error)
+            raise
+
+    def _check(self, request: Any) -> None:
         if self._table is not self._method.gate.book.table:
-            self.check_again()
+            self._judge_again()
         user, needs = self._user, self._method.needs
         if user is None:
-            if self._caller.is_operator:
+            self._check_speaker(request)
+            if self._caller.is_operator or needs.is_act:
                 for need in needs.of(request, self._namespace):
                     self._note(need)
             return
@@ -285,9 +392,33 @@ class Visit:
         if names is not None:
             self._names |= names
 
+    def _check_speaker(self, request: Any) -> None:
+        """A node speaks for itself alone."""
+        speaker = self._method.needs.speaker
+        said = None if speaker is None else speaker(request)
+        if said is not None and said != self._caller.node:
+            raise AccessDenied(
+                f"{self._caller} may not speak for {said}: the call is proved by the one, and says "
+                "that it comes from the other"
+            )
+
     def check_again(self) -> None:
         """The same for all that was allowed, if users or policies have changed. Raises as
         `check`."""
+        try:
+            self._judge_again()
+        except REFUSALS as error:
+            self._refused(error)
+            raise
+
+    def act(self, request: Any) -> RecordedAct | NotAnAct:
+        """What it does, if that is to be recorded."""
+        method, acts = self._method, self._acts
+        if not acts and method.needs.who is Who.USERS:
+            return NotAnAct()
+        return method.act(self._context, self._metadata, self._caller, acts, request)
+
+    def _judge_again(self) -> None:
         table = self._method.gate.book.table
         if table is self._table:
             return
@@ -299,21 +430,27 @@ class Visit:
 
     def _note(self, need: Need) -> None:
         """What an administrator does is a line of the log."""
-        if not need.actions & ~ADMINISTRATIVE:
+        if is_administrative(need):
+            self._acts.append(need)
             _log_administration(self._caller, self._method.path, str(need))
 
     def _judge(self, need: Need, user: KnownUser) -> None:
         ruling = user.decide(need, self._source)
         if not ruling.is_allowed:
+            self._denied = need
             reason = ruling.why or f"the policy is: {ruling.rule}"
             raise AccessDenied(f"{self._caller} may not: this needs {need}; {reason}")
+
+    def _refused(self, error: MqError) -> None:
+        self._method.refused(self._context, self._metadata, self._caller, error, self._denied)
+        self._denied = None
 
 
 def _log_administration(caller: Caller, method: str, need: str) -> None:
     log_event(log, "administrative call", caller=caller, method=method, needs=need)
 
 
-def _address(peer: str) -> str:
+def address_of(peer: str) -> str:
     """`ipv4:10.0.0.1:5000` -> `10.0.0.1`; empty for what is none."""
     kind, _, rest = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):

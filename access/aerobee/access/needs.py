@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from aerobee.access.nodes import NodeName
 from aerobee.access.resources import Action, Kind, Need, topic_need
 from aerobee.runtime.names import is_system_topic
 
@@ -47,13 +48,18 @@ class MethodNeeds:
     is_judged_again: bool = False
     """A call with one answer that may wait for what it reads: it is judged once more before the
     answer, if policies have changed meanwhile."""
+    is_act: bool = False
+    """It is a line of the audit log. Of calls of users only those are whose request needs a right
+    that administrators have."""
+    speaker: Callable[[Any], NodeName | None] | None = None
+    """Which node a request, or a frame, says that it comes from; that must be the one that proved
+    itself. None of a frame: it does not say."""
 
 
 NeedsTable = Mapping[str, MethodNeeds]
 
 ANYONE = MethodNeeds(Who.ANYONE)
-SUPER_USERS = MethodNeeds(Who.SUPER_USERS)
-BROKERS = MethodNeeds(Who.BROKERS)
+SUPER_USERS = MethodNeeds(Who.SUPER_USERS, is_act=True)
 ANY_USER = MethodNeeds(Who.USERS)
 
 
@@ -71,9 +77,22 @@ def needing(of: NeedsOf, *, judged_again: bool = False) -> MethodNeeds:
     return MethodNeeds(Who.USERS, of, is_judged_again=judged_again)
 
 
+def administering(of: NeedsOf) -> MethodNeeds:
+    """For calls that change something, or do so in some of their requests."""
+    return MethodNeeds(Who.USERS, of, is_act=True)
+
+
+def of_broker(speaker: Callable[[Any], NodeName | None], *, is_act: bool = False) -> MethodNeeds:
+    """For what a broker says of itself. `is_act`: it has a say in who is master."""
+    return MethodNeeds(Who.BROKERS, is_act=is_act, speaker=speaker)
+
+
 def needing_of_names(of: NeedsOf, names: Callable[[Any], set[str]]) -> MethodNeeds:
     """For streams with many frames."""
     return MethodNeeds(Who.USERS, of, names)
+
+
+_READING = Action.SUB | Action.GET | Action.LIST
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +103,11 @@ class Resources:
 
     def topic(self, name: str, actions: Action) -> Need:
         """What brokers write for themselves belongs to the cluster: rights on all topics do not
-        reach it."""
+        reach it. One of the actions is enough, as everywhere."""
         if is_system_topic(name):
-            return self.cluster(Action.GET if Action.PUB not in actions else Action.UPDATE)
+            reads, changes = actions & _READING, actions & ~_READING
+            found = Action.GET if reads else Action(0)
+            return self.cluster(found | Action.UPDATE if changes else found)
         return topic_need(name, actions)
 
     def topics(self, names: Iterable[str], actions: Action) -> list[Need]:

@@ -10,8 +10,13 @@ from aerobee.access.config import AccessConfig
 from aerobee.access.credentials import Anonymous, Credentials
 from aerobee.access.gate import Gate
 from aerobee.access.needs import STANDARD_NEEDS, NeedsTable
+from aerobee.access.node_certificates import NodeCertificates
 from aerobee.access.nodes import NodeName, NodeSigner, NodeVerifier
+from aerobee.access.quota_guard import QuotaGuard
+from aerobee.access.quotas import Quotas
+from aerobee.access.recorder import Recorder
 from aerobee.access.sealing import ClusterSecrets
+from aerobee.access.unchecked import UncheckedGate
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.watched_file import WatchedFile
 
@@ -19,24 +24,46 @@ from aerobee.runtime.watched_file import WatchedFile
 class NodeAccess:
     """Of a broker or a nameserver."""
 
-    def __init__(self, config: AccessConfig, node: NodeName, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: AccessConfig,
+        node: NodeName,
+        *,
+        clock: Clock,
+        recorder: Recorder | None = None,
+    ) -> None:
         """Raises InvalidArgument: the file of the cluster secret cannot be read."""
         self._config = config
+        self._recorder = recorder or Recorder()
         path, file = config.cluster_secret_file, None
         if path:
             file = WatchedFile(path, ClusterSecrets.parse, clock.monotonic_s)
         self.book = AccessBook(file)
-        self._verifier = NodeVerifier(lambda: self.book.secrets, clock.now_ms)
+        self._cluster = node.cluster
+        self.quotas = Quotas(self.book, clock.monotonic_s)
+        self._verifier = NodeVerifier(node.cluster, lambda: self.book.secrets, clock.now_ms)
         self.credentials: Credentials = Anonymous()
         """For the calls that this node makes."""
         if file is not None:
             self.credentials = signer_of(file, node, clock.now_ms)
 
-    def gate(self, table: NeedsTable) -> Gate | None:
-        """None: everyone may do everything."""
-        if not self._config.enabled:
-            return None
-        return Gate({**STANDARD_NEEDS, **table}, self.book, self._verifier)
+    def gate(self, table: NeedsTable) -> Gate | UncheckedGate | None:
+        """None: everyone may do everything, and nothing is recorded."""
+        certificates = NodeCertificates(self._cluster) if self._config.node_certificates else None
+        gate = Gate(
+            {**STANDARD_NEEDS, **table},
+            self.book,
+            self._verifier,
+            recorder=self._recorder,
+            certificates=certificates,
+        )
+        if self._config.enabled:
+            return gate
+        return UncheckedGate(gate) if self._recorder.has_log else None
+
+    def guard(self, table: NeedsTable, *, counts_connections: bool) -> QuotaGuard:
+        """The gate, if there is one, and who pays. `counts_connections` as for `QuotaGuard`."""
+        return QuotaGuard(self.gate(table), self.quotas, counts_connections=counts_connections)
 
 
 def signer_of(

@@ -1,6 +1,6 @@
 """How a node of the cluster, or an operator with the cluster secret, proves itself in each call.
 
-    aerobee-node: broker:broker-a/0 1732651200000 5f3a9c12a1b2c3d4 17 9d05...
+    aerobee-node: broker:hive/broker-a/0 1732651200000 5f3a9c12a1b2c3d4 17 9d05...
 
 Role and name, the time in Unix ms, a random id of the process, a number that rises with each call,
 and an HMAC-SHA256 of all of it and of the method's path. A verifier takes a proof once: of each
@@ -38,6 +38,16 @@ class NodeName(NamedTuple):
 
     role: str
     name: str
+    """Of a node it begins with the cluster: `hive/broker-a/0`, `hive`."""
+
+    @classmethod
+    def broker(cls, cluster: str, broker_name: str, broker_id: int) -> NodeName:
+        return cls(BROKER, f"{cluster}/{broker_name}/{broker_id}")
+
+    @property
+    def cluster(self) -> str:
+        """Empty: an operator, whose proof is good for any cluster with its secret."""
+        return "" if self.role == OPERATOR else self.name.partition("/")[0]
 
     def __str__(self) -> str:
         return f"{self.role}:{self.name}"
@@ -96,8 +106,9 @@ class NodeVerifier:
     """Checks the proofs that come to one process."""
 
     def __init__(
-        self, secrets: Callable[[], ClusterSecrets | None], now_ms: Callable[[], int]
+        self, cluster: str, secrets: Callable[[], ClusterSecrets | None], now_ms: Callable[[], int]
     ) -> None:
+        self._cluster = cluster
         self._secrets = secrets
         self._now_ms = now_ms
         self._processes: dict[str, _Process] = {}
@@ -135,7 +146,13 @@ class NodeVerifier:
         role, _, name = words[0].partition(":")
         if role not in _ROLES:
             raise Unauthenticated(f"the call's {NODE_KEY} names no role that is known")
-        return NodeName(role, name)
+        node = NodeName(role, name)
+        if role != OPERATOR and node.cluster != self._cluster:
+            raise Unauthenticated(
+                f"{node} is of cluster {node.cluster}, and this node of {self._cluster}; give each "
+                "cluster a secret of its own"
+            )
+        return node
 
     def _process(self, process_id: str, now_ms: int) -> _Process:
         process = self._processes.get(process_id)

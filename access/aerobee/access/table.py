@@ -23,9 +23,10 @@ _NO_RULES = UserRules()
 
 
 class Record(NamedTuple):
-    """A user or a policy as etcd has it."""
+    """A user, a policy or a quota as etcd has it."""
 
     user: str
+    """Of a quota: whose it is, which may be a group's."""
     value: bytes
 
 
@@ -36,16 +37,20 @@ class Records(NamedTuple):
     """The same for the same content; empty: there are none."""
     users: tuple[Record, ...]
     policies: tuple[Record, ...]
+    quotas: tuple[Record, ...] = ()
 
     @classmethod
-    def of(cls, users: Iterable[Record], policies: Iterable[Record]) -> Records:
+    def of(
+        cls, users: Iterable[Record], policies: Iterable[Record], quotas: Iterable[Record] = ()
+    ) -> Records:
         of_users, of_policies = tuple(sorted(users)), tuple(sorted(policies))
-        digest = hashlib.sha256()
-        for record in (*of_users, Record("", b""), *of_policies):
+        of_quotas = tuple(sorted(quotas))
+        digest, end = hashlib.sha256(), Record("", b"")
+        for record in (*of_users, end, *of_policies, *((end, *of_quotas) if of_quotas else ())):
             digest.update(f"{len(record.user)} {len(record.value)} {record.user}".encode())
             digest.update(record.value)
-        is_empty = not (of_users or of_policies)
-        return cls("" if is_empty else digest.hexdigest()[:32], of_users, of_policies)
+        version = digest.hexdigest()[:32] if of_users or of_policies or of_quotas else ""
+        return cls(version, of_users, of_policies, of_quotas)
 
 
 NO_RECORDS = Records("", (), ())

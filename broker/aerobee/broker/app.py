@@ -22,6 +22,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from aerobee.access.recording import recording
+from aerobee.broker.cluster.wired import access_of, node_name
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE
@@ -108,6 +110,7 @@ async def serve_broker(
     peer_limits = PeerLimits()
     async with (
         serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
+        recording(config, str(node_name(config)), NODE_TYPE, clock, metrics) as recorder,
     ):
         store_host = await _store_host(config, clock)
         with (
@@ -131,6 +134,7 @@ async def serve_broker(
                     peer_limits=peer_limits,
                     store_host=store_host,
                     tls=tls,
+                    access=access_of(config, recorder, clock),
                     mounts=mounts,
                 ).run
 
@@ -139,9 +143,9 @@ async def serve_broker(
 
 
 def _own_folder(root: Path) -> RealDisk:
-    """The folder, closed to other users; what they still reach is told."""
+    """The folder, closed to other users; what was open to them is told."""
     try:
-        still_open = close_to_others(root)
+        found = close_to_others(root)
     except OSError as error:
         # Whether it can be used at all is found when it is opened.
         log_event(
@@ -152,10 +156,12 @@ def _own_folder(root: Path) -> RealDisk:
             reason=error.strerror or error,
         )
     else:
-        for path in still_open:
+        if found.closed:
+            log_event(log, "the store is closed to other users", path=root, parts=len(found.closed))
+        for path in found.still_open:
             log_event(
                 log,
-                "other users may reach a part of the store that belongs to another user",
+                "other users may reach a part of the store, which is not this user's alone",
                 level=logging.WARNING,
                 path=path,
             )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aerobee.access.config import AccessConfig
+from aerobee.access.config import AccessConfig, require_certificates
 from aerobee.broker.observe.config_risks import broker_risks
 from aerobee.broker.replication.config import ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
@@ -16,6 +16,7 @@ from aerobee.runtime.addresses import (
     require_dialled_address,
     require_ports_of_their_own,
 )
+from aerobee.runtime.audit_log.config import AuditLogConfig
 from aerobee.runtime.config import Change, require
 from aerobee.runtime.config_check import Risk
 from aerobee.runtime.grpc_config import GrpcConfig
@@ -231,6 +232,13 @@ class BrokerConfig:
     Costs: shorter: more small files written; longer: more of the offset journal to read after a
     crash.
     """
+    closing_grace_ms: int = 60_000
+    """How long the broker takes new messages after its group was closed, for producers that have
+    not heard of it.
+
+    Costs: longer: the group is empty later; shorter: producers that still have the former route see
+    refusals.
+    """
     stop_grace_ms: int = 1_000
     """How long running calls may continue after a stop is requested and everything is flushed.
 
@@ -247,6 +255,7 @@ class BrokerConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
+    audit_log: AuditLogConfig = field(default_factory=AuditLogConfig)
     tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
 
     def __post_init__(self) -> None:
@@ -267,6 +276,7 @@ class BrokerConfig:
             }
         )
         require_tls_that_works(self)
+        require_certificates(self.access, self.tls)
         if self.address:
             require_address("address", self.address)
         elif _host_of(self.listen) in _WILDCARDS and self.nameservers:

@@ -117,6 +117,7 @@ class Timekeeper:
             now_s = self._clock.monotonic_s()
             self._coordinator.expire(now_s)
             self._reads.tidy()
+            self._writability.watch.look()
             self._report_writable()
             wait_s = (self._coordinator.next_expiry_s() or now_s) - now_s
             # What is past and has not expired waits for this master's lease.
@@ -205,7 +206,7 @@ class Run:
                 port = await self._start(tasks)
                 self._metrics.show(NODE_TYPE, self._figures.gather)
                 await self._set_serving(True)
-                self._health.serves(self._readiness.why_not)
+                self._health.serves(self._readiness.why_not, self._readiness.why_hung)
                 on_opened()
                 if on_listening is not None:
                     on_listening(port)

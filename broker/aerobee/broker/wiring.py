@@ -13,23 +13,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
+from aerobee.access.node import NodeAccess
+from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.cluster_link import identity_of
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
-from aerobee.broker.cluster.wired import access_of, make_channels, make_registration
+from aerobee.broker.cluster.wired import make_channels, make_leavers, make_registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.delayed.wired import Delays
 from aerobee.broker.duties import Duties, OnChange
-from aerobee.broker.edge.own.admin_service import AdminService
 from aerobee.broker.edge.own.audit_service import AuditService
 from aerobee.broker.edge.own.group_service import GroupService
-from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.edge.own.pull_service import PullService
 from aerobee.broker.edge.own.send_service import SendService
+from aerobee.broker.edge.own.wired import admin_service, offset_service
 from aerobee.broker.edge.replicas.replication_client import connector
 from aerobee.broker.edge.replicas.replication_service import ReplicationService
 from aerobee.broker.edge.rocketmq.wired import RocketmqApi
 from aerobee.broker.edge.server import BrokerServer, count_acknowledged, promise_of
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.groups.current_run import CurrentRun
@@ -42,14 +44,12 @@ from aerobee.broker.groups.run_record import LEASES_PATH
 from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
-from aerobee.broker.observe.audit.snapshots import Snapshots
-from aerobee.broker.observe.audit.unread import unread_survey
 from aerobee.broker.observe.broker_state import BrokerState, Writability
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.traffic import Traffic
 from aerobee.broker.observe.metrics.wired import make_figures
-from aerobee.broker.observe.readiness import Readiness
 from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.observe.wired import make_readiness, make_snapshots
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.offsets.group_removal import GroupRemoval
@@ -131,23 +131,22 @@ class Wiring:
         peer_limits: PeerLimits,
         store_host: HostAddress,
         tls: NodeTls,
+        access: NodeAccess,
         mounts: Sequence[Mount] = (),
     ) -> None:
         """`reads` and `files` wait for the disk, apart. `mounts` add protocols to the own one."""
         self.config = config
         self.clock, self.chance = clock, chance
         self.store_host = store_host
-        self._files_pool = files
-        self._disk = disk
+        self._files_pool, self._disk = files, disk
         self.folder = opened.folder
         self.replica = opened.replica
         self.store = opened.folder.store
-        self.failure = Failure()
-        self.counters = Counters()
+        self.failure, self.counters = Failure(), Counters()
         self.loop_delay = LoopDelay(clock)
+        self.watch = DiskWatch(clock, hung_after_s=config.store.disk_hung_after_ms / 1_000)
         self.latencies = RpcLatencies()
-        self.peer_limits, self.tls = peer_limits, tls
-        self.access = access_of(config, clock)
+        self.peer_limits, self.tls, self.access = peer_limits, tls, access
         self._wire_role()
         self._wire_reading(reads)
         self._wire_sending()
@@ -175,7 +174,15 @@ class Wiring:
             config.replication,
             segment_bytes=config.store.segment_bytes,
         )
-        self.guard = Guard(self.folder.topics, broker_name=config.broker_name, authority=self.roles)
+        self.closing = Closing(
+            self.clock, broker_name=config.broker_name, grace_ms=config.closing_grace_ms
+        )
+        self.guard = Guard(
+            self.folder.topics,
+            broker_name=config.broker_name,
+            authority=self.roles,
+            closed=self.closing,
+        )
         self.heartbeat_due = asyncio.Event()
         self.roles.on_doubt(self.heartbeat_due.set)
 
@@ -219,7 +226,7 @@ class Wiring:
             self._limits,
             clock,
         )
-        self.flush = FlushThread(store, self._disk, clock, config.store)
+        self.flush = FlushThread(store, self._disk, clock, config.store, self.watch)
         self.minutes = AcknowledgedMinutes(epoch=lambda: roles.own_epoch, now_ms=clock.now_ms)
         kept = config.metrics
         self.traffic = Traffic(topics_max=kept.topics_max, consumers_max=kept.consumers_max)
@@ -262,7 +269,9 @@ class Wiring:
 
     def _wire_following(self) -> None:
         config, folder, durability = self.config, self.folder, self.durability
-        self.files = TableFiles(self._disk, self.clock, self._files_pool, self._on_table_written)
+        self.files = TableFiles(
+            self._disk, self.clock, self._files_pool, self._on_table_written, watch=self.watch
+        )
         self.files.add(TOPICS_PATH, folder.topics)
         self.files.add(SUBSCRIPTION_GROUPS_PATH, folder.groups)
         self.replica_folder = ReplicaFolder(self.replica, self.files.write)
@@ -449,21 +458,23 @@ class Wiring:
             self.chance,
             follower=self.follower,
             duties=self.duties,
+            watch=self.watch,
             on_store_failed=self.failure.report,
         )
         roles.on_changed(self.manager.wake)
         roles.on_changed(self.proposer.wake)
         roles.on_changed(self.sender.on_replicas_changed)
-        self.handover = Handover(roles, store, clock, self.duties)
+        self.handover = Handover(roles, store, clock, self.duties, self.watch)
         roles.on_advanced(self.handover.wake)
         self.durability.listen(self.handover.wake)
+        self.hung_disk, self.slow_loop = make_leavers(self)
 
     # ------------------------------------------------------------------------------ who asks
 
     def _wire_observation(self) -> None:
         roles, coordinator, offsets = self.roles, self.coordinator, self.offsets
         self.report = ReplicationReport(self.replica, roles, self.manager, self.follower)
-        self.writability = Writability(self.guard, self.store)
+        self.writability = Writability(self.guard, self.store, self.watch)
         self.state = BrokerState(
             self.config,
             self.clock,
@@ -477,16 +488,7 @@ class Wiring:
             self.counters,
             self.loop_delay,
         )
-        self.snapshots = Snapshots(
-            self.folder,
-            coordinator,
-            offsets,
-            roles,
-            self.minutes,
-            self.delays.counts.by_topic,
-            lambda: unread_survey(self),
-            self.clock,
-        )
+        self.snapshots = make_snapshots(self)
         self.checksums = LogChecksums(self.store, self.reads)
 
     def _wire_own_edge(self) -> None:
@@ -514,15 +516,7 @@ class Wiring:
             schedule=self.delays.schedule,
             transactions=self.transactions,
             pull=self.pull_service,
-            offsets=OffsetService(
-                self.offsets,
-                self.removal,
-                guard,
-                self.queues,
-                self.retries.send_backs,
-                self.retries.dead_letters,
-                after_reset=self.popping.until_written,
-            ),
+            offsets=offset_service(self),
             groups=GroupService(
                 self.coordinator,
                 self.offsets,
@@ -538,7 +532,7 @@ class Wiring:
                 clients=self.rocketmq.clients,
                 expressions=expressions,
             ),
-            admin=AdminService(self.identity, stats, self.lookup, self.cleaning, self.handover),
+            admin=admin_service(self),
             audit=AuditService(
                 self.identity, stats, guard, self.roles, self.snapshots, self.checksums
             ),
@@ -551,7 +545,11 @@ class Wiring:
     def _make_run(self, health: BrokerHealth, metrics: MetricsEndpoint) -> Run:
         config, roles, store = self.config, self.roles, self.store
         by_time = Timekeeper(
-            self.clock, self.coordinator, store.reads, self.writability, self.heartbeat_due.set
+            self.clock,
+            self.coordinator,
+            store.reads,
+            self.writability,
+            self.heartbeat_due.set,
         )
         return Run(
             config,
@@ -566,6 +564,8 @@ class Wiring:
                 "loop-delay": self.loop_delay.run,
                 ROLES_TASK: self.manager.run,
                 "in-sync-set": self.proposer.run,
+                "hung-disk": self.hung_disk.run,
+                "slow-loop": self.slow_loop.run,
                 "offset-journal": self.journal.run,
                 "topic-ends": self.topic_ends.run,
                 "delays": self.delays.run,
@@ -575,7 +575,7 @@ class Wiring:
                 "rocketmq-routes": self.rocketmq.run,
             },
             health=health,
-            readiness=Readiness(roles, store, self.report, self.follower, self.registration),
+            readiness=make_readiness(self),
             metrics=metrics,
             figures=make_figures(self),
             address=self.address,

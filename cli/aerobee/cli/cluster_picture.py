@@ -74,6 +74,14 @@ class Replica:
         return common_pb2.BrokerRole.Name(self.endpoint.role).lower()
 
     @property
+    def condition(self) -> str:
+        """What keeps it from its work; empty if nothing does."""
+        if self.endpoint is None or not self.endpoint.condition:
+            return ""
+        name = nameserver_pb2.BrokerCondition.Name(self.endpoint.condition)
+        return name.removeprefix("BROKER_").lower().replace("_", " ")
+
+    @property
     def epoch(self) -> int:
         """Of its group."""
         return max(self.group.epoch, 0 if self.endpoint is None else self.endpoint.epoch)
@@ -231,6 +239,16 @@ def _replica_remarks(replica: Replica) -> list[str]:
             "not registered; if it has gone for good: "
             f"aerobee cluster remove-replica {replica.broker_name} {replica.broker_id}"
         )
+    condition = replica.condition
+    if condition == "disk hung":
+        lines.append("disk hung: it is not elected, nor in sync, before its disk answers")
+    elif condition == "slow":
+        lines.append("slow: its event loop runs late; another replica should be master")
+    if replica.group.state == nameserver_pb2.BROKER_GROUP_CLOSED and replica.role != "slave":
+        lines.append(
+            "closed, takes no new messages; see what remains with `aerobee broker-group show "
+            f"{replica.broker_name}`"
+        )
     if replica.trouble:
         lines.append(f"does not follow its master: {replica.trouble}")
     stats = replica.stats
@@ -258,6 +276,7 @@ def replica_document(replica: Replica) -> dict[str, object]:
         "lagBytes": None if lag is None else lag.size_bytes,
         "lagMs": None if lag is None else lag.age_ms,
         "trouble": replica.trouble,
+        "condition": replica.condition,
         "address": None if endpoint is None else endpoint.address,
         "writable": endpoint is not None and endpoint.writable,
         "heartbeatAgeMs": age_ms if age_ms >= 0 else None,
@@ -269,6 +288,7 @@ def group_document(group: nameserver_pb2.GroupRecord) -> dict[str, object]:
     """For --json; a group without master has masterId null."""
     return {
         "broker": group.broker_name,
+        "closed": group.state == nameserver_pb2.BROKER_GROUP_CLOSED,
         "epoch": group.epoch,
         "masterId": group.master_id if group.master_id >= 0 else None,
         "inSync": [name.broker_id for name in group.in_sync],

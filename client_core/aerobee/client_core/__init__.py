@@ -6,6 +6,12 @@ from aerobee.access.credentials import Credentials, user_credentials
 from aerobee.client_core.access import Access
 from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
 from aerobee.client_core.audit import Audit
+from aerobee.client_core.broker_groups import (
+    BrokerGroups,
+    BrokerGroupState,
+    Remaining,
+    UnreadBy,
+)
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.dead_letters import DeadLetters, Letter, LetterFilter
 from aerobee.client_core.deletions import DeletedGroup, Deletions
@@ -33,6 +39,8 @@ __all__ = [
     "Access",
     "Admin",
     "Audit",
+    "BrokerGroupState",
+    "BrokerGroups",
     "ClusterConnection",
     "Credentials",
     "DeadLetters",
@@ -54,6 +62,7 @@ __all__ = [
     "OpenTransactions",
     "QueueBounds",
     "ReceivedMessage",
+    "Remaining",
     "RouteChanges",
     "Routes",
     "Schedules",
@@ -63,6 +72,7 @@ __all__ = [
     "TransactionEnded",
     "TransactionOutcome",
     "Transactions",
+    "UnreadBy",
     "UsedAfterFork",
     "WaitingMessage",
     "WaitingMessages",

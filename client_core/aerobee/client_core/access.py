@@ -1,18 +1,21 @@
-"""Users and policies as an administrator sees them."""
+"""Users, policies and quotas as an administrator sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.methods import (
     CREATE_USER,
+    DELETE_QUOTA,
     DELETE_USER,
     LIST_POLICIES,
+    LIST_QUOTAS,
     LIST_USERS,
     PUT_POLICY,
     REMOVE_POLICY,
     ROTATE_USER,
+    SET_QUOTA,
     TEST_ACCESS,
     UPDATE_USER,
 )
@@ -93,3 +96,22 @@ class Access:
         """Whether the user may, and by which policy."""
         request = pb.TestAccessRequest(user=user, resource=resource, actions=actions, source=source)
         return await self._nameservers.call(TEST_ACCESS, request, timeout_ms=self._timeout_ms)
+
+    async def set_quota(
+        self, kind: str, name: str, limits: Mapping[str, int], to_default: Sequence[str] = ()
+    ) -> pb.Quota:
+        """The whole quota with these limits, 0 for none, and with others left to the default.
+        `kind`: user, group, or default without a name."""
+        request = pb.SetQuotaRequest(
+            quota=pb.Quota(kind=kind, name=name, limits=limits), to_default=to_default
+        )
+        return await self._nameservers.call(SET_QUOTA, request, timeout_ms=self._timeout_ms)
+
+    async def delete_quota(self, kind: str, name: str) -> None:
+        request = pb.DeleteQuotaRequest(kind=kind, name=name)
+        await self._nameservers.call(DELETE_QUOTA, request, timeout_ms=self._timeout_ms)
+
+    async def quotas(self) -> pb.ListQuotasResponse:
+        """All that were set, and what holds otherwise."""
+        request = pb.ListQuotasRequest()
+        return await self._nameservers.call(LIST_QUOTAS, request, timeout_ms=self._timeout_ms)

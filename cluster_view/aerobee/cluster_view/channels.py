@@ -161,12 +161,34 @@ class Channels:
         timeout_ms: int = 3_000,
         metadata: tuple[tuple[str, str], ...] = (),
     ) -> R:
-        """One request, one answer. `metadata` goes beside the request id.
+        """One request, one answer. `metadata` goes beside the request id. A call that the server
+        refuses because of a quota is made again, when the server says, if that is in time.
 
         Raises:
             MqError: the server's typed error; DeadlineExceeded after `timeout_ms`; Unreachable
                 without a connection.
         """
+        self._channel(address)  # refuses the child of a fork, which has no loop
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + timeout_ms / 1_000
+        while True:
+            left_ms = max(1, int((end_s - loop.time()) * 1_000))
+            try:
+                return await self._call_once(address, method, request, left_ms, metadata)
+            except errors.QuotaExceeded as error:
+                pause_s = error.retry_after_ms / 1_000
+                if loop.time() + pause_s >= end_s:
+                    raise
+                await asyncio.sleep(pause_s)
+
+    async def _call_once(
+        self,
+        address: str,
+        method: Method[Q, R],
+        request: Q,
+        timeout_ms: int,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> R:
         ids = outgoing_ids(self._names)
         call = self._channel(address).start(
             method.path,

@@ -58,6 +58,21 @@ DESCRIBE_CLUSTER = Method(
 REMOVE_REPLICA = Method(
     _NAMESERVER + "RemoveReplica", nameserver_pb2.RemoveReplicaRequest, nameserver_pb2.GroupRecord
 )
+CLOSE_BROKER_GROUP = Method(
+    _NAMESERVER + "CloseBrokerGroup",
+    nameserver_pb2.CloseBrokerGroupRequest,
+    nameserver_pb2.GroupRecord,
+)
+OPEN_BROKER_GROUP = Method(
+    _NAMESERVER + "OpenBrokerGroup",
+    nameserver_pb2.OpenBrokerGroupRequest,
+    nameserver_pb2.GroupRecord,
+)
+REMOVE_BROKER_GROUP = Method(
+    _NAMESERVER + "RemoveBrokerGroup",
+    nameserver_pb2.RemoveBrokerGroupRequest,
+    nameserver_pb2.RemoveBrokerGroupResponse,
+)
 REGISTER = Method(
     _NAMESERVER + "Register", nameserver_pb2.BrokerHeartbeat, nameserver_pb2.BrokerDirective
 )
@@ -159,6 +174,11 @@ CLEAN_STORE = Method(
     _ADMIN + "CleanStore", broker_pb2.CleanStoreRequest, broker_pb2.CleanStoreResponse
 )
 HAND_OVER = Method(_ADMIN + "HandOver", broker_pb2.HandOverRequest, broker_pb2.HandOverResponse)
+DESCRIBE_REMAINING = Method(
+    _ADMIN + "DescribeRemaining",
+    broker_pb2.DescribeRemainingRequest,
+    broker_pb2.RemainingDescription,
+)
 
 _AUDIT = "/aerobee.v1.AuditService/"
 SNAPSHOT = Method(_AUDIT + "Snapshot", audit_pb2.SnapshotRequest, audit_pb2.SnapshotPart)
@@ -189,4 +209,11 @@ LIST_POLICIES = Method(
 )
 TEST_ACCESS = Method(
     _ACCESS + "TestAccess", access_pb2.TestAccessRequest, access_pb2.TestAccessResponse
+)
+SET_QUOTA = Method(_ACCESS + "SetQuota", access_pb2.SetQuotaRequest, access_pb2.Quota)
+DELETE_QUOTA = Method(
+    _ACCESS + "DeleteQuota", access_pb2.DeleteQuotaRequest, access_pb2.DeleteQuotaResponse
+)
+LIST_QUOTAS = Method(
+    _ACCESS + "ListQuotas", access_pb2.ListQuotasRequest, access_pb2.ListQuotasResponse
 )

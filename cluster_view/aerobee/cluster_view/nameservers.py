@@ -72,24 +72,39 @@ class Nameservers:
         if self.address() == address:
             self._turn += 1
 
-    async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int = 3_000) -> R:
+    async def call(
+        self,
+        method: Method[Q, R],
+        request: Q,
+        *,
+        timeout_ms: int = 3_000,
+        attempt_max_ms: int | None = None,
+    ) -> R:
         """Asks one after the other until one answers; each gets its share of the time.
+
+        `attempt_max_ms`: for what a nameserver answers from memory. One that is silent for longer
+        is passed over, and asked again by another connection after all others: its name may stand
+        for several machines, of which one is dead.
 
         Raises:
             MqError: the answer of a nameserver that could decide.
             Unreachable, RegistryUnavailable, DeadlineExceeded: none could, the last reason.
         """
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
-        attempt_ms = max(ATTEMPT_TIMEOUT_MIN_MS, timeout_ms // len(self.addresses))
+        attempts = len(self.addresses) * (1 if attempt_max_ms is None else 2)
+        attempt_ms = max(ATTEMPT_TIMEOUT_MIN_MS, timeout_ms // attempts)
+        if attempt_max_ms is not None:
+            attempt_ms = min(attempt_ms, attempt_max_ms)
         failure: errors.MqError | None = None
-        for _ in self.addresses:
+        for number in range(1, attempts + 1):
             remaining_ms = int((end_s - self._clock.monotonic_s()) * 1_000)
             if failure is not None and remaining_ms <= 0:
                 break
             address = self.address()
             try:
+                limit_ms = remaining_ms if number == attempts else min(attempt_ms, remaining_ms)
                 return await self._channels.call(
-                    address, method, request, timeout_ms=max(1, min(attempt_ms, remaining_ms))
+                    address, method, request, timeout_ms=max(1, limit_ms)
                 )
             except (
                 errors.Unreachable,
@@ -103,5 +118,7 @@ class Nameservers:
                     # Its host may be gone: keepalive needs 15 s to notice that. The next call to
                     # this nameserver, which may be the only one, must not wait on this connection.
                     self._channels.disconnect(address)
+                elif number >= len(self.addresses):
+                    break  # each has been asked
         assert failure is not None
         raise failure

@@ -71,6 +71,8 @@ class TopicRoute:
     """Queues on each broker group, by broker name in ascending order."""
     endpoints: tuple[Endpoint, ...]
     """Masters and slaves, by broker name and broker id."""
+    closed: frozenset[str] = frozenset()
+    """Broker groups whose queues take no new messages and are read to their end."""
     masters: Mapping[str, Endpoint] = field(init=False, compare=False)
     """The live master of each broker name; absent while there is none."""
 
@@ -97,6 +99,7 @@ class TopicRoute:
             attributes=dict(topic.attributes),
             queues_by_broker=dict(sorted(topic.queues_by_broker.items())),
             endpoints=tuple(sorted(endpoints, key=lambda end: (end.broker_name, end.broker_id))),
+            closed=frozenset(route.closed),
         )
 
     @property
@@ -109,6 +112,11 @@ class TopicRoute:
         )
 
     @property
+    def open_queues(self) -> tuple[MessageQueue, ...]:
+        """`queues` without those of closed broker groups: what keys are spread over."""
+        return tuple(queue for queue in self.queues if queue.broker_name not in self.closed)
+
+    @property
     def readable_queues(self) -> tuple[MessageQueue, ...]:
         """`queues`, or none when the topic's permission forbids reading."""
         return self.queues if self.perm & PERM_READ else ()
@@ -118,7 +126,7 @@ class TopicRoute:
         """Queues whose master is alive and takes writes now, if the permission allows sending."""
         if not self.perm & PERM_WRITE:
             return ()
-        return tuple(queue for queue in self.queues if self._takes_writes(queue.broker_name))
+        return tuple(queue for queue in self.open_queues if self.takes_writes(queue.broker_name))
 
     def master(self, broker_name: str) -> Endpoint | None:
         """The live master of a broker group."""
@@ -151,9 +159,10 @@ class TopicRoute:
             )
         return endpoint.address
 
-    def _takes_writes(self, broker_name: str) -> bool:
+    def takes_writes(self, broker_name: str) -> bool:
+        """Whether the broker group is open and its live master has room."""
         endpoint = self.masters.get(broker_name)
-        return endpoint is not None and endpoint.writable
+        return endpoint is not None and endpoint.writable and broker_name not in self.closed
 
 
 class NewestEpochs:

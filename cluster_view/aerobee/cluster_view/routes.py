@@ -34,6 +34,8 @@ WATCH_BACKOFF = Backoff(base_ms=100, max_ms=2_000)
 WATCH_RESTART_DELAY_S = 0.02
 """Topics that are asked for within this time join the watch together."""
 
+ROUTE_ATTEMPT_MS = 750
+"""A route is answered from memory: who is silent for longer is probably gone, with its machine."""
 MASTER_POLL_S = 0.5
 """Who waits for a master asks so often, in case the watch is broken."""
 
@@ -214,6 +216,7 @@ class Routes:
                     cluster=self._cluster, topics=[topic], create_missing=create_missing
                 ),
                 timeout_ms=timeout_ms,
+                attempt_max_ms=None if create_missing else ROUTE_ATTEMPT_MS,
             )
         finally:
             # Also if nobody answers: then the watch tells as soon as somebody does.

@@ -24,6 +24,7 @@ from aerobee.consumer_client.attempts import SIZE, Attempts, counted_in
 from aerobee.consumer_client.local_offsets import FOLDER_DEFAULT
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
+from aerobee.runtime.private_files import make_private_folder
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class AttemptsFile:
     def _take_one(self) -> tuple[Path, int]:
         for number in range(FILES_MAX):
             # The last one removes the empty folder.
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(self._folder)
             path = self._folder / str(number)
             file = _locked(path, create=True)
             if file is not None:

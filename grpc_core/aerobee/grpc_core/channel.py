@@ -37,7 +37,7 @@ from aerobee.grpc_core.limits import LimitObserver
 from aerobee.grpc_core.request_fields import RequestFields
 from aerobee.grpc_core.status import Metadata, Status
 from aerobee.grpc_core.stream_call import StreamCall
-from aerobee.grpc_core.tls import FollowedTls
+from aerobee.grpc_core.tls import DISTRUSTED, FollowedTls
 from aerobee.grpc_core.unary_call import UnaryCall
 
 _FAREWELL_S: Final = 0.25
@@ -111,6 +111,9 @@ class Channel:
             compresses=compress_bytes_min is not None,
         )
         self._heads, self._timeouts = self._fields.heads, self._fields.timeouts
+        self._followed = tls if isinstance(tls, FollowedTls) else None
+        if self._followed is not None:
+            self._followed.on_withdrawal(self, self._end_distrusted)
         self._dialer = Dialer(
             host,
             port,
@@ -288,6 +291,7 @@ class Channel:
             self._pause_after(str(error))
             return
         self._dialing = None
+        self._end_if_distrusted(connection)
         if connection.has_left:  # before this task had its turn
             self._sent_away += 1
             if connection.is_sent_away and self._sent_away <= _SENT_AWAY_MAX:
@@ -299,6 +303,14 @@ class Channel:
         self._current = connection
         self.state = ChannelState.READY
         self.on_room()
+
+    def _end_distrusted(self) -> None:
+        for connection in self._connections:
+            self._end_if_distrusted(connection)
+
+    def _end_if_distrusted(self, connection: ClientConnection) -> None:
+        if self._followed is not None and self._followed.distrusts(connection.transport):
+            connection.close(DISTRUSTED)
 
     def _make_connection(self) -> ClientConnection:
         connection = ClientConnection(
@@ -374,6 +386,8 @@ class Channel:
         if self.state is not ChannelState.CLOSED:
             self.state = ChannelState.CLOSED
             self._current = None
+            if self._followed is not None:
+                self._followed.forget(self)
             if self._pause is not None:
                 self._pause.cancel()
             self._fail_waiting(f"{self.address}: the channel is closed", with_patient=True)

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from aerobee.grpc_core import request_head
 from aerobee.grpc_core.connection_set import ConnectionSet, MemoryAccount
 from aerobee.grpc_core.deadlines import Deadlines
+from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.hpack import SharedStrings
 from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
 from aerobee.grpc_core.listening import BACKLOG, bound_sockets
@@ -23,7 +24,7 @@ from aerobee.grpc_core.peer_name import peer_name
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.server_connection import ServerConnection
 from aerobee.grpc_core.status import Status
-from aerobee.grpc_core.tls import FollowedTls
+from aerobee.grpc_core.tls import DISTRUSTED, FollowedTls
 from aerobee.grpc_core.tls_listener import TlsListener
 
 _AGE_SPREAD: Final = 0.1
@@ -58,11 +59,13 @@ class Server:
         connections_max: int = 10_000,
         memory_bytes_max: int = 512 << 20,
         interceptor: Interceptor | None = None,
+        on_disconnected: Callable[[str], None] | None = None,
     ) -> None:
         """`now`: monotonic seconds. `random` spreads the ages of connections. `on_bug` gets every
         exception of a handler that is no RpcError. `connections_max` includes TLS handshakes under
         way. `memory_bytes_max`: of all that waits to be sent or read on all connections; beyond it
-        the connection that holds most ends."""
+        the connection that holds most ends. `on_disconnected` gets the peer of each connection that
+        has ended."""
         self.loop = asyncio.get_running_loop()
         self.now = now
         self.limits = limits or ConnectionLimits()
@@ -76,12 +79,14 @@ class Server:
         self.read_head = request_head.reader(self._methods)
         self._random = random
         self._connections_max = connections_max
+        self._on_disconnected = on_disconnected
         self._connections: ConnectionSet[ServerConnection] = ConnectionSet(
             self.loop, now, memory_bytes_max
         )
         self.memory: MemoryAccount = self._connections.memory
         self._handshaking: set[ServerConnection] = set()
         self._listeners: list[asyncio.Server | TlsListener] = []
+        self._followed: list[FollowedTls] = []
         self._is_stopping = False
 
     def add(self, *methods: Method) -> None:
@@ -132,6 +137,9 @@ class Server:
             context = tls.for_listener() if isinstance(tls, FollowedTls) else tls
             listener = TlsListener(self, socket, context, accepts_plain_text=accepts_plain_text)
             self._listeners.append(listener)
+            if isinstance(tls, FollowedTls):
+                self._followed.append(tls)
+                tls.on_withdrawal(self, self._end_distrusted)
 
     @property
     def connections(self) -> list[ServerConnection]:
@@ -145,6 +153,8 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        for followed in self._followed:
+            followed.forget(self)
         for connection in self._connections:
             connection.part()
         await self._connections.drain(grace_s)
@@ -189,8 +199,20 @@ class Server:
         if self._is_full():
             connection.abort(self._too_many(), Limit.CONNECTIONS)
             return False
+        if self._distrusts(connection):
+            # Its handshake had begun when the authority was taken out.
+            connection.abort(DISTRUSTED, Limit.HANDSHAKE)
+            return False
         self._connections.add(connection)
         return True
+
+    def _end_distrusted(self) -> None:
+        for connection in self._connections:
+            if self._distrusts(connection):
+                connection.fail(ErrorCode.INADEQUATE_SECURITY, DISTRUSTED, Limit.HANDSHAKE)
+
+    def _distrusts(self, connection: ServerConnection) -> bool:
+        return any(followed.distrusts(connection.transport) for followed in self._followed)
 
     def _is_full(self) -> bool:
         return len(self._connections) + len(self._handshaking) >= self._connections_max
@@ -203,6 +225,8 @@ class Server:
 
     def on_disconnected(self, connection: ServerConnection) -> None:
         self._connections.remove(connection)
+        if self._on_disconnected is not None:
+            self._on_disconnected(connection.peer)
 
     def age_s(self) -> float:
         """How long a new connection may live; spread, so that they do not all come back at once."""

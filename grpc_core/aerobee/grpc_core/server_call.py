@@ -38,6 +38,7 @@ class ServerCall(AnsweringStream):
         "began_s",
         "expires_s",
         "note",
+        "request_bytes",
     )
 
     def __init__(self, connection: ServerConnection, stream_id: int, head: RequestHead) -> None:
@@ -59,6 +60,8 @@ class ServerCall(AnsweringStream):
         self._is_head_sent = False
         self._is_special = head.may_compress
         self._is_intercepted = False
+        self.request_bytes = 0
+        """Of the request that was read last, of a call that streams them."""
         """The interceptor's `began` was called."""
         self._is_over = False
         self._deadline = None
@@ -97,6 +100,12 @@ class ServerCall(AnsweringStream):
         """What the client's certificate says, where TLS asked for one."""
         transport = self.connection.transport
         return transport.get_extra_info("peercert") if transport is not None else None
+
+    @property
+    def is_encrypted(self) -> bool:
+        """The client speaks TLS."""
+        transport = self.connection.transport
+        return transport is not None and transport.get_extra_info("ssl_object") is not None
 
     def time_remaining_s(self) -> float | None:
         """Until the client gives up; None: it sets no deadline."""
@@ -334,6 +343,7 @@ class ServerCall(AnsweringStream):
             raise RpcError(Status.CANCELLED, "the call has ended")
         if message is None:
             return None
+        self.request_bytes = len(message)
         assert self.method is not None, "calls of other methods have ended"
         deserialize = self.method.deserialize
         return message if deserialize is None else deserialize(message)

@@ -1,6 +1,7 @@
 """TLS for both ends: the protocol h2, TLS 1.2 or newer, certificates that may be replaced.
 
-New connections use what the files say now; those that are open keep what they began with.
+New connections use what the files say now; those that are open keep what they began with, unless
+the authority that vouched for the peer is taken out of the file: then they are to end.
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from typing import Final
+
+from aerobee.grpc_core.trust import authorities_in, authority_of
+
+DISTRUSTED: Final = "its certificate's authority is no longer trusted"
 
 
 class ClientAuth(StrEnum):
@@ -101,6 +108,10 @@ class FollowedTls:
         self._make = make
         self._stamp = files.stamp()
         self.newest = make(files)
+        self._authorities = authorities_in(files.authorities)
+        self._withdrawn: frozenset[bytes] = frozenset()
+        """Authorities that were in the file and are not any more."""
+        self._told: dict[object, Callable[[], object]] = {}
 
     def for_listener(self) -> ssl.SSLContext:
         """A context that hands each handshake to the newest. Blocks."""
@@ -123,7 +134,30 @@ class FollowedTls:
             return False
         self.newest = self._make(self._files)
         self._stamp = stamp
+        authorities = authorities_in(self._files.authorities)
+        withdrawn = (self._withdrawn | self._authorities) - authorities
+        is_fewer = withdrawn > self._withdrawn
+        self._authorities, self._withdrawn = authorities, withdrawn
+        if is_fewer:
+            for tell in list(self._told.values()):
+                tell()
         return True
+
+    def on_withdrawal(self, owner: object, listener: Callable[[], None]) -> None:
+        """Tell when an authority was taken out of the file, on the loop that runs now."""
+        loop = asyncio.get_running_loop()
+        self._told[owner] = partial(loop.call_soon_threadsafe, listener)
+
+    def forget(self, owner: object) -> None:
+        """Tell it no more."""
+        self._told.pop(owner, None)
+
+    def distrusts(self, transport: asyncio.BaseTransport | None) -> bool:
+        """Whether the authority that vouched for its peer has been taken out of the file."""
+        if not self._withdrawn or transport is None:
+            return False
+        tls = transport.get_extra_info("ssl_object")
+        return tls is not None and authority_of(tls) in self._withdrawn
 
     async def follow(self, every_s: float, on_failure: Callable[[OSError], None]) -> None:
         """Check for changes until cancelled. `on_failure` is called each time the files cannot be

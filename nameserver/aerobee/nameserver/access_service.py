@@ -1,4 +1,4 @@
-"""The servicer for users and policies: translate, delegate; each change is a line of the log."""
+"""The servicer for users, policies and quotas: translate, delegate; each change is logged."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import grpc
 
 from aerobee.access.book import AccessBook
 from aerobee.access.policies import Policy
+from aerobee.access.quota import BUILT_IN, DEFAULT, Quota, Subject
 from aerobee.access.resources import Need, Pattern, actions_text, parse_actions
 from aerobee.access.users import User
+from aerobee.nameserver.stored_quotas import StoredQuotas
 from aerobee.nameserver.users import Users
 from aerobee.runtime.errors import IllegalName, InvalidArgument
 from aerobee.runtime.log import log_event
@@ -25,8 +27,9 @@ log = logging.getLogger(__name__)
 class AccessService(access_pb2_grpc.AccessServiceServicer):
     """Serves aerobee.v1.AccessService for one cluster."""
 
-    def __init__(self, users: Users, book: AccessBook) -> None:
+    def __init__(self, users: Users, quotas: StoredQuotas, book: AccessBook) -> None:
         self._users = users
+        self._quotas = quotas
         self._book = book
 
     async def CreateUser(self, request: pb.CreateUserRequest, context: Context) -> pb.UserSecret:
@@ -120,6 +123,31 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
             allowed=ruling.is_allowed, reason=ruling.why or str(ruling.rule)
         )
 
+    async def SetQuota(self, request: pb.SetQuotaRequest, context: Context) -> pb.Quota:
+        given = request.quota
+        changes: dict[str, int | None] = dict(given.limits)
+        subject = Subject.checked(given.kind, given.name)
+        quota = await self._quotas.change(subject, changes | dict.fromkeys(request.to_default))
+        log_event(log, "quota set", subject=subject, limits=quota.said())
+        return _quota(subject, quota)
+
+    async def DeleteQuota(
+        self, request: pb.DeleteQuotaRequest, context: Context
+    ) -> pb.DeleteQuotaResponse:
+        subject = Subject.checked(request.kind, request.name)
+        await self._quotas.delete(subject)
+        log_event(log, "quota deleted", subject=subject)
+        return pb.DeleteQuotaResponse()
+
+    async def ListQuotas(
+        self, request: pb.ListQuotasRequest, context: Context
+    ) -> pb.ListQuotasResponse:
+        listed = self._quotas.listed()
+        return pb.ListQuotasResponse(
+            quotas=[_quota(subject, quota) for subject, quota in sorted(listed.items())],
+            built_in=_quota(Subject(DEFAULT), BUILT_IN),
+        )
+
 
 def _need(resource: str, actions: str) -> Need:
     pattern = Pattern.parse(resource)
@@ -147,3 +175,7 @@ def _policy(policy: Policy) -> pb.AccessPolicy:
         sources=map(str, policy.sources),
         default=policy.is_default,
     )
+
+
+def _quota(subject: Subject, quota: Quota) -> pb.Quota:
+    return pb.Quota(kind=subject.kind, name=subject.name, limits=quota.said())

@@ -12,17 +12,22 @@ import random
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from socket import gethostname
 
 from aerobee.access.book import AccessBook
 from aerobee.access.node import NodeAccess
 from aerobee.access.nodes import NAMESERVER, NodeName
+from aerobee.access.recorder import Recorder
+from aerobee.access.recording import recording
 from aerobee.cluster_view.channels import Channels
 from aerobee.nameserver.access_service import AccessService
+from aerobee.nameserver.broker_groups import BrokerGroups
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.etcd_calls import EtcdCalls
 from aerobee.nameserver.log_reach import LogPositions
-from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
+from aerobee.nameserver.metrics import NODE_TYPE, WILDCARDS, NameserverFigures
 from aerobee.nameserver.needs import nameserver_needs
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.replica_sets import ReplicaSets
@@ -32,6 +37,7 @@ from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import Keys
+from aerobee.nameserver.stored_quotas import StoredQuotas
 from aerobee.nameserver.topics import Topics
 from aerobee.nameserver.users import Users
 from aerobee.rocketmq_api.clients.table import ClientTable
@@ -41,6 +47,7 @@ from aerobee.rocketmq_api.services.failures import answer_errors
 from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.health import Question
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
@@ -90,22 +97,23 @@ async def serve_nameserver(
     health, peer_limits = NameserverHealth(), PeerLimits()
     async with (
         serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
+        recording(config, f"{NODE_TYPE}:{_place(config)}", NODE_TYPE, clock, metrics) as recorder,
         Etcd(config.etcd, chance=chance, clock=clock) as etcd,
     ):
         cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=clock)
-        positions = LogPositions()
+        positions, hearing = LogPositions(), ExitStack()
         sets = ReplicaSets(etcd, keys, positions, allow_unclean=config.unclean_election)
         registry = Registry(etcd, keys, sets, config.broker_lease)
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
-        figures = NameserverFigures(config, cache, sessions, etcd.calls, peer_limits, clock)
         topics = Topics(etcd, keys, cache, config.topics, clock)
-        hearing = ExitStack()
-        access = _access(config, cache, hearing, clock)
-        service = _own_service(config, cache, topics, sessions, sets)
+        access = _access(config, cache, recorder, hearing, clock)
+        figures = NameserverFigures(
+            config, cache, sessions, etcd.calls, peer_limits, access.quotas, clock
+        )
+        service = _own_service(config, cache, topics, sessions, sets, etcd.calls)
         channels = _channels(config, access, tls, chance)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
-        users = AccessService(Users(etcd, keys, cache, access.book), access.book)
-        services = (service, users, rocketmq)
+        services = (service, _access_service(etcd, keys, cache, access), rocketmq)
         server = _server(config, access, services, figures.latencies, peer_limits, tls, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
@@ -119,6 +127,7 @@ async def serve_nameserver(
                     tasks.create_task(Elector(sets, cache, clock=clock).run(), name="elector"),
                     tasks.create_task(_keep_fresh(access.book), name="cluster-secret"),
                     tasks.create_task(sessions.keep_noting(), name="durable-ends"),
+                    tasks.create_task(etcd.keep_trying_writes(), name="etcd-writes"),
                     tasks.create_task(sessions.ends.run(), name="stream-ends"),
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
@@ -143,9 +152,14 @@ async def serve_nameserver(
 
 
 def _access(
-    config: NameserverConfig, cache: RouteCache, hearing: ExitStack, clock: Clock
+    config: NameserverConfig,
+    cache: RouteCache,
+    recorder: Recorder,
+    hearing: ExitStack,
+    clock: Clock,
 ) -> NodeAccess:
-    access = NodeAccess(config.access, NodeName(NAMESERVER, config.cluster), clock=clock)
+    name = NodeName(NAMESERVER, config.cluster)
+    access = NodeAccess(config.access, name, clock=clock, recorder=recorder)
     # First of all, so that who waits for a change of users finds it in the book.
     hearing.enter_context(cache.changed.subscribed(partial(_hear_access, cache, access.book)))
     return access
@@ -177,21 +191,30 @@ def _rocketmq_service(
     )
 
 
+def _access_service(etcd: Etcd, keys: Keys, cache: RouteCache, access: NodeAccess) -> AccessService:
+    users = Users(etcd, keys, cache, access.book)
+    return AccessService(users, StoredQuotas(etcd, keys, cache), access.book)
+
+
 def _own_service(
     config: NameserverConfig,
     cache: RouteCache,
     topics: Topics,
     sessions: BrokerSessions,
     sets: ReplicaSets,
+    calls: EtcdCalls,
 ) -> NameserverService:
+    spread_timeout_s = config.topics.spread_timeout_ms / 1_000
     return NameserverService(
         cluster=config.cluster,
         cache=cache,
         topics=topics,
         sessions=sessions,
         replica_sets=sets,
+        etcd_trouble=lambda: calls.trouble,
+        broker_groups=BrokerGroups(sets, topics, cache, timeout_s=spread_timeout_s),
         auto_create=config.topics.auto_create,
-        spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
+        spread_timeout_s=spread_timeout_s,
     )
 
 
@@ -214,7 +237,11 @@ def _server(
         latencies=latencies,
         clock=clock,
         observer=peer_limits,
-        guard=access.gate({**nameserver_needs(config.cluster), **messaging_needs(config.cluster)}),
+        guard=access.guard(
+            {**nameserver_needs(config.cluster), **messaging_needs(config.cluster)},
+            counts_connections=config.grpc.engine is Engine.OWN,
+        ),
+        on_disconnected=access.quotas.disconnected,
         tls=tls.accepted,
     )
     add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
@@ -223,6 +250,12 @@ def _server(
     add_access(users, server.server)  # type: ignore[no-untyped-call]
     add_messaging_service(rocketmq, server.server)
     return server
+
+
+def _place(config: NameserverConfig) -> str:
+    """What tells it from the others: they have no names."""
+    host, _, port = config.listen.rpartition(":")
+    return f"{gethostname() if host in WILDCARDS else host}:{port}"
 
 
 async def _keep_fresh(book: AccessBook) -> None:

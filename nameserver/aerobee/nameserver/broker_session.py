@@ -16,7 +16,7 @@ from aerobee.nameserver import convert
 from aerobee.nameserver.election import LiveReplicas, has_master
 from aerobee.nameserver.registry import Registered, same_position
 from aerobee.nameserver.route_table import RouteTable
-from aerobee.nameserver.stored import EPOCH_MAX, BrokerKey, BrokerRecord, ReplicaSet
+from aerobee.nameserver.stored import EPOCH_MAX, BrokerKey, BrokerRecord, ReplicaSet, SetState
 from aerobee.runtime.errors import InvalidArgument, RegistryUnavailable
 from aerobee.runtime.log import log_event
 from aerobee.v1 import common_pb2, nameserver_pb2
@@ -99,6 +99,7 @@ class BrokerSession:
                 )
             self._stale = True
         self._hear_positions(record)
+        self._check_belongs()
         self._sessions.keep(self)
         self._sessions.heard.notify()
         self._told = self._unsent_directive(self.known_revision)
@@ -106,6 +107,15 @@ class BrokerSession:
         is_first = self._access_told is None
         self._tell_access(self._told, None if is_first else heartbeat.access_version)
         return self._told
+
+    def _check_belongs(self) -> None:
+        """Raises InvalidArgument: an operator has removed the broker group."""
+        if self._replica_set is not None and self._replica_set.state is SetState.REMOVED:
+            self._registered = None
+            raise InvalidArgument(
+                f"broker group {self.key.broker_name!r} was removed from the cluster: stop this "
+                "broker; a new one needs another name"
+            )
 
     async def leave(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
         """The broker stops: end its registration at once if etcd can be reached.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from aerobee.access.config import AccessConfig, open_door
+from aerobee.access.config import AccessConfig, open_door, require_certificates
 from aerobee.rocketmq_api.config import RocketmqConfig
 from aerobee.runtime.addresses import (
     is_loopback,
@@ -13,9 +13,10 @@ from aerobee.runtime.addresses import (
     require_dialled_address,
     require_ports_of_their_own,
 )
+from aerobee.runtime.audit_log.config import AuditLogConfig
 from aerobee.runtime.config import require
 from aerobee.runtime.config_check import Risk
-from aerobee.runtime.config_risks import common_risks
+from aerobee.runtime.config_risks import common_risks, exposed_secrets
 from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
@@ -255,6 +256,7 @@ class NameserverConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     rocketmq: RocketmqConfig = field(default_factory=RocketmqConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
+    audit_log: AuditLogConfig = field(default_factory=AuditLogConfig)
     tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
     unclean_election: bool = False
     """Let a replica that lacks acknowledged messages become master when no other replica is alive.
@@ -277,11 +279,20 @@ class NameserverConfig:
             }
         )
         require_tls_that_works(self)
+        require_certificates(self.access, self.tls)
         require(self.stop_grace_ms >= 0, "stop_grace_ms must be >= 0", self.stop_grace_ms)
 
     def risks(self) -> list[Risk]:
         """Which of these settings are risky, alone or together."""
-        found = [*common_risks(self), *open_door(self.access, self.listen)]
+        secrets = {
+            "access.cluster_secret_file": self.access.cluster_secret_file,
+            "etcd.tls.key": self.etcd.tls.key,
+        }
+        found = [
+            *common_risks(self),
+            *open_door(self.access, self.listen),
+            *exposed_secrets(secrets),
+        ]
         if self.topics.auto_create and not is_loopback(self.listen):
             found.append(
                 Risk(

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from aerobee.access.table import Records
 from aerobee.nameserver import election
 from aerobee.nameserver.route_table import RouteTable, TopicChanges
-from aerobee.nameserver.stored import BrokerKey, BrokerRecord, InSyncReplica, ReplicaSet, Topic
+from aerobee.nameserver.stored import (
+    BrokerKey,
+    BrokerRecord,
+    InSyncReplica,
+    ReplicaSet,
+    SetState,
+    Topic,
+)
+from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.errors import Busy, MqError
 from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import common_pb2, nameserver_pb2
+
+_STATES = {
+    SetState.OPEN: nameserver_pb2.BROKER_GROUP_OPEN,
+    SetState.CLOSED: nameserver_pb2.BROKER_GROUP_CLOSED,
+    SetState.REMOVED: nameserver_pb2.BROKER_GROUP_REMOVED,
+}
 
 
 def broker_key(identity: common_pb2.BrokerIdentity) -> BrokerKey:
@@ -31,6 +46,7 @@ def broker_record(heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerRecord:
         log_end=heartbeat.log_end,
         resigned_epoch=heartbeat.resigned_epoch,
         successor_id=heartbeat.successor_id if heartbeat.HasField("successor_id") else -1,
+        condition=_CONDITIONS.get(heartbeat.condition, BrokerCondition.WELL),
     )
 
 
@@ -46,6 +62,7 @@ def registered_heartbeat(cluster: str, record: BrokerRecord) -> nameserver_pb2.B
         address=record.address,
         store_host_ipv6=record.store_host_ipv6,
         writable=record.writable,
+        condition=_condition_value(record.condition),
         incarnation=record.incarnation,
         log_epoch=record.log_epoch,
         log_end=record.log_end,
@@ -69,6 +86,7 @@ def replica_set_record(replica_set: ReplicaSet) -> nameserver_pb2.GroupRecord:
         replicas=replica_set.replicas,
         revision=replica_set.revision,
         unclean_epochs=replica_set.unclean_epochs,
+        state=_STATES[replica_set.state],
     )
 
 
@@ -95,7 +113,19 @@ def broker_endpoint(
         epoch=replica_set.epoch,
         store_host_ipv6=record.store_host_ipv6,
         writable=record.writable,
+        condition=_condition_value(record.condition),
     )
+
+
+_CONDITIONS: Final = {
+    nameserver_pb2.BROKER_WELL: BrokerCondition.WELL,
+    nameserver_pb2.BROKER_SLOW: BrokerCondition.SLOW,
+    nameserver_pb2.BROKER_DISK_HUNG: BrokerCondition.DISK_HUNG,
+}
+
+
+def _condition_value(condition: BrokerCondition) -> nameserver_pb2.BrokerCondition:
+    return next(value for value, each in _CONDITIONS.items() if each is condition)
 
 
 def topic_config(topic: Topic, deleted_at_ms: int = 0) -> common_pb2.TopicConfig:
@@ -116,7 +146,12 @@ def _topic_of_all(table: RouteTable, name: str) -> Topic | None:
     if not is_retry_topic(name):
         return None
     replica_sets = {*table.replica_sets, *table.live_by_replica_set()}
-    return Topic(name, queues_by_broker=dict.fromkeys(sorted(replica_sets), 1))
+    there = [
+        each
+        for each in sorted(replica_sets)
+        if table.replica_set(each).state is not SetState.REMOVED
+    ]
+    return Topic(name, queues_by_broker=dict.fromkeys(there, 1))
 
 
 def topic_route(
@@ -131,6 +166,11 @@ def topic_route(
             brokers=[
                 broker_endpoint(cluster, table.replica_set(record.key.broker_name), record)
                 for record in table.brokers_of(topic)
+            ],
+            closed=[
+                each
+                for each in sorted(topic.queues_by_broker)
+                if table.replica_set(each).state is not SetState.OPEN
             ],
         )
     if failure is not None:
@@ -165,5 +205,8 @@ def access_records(records: Records) -> nameserver_pb2.AccessRecords:
         ],
         policies=[
             nameserver_pb2.AccessRecord(user=name, value=value) for name, value in records.policies
+        ],
+        quotas=[
+            nameserver_pb2.AccessRecord(user=name, value=value) for name, value in records.quotas
         ],
     )

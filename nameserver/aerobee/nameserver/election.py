@@ -10,6 +10,8 @@ taken its folder; or it has resigned.
 
 A clean election loses nothing that was confirmed: the in-sync set names who has everything, and
 a replica that is known to end before what is known to be confirmed is not taken at its word.
+A replica whose disk hangs is not elected, for it could not begin; if it is the only one that has
+everything, it is waited for.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from aerobee.nameserver.stored import (
     InSyncReplica,
     ReplicaSet,
 )
+from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.errors import InvalidArgument, StaleEpoch
 
 UNCLEAN_EPOCHS_MAX = 100
@@ -64,7 +67,15 @@ def elect(
     if chosen is None:
         return None
     epoch = max(replica_set.epoch, max(record.log_epoch for record in live.values())) + 1
-    kept = [] if is_unclean else [name for name in replica_set.in_sync if _is_intact(name, live)]
+    kept = (
+        []
+        if is_unclean
+        else [
+            name
+            for name in replica_set.in_sync
+            if _is_intact(name, live) and _is_able(live[name.broker_id])
+        ]
+    )
     own = InSyncReplica(chosen.key.broker_id, chosen.incarnation)
     others = [name for name in kept if name.broker_id != own.broker_id]
     unclean_epochs = (
@@ -128,11 +139,17 @@ def _choose(
 ) -> tuple[BrokerRecord | None, bool]:
     """The next master, and whether its election is unclean."""
     whole = [record for record in _intact(replica_set, live) if record.log_end >= confirmed_end]
-    if whole:
-        return _preferred(replica_set, live, whole), False
-    if not live:
+    able = [record for record in whole if _is_able(record)]
+    if able:
+        return _preferred(replica_set, live, able), False
+    if whole and not allow_unclean:
         return None, False
-    furthest = max(live.values(), key=_reach)
+    candidates = [record for record in live.values() if _is_able(record) or not allow_unclean]
+    if not candidates:
+        return None, False
+    furthest = max(candidates, key=_reach)
+    if not _is_able(furthest):
+        return None, False
     if not replica_set.in_sync:
         # A new set, in which nothing was ever acknowledged; unless a log has an epoch already:
         # then the record was lost, and with it who had everything. What the furthest lacks is gone.
@@ -145,6 +162,10 @@ def _choose(
         # kept more than the new master may cut it.
         return furthest, True
     return None, False
+
+
+def _is_able(record: BrokerRecord) -> bool:
+    return record.condition is not BrokerCondition.DISK_HUNG
 
 
 def _are_back(replica_set: ReplicaSet, live: LiveReplicas) -> bool:

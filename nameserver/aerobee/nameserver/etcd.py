@@ -12,6 +12,7 @@ RegistryUnavailable and nothing else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -23,9 +24,11 @@ import grpc
 import tenacity
 
 from aerobee.nameserver.config import EtcdConfig
+from aerobee.nameserver.etcd_calls import EtcdCalls
 from aerobee.nameserver.etcd_connection import (
     Connection,
     OtherCluster,
+    OutOfSpace,
     check_endpoints,
     check_same,
     cluster_of,
@@ -48,35 +51,15 @@ from aerobee.nameserver.key_values import (
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.log import log_event
-from aerobee.runtime.metrics.histogram import LATENCY_S, Histogram
 from aerobee.runtime.retry import Backoff, BackoffWait
 
 log = logging.getLogger(__name__)
 
 _SNAPSHOT_PAGE_KEYS = 1_000
+WRITE_TRIAL_S = 2.0
 _READ_BACKOFF = Backoff(base_ms=50, max_ms=500)
 
 T = TypeVar("T")
-
-
-class EtcdCalls:
-    """How calls went, for observers; on the loop."""
-
-    def __init__(self) -> None:
-        self.latency = Histogram(LATENCY_S)
-        """Of calls that etcd answered, in seconds."""
-        self.failures = 0
-        """Calls that it did not."""
-        self.is_reachable: bool | None = None
-        """Whether it answered the last one; None before the first."""
-
-    def answered(self, elapsed_s: float) -> None:
-        self.latency.observe(elapsed_s)
-        self.is_reachable = True
-
-    def failed(self) -> None:
-        self.failures += 1
-        self.is_reachable = False
 
 
 class Etcd:
@@ -87,7 +70,7 @@ class Etcd:
     ) -> None:
         """`clock` times calls; the system's if there is none."""
         self._clock = SystemClock() if clock is None else clock
-        self.calls = EtcdCalls()
+        self.calls = EtcdCalls(self._clock)
         self._config = config
         self._chance = chance
         self._threads = ThreadPoolExecutor(config.calls_in_flight_max, "etcd-call")
@@ -217,7 +200,7 @@ class Etcd:
             answer = connection.client.kvstub.Txn(request, self._timeout_s)
             return TransactionResult(answer.succeeded, answer.header.revision)
 
-        return await self._once(write)
+        return await self._once(write, is_write=True)
 
     async def grant_lease(self, duration_ms: int) -> Lease:
         """A new lease; etcd counts in whole seconds and may make it longer."""
@@ -227,7 +210,7 @@ class Etcd:
             answer = connection.client.leasestub.LeaseGrant(request, self._timeout_s)
             return Lease(answer.ID, answer.TTL * 1_000)
 
-        return await self._once(grant)
+        return await self._once(grant, is_write=True)
 
     async def keep_alive(self, lease_id: int) -> Lease:
         """Start the lease's time anew.
@@ -258,6 +241,15 @@ class Etcd:
             await self._once(revoke)
         except LeaseNotFound:
             return
+
+    async def keep_trying_writes(self) -> None:
+        """While etcd refuses writes, see now and then whether it takes one again: in a cluster at
+        rest nobody else would. Until cancelled."""
+        while True:
+            await asyncio.sleep(WRITE_TRIAL_S)
+            if self.calls.refuses_writes:
+                with contextlib.suppress(RegistryUnavailable):
+                    await self.revoke_lease((await self.grant_lease(1_000)).lease_id)
 
     @asynccontextmanager
     async def watch(
@@ -300,7 +292,7 @@ class Etcd:
         )
         return await retrying(self._once, call)
 
-    async def _once(self, call: Callable[[Connection], T]) -> T:
+    async def _once(self, call: Callable[[Connection], T], *, is_write: bool = False) -> T:
         """Run `call` on a thread, in its turn, with its errors translated."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -318,11 +310,12 @@ class Etcd:
             except (grpc.RpcError, ValueError) as error:
                 failure = error_of(error, connection.endpoint)
                 if isinstance(failure, RegistryUnavailable):
-                    self.calls.failed()
-                    await self._give_up(connection, error, asked_s=began_s)
+                    self.calls.failed(failure, is_write=is_write)
+                    if not isinstance(failure, OutOfSpace):  # every member would say so
+                        await self._give_up(connection, error, asked_s=began_s)
                 raise failure from error
             self._answered_s = self._clock.monotonic_s()
-            self.calls.answered(self._answered_s - began_s)
+            self.calls.answered(self._answered_s - began_s, is_write=is_write)
             return answer
         finally:
             self._turns.release()
@@ -348,14 +341,16 @@ class Etcd:
         try:
             found = await self._in_thread(cluster_of, connection, self._timeout_s)
         except (grpc.RpcError, ValueError) as error:
-            self.calls.failed()
+            failure = error_of(error, connection.endpoint)
+            if isinstance(failure, RegistryUnavailable):
+                self.calls.failed(failure)
             await self._give_up(connection, error, asked_s=asked_s)
-            raise error_of(error, connection.endpoint) from error
+            raise failure from error
         try:
             await self._check_cluster(connection, found)
         except OtherCluster as refused:
             log_event(log, "an etcd member is refused", level=logging.ERROR, reason=refused)
-            self.calls.failed()
+            self.calls.failed(refused)
             await self._give_up(connection, refused)
             raise
         self._checked = connection

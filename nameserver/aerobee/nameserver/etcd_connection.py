@@ -17,11 +17,16 @@ from aerobee.nameserver.key_values import LeaseNotFound
 from aerobee.runtime.errors import RegistryUnavailable
 
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
+NO_SPACE = "database space exceeded"
 
 
 class OtherCluster(RegistryUnavailable):
     """An endpoint belongs to another etcd cluster than the one that was used so far, or endpoints
     belong to several."""
+
+
+class OutOfSpace(RegistryUnavailable):
+    """etcd has reached its quota: it reads, keeps leases alive, deletes, and takes nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,11 @@ def error_of(error: Exception, endpoint: str) -> Exception:
     status, details = error.code(), error.details() or ""
     if status is grpc.StatusCode.NOT_FOUND and "lease" in details:
         return LeaseNotFound(details)
+    if status is grpc.StatusCode.RESOURCE_EXHAUSTED and NO_SPACE in details:
+        return OutOfSpace(
+            f"etcd at {endpoint} has no space left: compact and defragment it, or raise its quota, "
+            "and then disarm its alarm"
+        )
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return RegistryUnavailable(f"etcd at {endpoint} did not answer in time")
     if status is grpc.StatusCode.UNAVAILABLE:

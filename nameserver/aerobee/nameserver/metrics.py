@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import socket
 
+from aerobee.access.quotas import Quotas
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.election import has_master
-from aerobee.nameserver.etcd import EtcdCalls
+from aerobee.nameserver.etcd_calls import EtcdCalls
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.sessions import BrokerSessions
@@ -45,6 +46,7 @@ class NameserverFigures:
         sessions: BrokerSessions,
         calls: EtcdCalls,
         peer_limits: PeerLimits,
+        quotas: Quotas,
         clock: Clock,
     ) -> None:
         self.latencies = RpcLatencies()
@@ -58,6 +60,7 @@ class NameserverFigures:
         self._sessions = sessions
         self._calls = calls
         self._peer_limits = peer_limits
+        self._quotas = quotas
 
     def listens(self, port: int) -> None:
         """It is reached there."""
@@ -86,6 +89,7 @@ class NameserverFigures:
             *self._etcd_families(),
             self.latencies.family(),
             self._peer_limits.family(),
+            self._quotas.family(),
             delay,
         ]
         if cache.version > 0:
@@ -101,13 +105,20 @@ class NameserverFigures:
         calls = self._calls
         latency = HistogramFamily("aerobee_etcd_call_seconds", "Duration of calls to etcd.")
         latency.add(calls.latency.copy())
-        failures = counter("aerobee_etcd_call_failures_total", "Calls that etcd did not answer.")
+        failures = counter(
+            "aerobee_etcd_call_failures_total", "Calls that etcd did not answer, or refused."
+        )
         failures.add(calls.failures)
         return [
             one_gauge(
                 "aerobee_etcd_reachable",
-                "1 if etcd answered the last call; absent before the first.",
+                "1 while etcd answers; changes after 3 s. Absent before the first call.",
                 calls.is_reachable,
+            ),
+            one_gauge(
+                "aerobee_etcd_writable",
+                "1 while etcd takes writes; likewise. Absent before the first write.",
+                calls.is_writable,
             ),
             one_gauge(
                 "aerobee_etcd_confirmed_age_seconds",
@@ -139,6 +150,13 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
         replicas.add(len(live), name, "live")
         replicas.add(len(replica_set.in_sync), name, "in_sync")
     _add_rest(table, has_live_master)
+    backups = gauge(
+        "aerobee_backup_timestamp_seconds",
+        "When this was last backed up, as noted in etcd, in seconds since 1970.",
+        "backup",
+    )
+    for what in sorted(table.backups)[:REPLICA_SETS_MAX]:
+        backups.add(table.backups[what] / 1_000, what)
     return [
         one_gauge("aerobee_nameserver_routes_revision",
                   "etcd's revision of the routes that are served.", table.version),
@@ -151,6 +169,7 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
         epoch,
         has_live_master,
         replicas,
+        backups,
     ]  # fmt: skip
 
 

@@ -5,14 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from aerobee.access.needs import BROKERS, SUPER_USERS, NeedsTable, Resources, needing
+from aerobee.access.needs import (
+    SUPER_USERS,
+    NeedsTable,
+    Resources,
+    administering,
+    needing,
+    of_broker,
+)
+from aerobee.access.nodes import NodeName
 from aerobee.access.resources import Action, Need
 
 _USE = Action.PUB | Action.SUB | Action.GET
 _ACCESS = (
     "CreateUser", "UpdateUser", "RotateUser", "DeleteUser", "ListUsers",
     "PutPolicy", "RemovePolicy", "ListPolicies", "TestAccess",
+    "SetQuota", "DeleteQuota", "ListQuotas",
 )  # fmt: skip
+
+
+def _registering(heartbeat: Any) -> NodeName:
+    who = heartbeat.identity
+    return NodeName.broker(who.cluster, who.broker_name, who.broker_id)
+
+
+def _master(request: Any) -> NodeName:
+    return NodeName.broker(request.cluster, request.broker_name, request.master_id)
 
 
 def nameserver_needs(cluster_name: str) -> NeedsTable:
@@ -37,15 +55,18 @@ def nameserver_needs(cluster_name: str) -> NeedsTable:
 
     service, access = "/aerobee.v1.NameserverService/", "/aerobee.v1.AccessService/"
     return {
-        service + "Register": BROKERS,
-        service + "AlterInSyncSet": BROKERS,
+        service + "Register": of_broker(_registering, is_act=True),
+        service + "AlterInSyncSet": of_broker(_master, is_act=True),
         service + "QueryRoute": needing(routes_or_new),
         service + "WatchRoutes": needing(routes),
-        service + "CreateTopic": needing(topic(Action.CREATE)),
-        service + "UpdateTopic": needing(topic(Action.UPDATE)),
-        service + "DeleteTopic": needing(topic(Action.DELETE)),
+        service + "CreateTopic": administering(topic(Action.CREATE)),
+        service + "UpdateTopic": administering(topic(Action.UPDATE)),
+        service + "DeleteTopic": administering(topic(Action.DELETE)),
         service + "ListTopics": needing(all_topics),
         service + "DescribeCluster": needing(cluster(Action.GET)),
-        service + "RemoveReplica": needing(cluster(Action.UPDATE)),
+        service + "RemoveReplica": administering(cluster(Action.UPDATE)),
+        service + "CloseBrokerGroup": administering(cluster(Action.UPDATE)),
+        service + "OpenBrokerGroup": administering(cluster(Action.UPDATE)),
+        service + "RemoveBrokerGroup": administering(cluster(Action.UPDATE)),
         **{access + method: SUPER_USERS for method in _ACCESS},
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from aerobee.nameserver import election
@@ -26,11 +26,17 @@ from aerobee.nameserver.stored import (
     InSyncReplica,
     Keys,
     ReplicaSet,
+    SetState,
     Stored,
     Unreadable,
     encode_replica_set,
 )
-from aerobee.runtime.errors import GroupNotFound, RegistryUnavailable, StaleEpoch
+from aerobee.runtime.errors import (
+    GroupNotFound,
+    InvalidArgument,
+    RegistryUnavailable,
+    StaleEpoch,
+)
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -197,12 +203,41 @@ class ReplicaSets:
         for _ in range(_ATTEMPTS_MAX):
             view = await self.view(broker_name)
             if view.replica_set is None:
-                raise GroupNotFound(f"there is no broker group {broker_name!r}; check the spelling")
+                raise _unknown(broker_name)
             changed = election.without_replica(view.replica_set, broker_id, view.live)
             forgotten = Delete(self._keys.durable(key))
             written = await self._write(view.replica_set, changed, {gone: 0}, forgotten)
             if written is not None:
                 log_event(log, "replica removed", group=broker_name, broker_id=broker_id)
+                return written
+        raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
+
+    async def set_state(
+        self, broker_name: str, state: SetState, *, may_be: Collection[SetState]
+    ) -> ReplicaSet:
+        """Open, close or remove a replica set; nothing is changed if it is so already.
+
+        Raises:
+            GroupNotFound: there is no such replica set.
+            InvalidArgument: its state is none of those that it may be in for that.
+            RegistryUnavailable: it is unknown whether the change was made.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            replica_set = (await self.view(broker_name)).replica_set
+            if replica_set is None:
+                raise _unknown(broker_name)
+            if replica_set.state is state:
+                return replica_set
+            if replica_set.state not in may_be:
+                wanted = " or ".join(may_be)
+                raise InvalidArgument(
+                    f"broker group {broker_name!r} is {replica_set.state}; only one that is "
+                    f"{wanted} can become {state}"
+                )
+            changed = dataclasses.replace(replica_set, state=state)
+            written = await self._write(replica_set, changed, {})
+            if written is not None:
+                log_event(log, "broker group", group=broker_name, state=state)
                 return written
         raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
 
@@ -236,6 +271,10 @@ class ReplicaSets:
             log_event(log, "unreadable value", level=logging.WARNING,
                       key=entry.key, reason=error)  # fmt: skip
             return None
+
+
+def _unknown(broker_name: str) -> GroupNotFound:
+    return GroupNotFound(f"there is no broker group {broker_name!r}; check the spelling")
 
 
 def is_hasty(before: ReplicaSet, due: Election) -> bool:

@@ -7,6 +7,7 @@ what a name may be. What a nameserver keeps has the narrower limits.
 from __future__ import annotations
 
 from aerobee.access.policies import SOURCES_MAX
+from aerobee.access.quota import QUOTA_FIELDS
 from aerobee.access.users import PEER_LENGTH_MAX, PEERS_MAX
 from aerobee.runtime.request_limits import Limit, RequestLimits
 from aerobee.v1 import access_pb2, nameserver_pb2
@@ -31,6 +32,9 @@ _REQUEST_BYTES_MAX = {
     "DescribeClusterRequest": 8 * KIB,
     "AlterInSyncSetRequest": 128 * KIB,
     "RemoveReplicaRequest": 8 * KIB,
+    "CloseBrokerGroupRequest": 8 * KIB,
+    "OpenBrokerGroupRequest": 8 * KIB,
+    "RemoveBrokerGroupRequest": 8 * KIB,
 }
 
 _FIELDS = {
@@ -64,6 +68,12 @@ _FIELDS = {
     "ReplicaName.incarnation": _KEPT_NAME,
     "RemoveReplicaRequest.cluster": _NAME,
     "RemoveReplicaRequest.broker_name": _NAME,
+    "CloseBrokerGroupRequest.cluster": _NAME,
+    "CloseBrokerGroupRequest.broker_name": _NAME,
+    "OpenBrokerGroupRequest.cluster": _NAME,
+    "OpenBrokerGroupRequest.broker_name": _NAME,
+    "RemoveBrokerGroupRequest.cluster": _NAME,
+    "RemoveBrokerGroupRequest.broker_name": _NAME,
 }
 
 _ACCESS_BYTES_MAX = {
@@ -76,6 +86,9 @@ _ACCESS_BYTES_MAX = {
     "RemovePolicyRequest": 8 * KIB,
     "ListPoliciesRequest": 8 * KIB,
     "TestAccessRequest": 8 * KIB,
+    "SetQuotaRequest": 8 * KIB,
+    "DeleteQuotaRequest": 8 * KIB,
+    "ListQuotasRequest": 8 * KIB,
 }
 
 _CERTIFICATE_NAMES = Limit(count=PEERS_MAX, length=PEER_LENGTH_MAX)
@@ -102,6 +115,12 @@ _ACCESS_FIELDS = {
     "TestAccessRequest.resource": _NAME,
     "TestAccessRequest.actions": _NAME,
     "TestAccessRequest.source": _NAME,
+    "Quota.kind": _NAME,
+    "Quota.name": _NAME,
+    "Quota.limits": Limit(count=len(QUOTA_FIELDS), length=64),
+    "SetQuotaRequest.to_default": Limit(count=len(QUOTA_FIELDS), length=64),
+    "DeleteQuotaRequest.kind": _NAME,
+    "DeleteQuotaRequest.name": _NAME,
 }
 
 

@@ -21,17 +21,19 @@ from typing import TypeVar
 from aerobee.nameserver import election
 from aerobee.nameserver.key_values import KeyEvent, KeyValue, Snapshot
 from aerobee.nameserver.stored import (
+    Backup,
     BrokerKey,
     BrokerRecord,
     DurableKey,
     History,
     Keys,
     ReplicaSet,
+    SetState,
     Topic,
     TopicDeletion,
     Unreadable,
 )
-from aerobee.nameserver.stored_access import AccessKey, PolicyKey, StoredAccess, UserKey
+from aerobee.nameserver.stored_access import AccessKey, PolicyKey, QuotaKey, StoredAccess, UserKey
 
 DELETED_TOPICS_MAX = 10_000
 
@@ -85,6 +87,8 @@ class RouteTable:
     """Since this revision nothing has changed that the table shows."""
     access: StoredAccess = field(default_factory=StoredAccess)
     """Users and policies."""
+    backups: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    """What was backed up -> when, Unix ms; only metrics tell of it."""
 
     @classmethod
     def from_snapshot(cls, keys: Keys, snapshot: Snapshot) -> RouteTable:
@@ -120,7 +124,7 @@ class RouteTable:
         brokers, replica_sets = dict(self.brokers), dict(self.replica_sets)
         topics, unreadable = dict(self.topics), set(self.unreadable)
         deletions, history = dict(self.deletions), self.history
-        last_deletion = self.last_deletion
+        last_deletion, backups = self.last_deletion, dict(self.backups)
         access: dict[AccessKey, bytes | None] = {}
         for key, entry in changes:
             unreadable.discard(key)
@@ -140,9 +144,11 @@ class RouteTable:
                     deletion = value if isinstance(value, TopicDeletion) else None
                     _set(deletions, name, deletion)
                     last_deletion = max(last_deletion, deletion.revision if deletion else 0)
+                case ("backups", what):
+                    _set(backups, what, value.at_ms if isinstance(value, Backup) else None)
                 case ("history", _):
                     history = value.id if isinstance(value, History) else ""
-                case UserKey() | PolicyKey() as access_key:
+                case UserKey() | PolicyKey() | QuotaKey() as access_key:
                     access[access_key] = None if entry is None else entry.value
         return dataclasses.replace(
             self,
@@ -154,6 +160,7 @@ class RouteTable:
             history=history,
             unreadable=frozenset(unreadable),
             access=self.access.changed(access) if access else self.access,
+            backups=backups,
         )
 
     def _remember_deletions(
@@ -200,10 +207,11 @@ class RouteTable:
             self.brokers[key] for key in sorted(self.brokers) if key.broker_name in replica_sets
         )
 
-    def replica_sets_with_master(self) -> tuple[str, ...]:
-        """Replica sets whose master is alive, by name: they can take new queues."""
+    def replica_sets_for_queues(self) -> tuple[str, ...]:
+        """Replica sets that are open and whose master is alive, by name: they can take queues."""
         masters = (record for record in self.brokers.values() if self.is_master(record))
-        return tuple(sorted(record.key.broker_name for record in masters))
+        names = sorted(record.key.broker_name for record in masters)
+        return tuple(each for each in names if self.replica_set(each).state is SetState.OPEN)
 
     def topic_changes_after(self, revision: int) -> TopicChanges:
         """What a broker that knows all up to `revision` has missed."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
 
 from aerobee.nameserver import convert
+from aerobee.nameserver.broker_groups import BrokerGroups
 from aerobee.nameserver.broker_session import BrokerSession
 from aerobee.nameserver.replica_sets import ReplicaSets
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.sessions import BrokerSessions
-from aerobee.nameserver.stored import BrokerRecord, Topic
+from aerobee.nameserver.stored import BrokerRecord, SetState, Topic
 from aerobee.nameserver.topics import Topics
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown, Unreachable
 from aerobee.runtime.exception_groups import first_leaf
@@ -40,6 +41,8 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         topics: Topics,
         sessions: BrokerSessions,
         replica_sets: ReplicaSets,
+        etcd_trouble: Callable[[], str],
+        broker_groups: BrokerGroups,
         auto_create: bool,
         spread_timeout_s: float,
     ) -> None:
@@ -48,6 +51,8 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._topics = topics
         self._sessions = sessions
         self._replica_sets = replica_sets
+        self._etcd_trouble = etcd_trouble
+        self._broker_groups = broker_groups
         self._auto_create = auto_create
         self._spread_timeout_s = spread_timeout_s
         self._stopping = False
@@ -197,9 +202,17 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._check_cluster(request.cluster)
         table = self._cache.table
         description = nameserver_pb2.ClusterDescription(
-            cluster=self._cluster, version=table.version, stale=self._cache.stale
+            cluster=self._cluster,
+            version=table.version,
+            stale=self._cache.stale,
+            etcd_trouble=self._etcd_trouble(),
         )
+        removed = {
+            name for name, each in table.replica_sets.items() if each.state is SetState.REMOVED
+        }
         for key in sorted(table.brokers):
+            if key.broker_name in removed:
+                continue
             record = table.brokers[key]
             heartbeat, age_ms = self._last_heartbeat(record)
             description.brokers.append(
@@ -210,6 +223,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         description.groups.extend(
             convert.replica_set_record(table.replica_sets[name])
             for name in sorted(table.replica_sets)
+            if name not in removed
         )
         return description
 
@@ -237,6 +251,25 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         )
         await self._cache.wait_version(replica_set.revision, self._spread_timeout_s)
         return convert.replica_set_record(replica_set)
+
+    async def CloseBrokerGroup(
+        self, request: nameserver_pb2.CloseBrokerGroupRequest, context: Context
+    ) -> nameserver_pb2.GroupRecord:
+        self._check_cluster(request.cluster)
+        return convert.replica_set_record(await self._broker_groups.close(request.broker_name))
+
+    async def OpenBrokerGroup(
+        self, request: nameserver_pb2.OpenBrokerGroupRequest, context: Context
+    ) -> nameserver_pb2.GroupRecord:
+        self._check_cluster(request.cluster)
+        return convert.replica_set_record(await self._broker_groups.open(request.broker_name))
+
+    async def RemoveBrokerGroup(
+        self, request: nameserver_pb2.RemoveBrokerGroupRequest, context: Context
+    ) -> nameserver_pb2.RemoveBrokerGroupResponse:
+        self._check_cluster(request.cluster)
+        topics = await self._broker_groups.remove(request.broker_name)
+        return nameserver_pb2.RemoveBrokerGroupResponse(topics=topics)
 
     def _last_heartbeat(self, record: BrokerRecord) -> tuple[nameserver_pb2.BrokerHeartbeat, int]:
         """What the broker said last and how long ago; -1 when another nameserver hears it."""

@@ -1,4 +1,4 @@
-"""What the cluster keeps in etcd: eight kinds of keys and their JSON values (docs/etcd-keys.md).
+"""What the cluster keeps in etcd: ten kinds of keys and their JSON values (docs/etcd-keys.md).
 
 Owns: the key layout and the codec of values. Unknown fields are ignored, so that an older
 nameserver can read what a newer one wrote. Values are JSON because operators read them with
@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from aerobee.nameserver.key_values import KeyValue
-from aerobee.nameserver.stored_access import AccessKey, PolicyKey, UserKey
+from aerobee.nameserver.stored_access import AccessKey, PolicyKey, QuotaKey, UserKey
+from aerobee.runtime.broker_condition import BrokerCondition
 
 NO_MASTER = -1
 EPOCH_MAX = 2**53
@@ -69,6 +71,7 @@ class BrokerRecord:
     """The stream that it was registered by, as the nameserver that has it calls it."""
     topics_known: int | None = None
     """It knows of all deletions of topics up to this revision; None: an older version wrote it."""
+    condition: BrokerCondition = BrokerCondition.WELL
     lease_ms: int = 0
     """How long its registration outlives its last heartbeat; 0: an older version wrote it."""
     revision: int = 0
@@ -81,6 +84,16 @@ class InSyncReplica:
 
     broker_id: int
     incarnation: str
+
+
+class SetState(StrEnum):
+    """What an operator wants with a replica set."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    """It takes no new messages and is read to its end."""
+    REMOVED = "removed"
+    """It is no part of the cluster any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +111,7 @@ class ReplicaSet:
     """Every broker id that ever registered and was not removed, sorted."""
     unclean_epochs: tuple[int, ...] = ()
     """Epochs that began without an in-sync replica."""
+    state: SetState = SetState.OPEN
     revision: int = 0
 
 
@@ -152,7 +166,15 @@ class History:
     id: str
 
 
-Stored = BrokerRecord | ReplicaSet | Topic | DurableLogs | TopicDeletion | History
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """That something was backed up, as whoever did it noted."""
+
+    at_ms: int
+    """Unix ms."""
+
+
+Stored = BrokerRecord | ReplicaSet | Topic | DurableLogs | TopicDeletion | History | Backup
 
 
 class Keys:
@@ -191,9 +213,12 @@ class Keys:
     def policy(self, key: PolicyKey) -> str:
         return f"{self.prefix}policies/{key.user}/{key.policy_id}"
 
+    def quota(self, key: QuotaKey) -> str:
+        return f"{self.prefix}quotas/{key.path}"
+
     def parse(self, key: str) -> BrokerKey | DurableKey | AccessKey | tuple[str, str] | None:
-        """The broker, its durable logs, user, policy, or ("groups" | "topics" | "deleted", name),
-        that a key stands for; ("history", ""); None: none of them."""
+        """The broker, its durable logs, user, policy, quota, or ("groups" | "topics" | "deleted" |
+        "backups", name), that a key stands for; ("history", ""); None: none of them."""
         parts = key.removeprefix(self.prefix).split("/")
         match parts:
             case ["brokers", broker_name, broker_id] if broker_id.isdecimal():
@@ -204,7 +229,11 @@ class Keys:
                 return UserKey(name)
             case ["policies", user, policy_id] if user and policy_id:
                 return PolicyKey(user, policy_id)
-            case ["groups" | "topics" | "deleted" as kind, name] if name:
+            case ["quotas", "default"]:
+                return QuotaKey("default")
+            case ["quotas", "user" | "group" as kind, name] if name:
+                return QuotaKey(f"{kind}/{name}")
+            case ["groups" | "topics" | "deleted" | "backups" as kind, name] if name:
                 return kind, name
             case ["history"]:
                 return "history", ""
@@ -227,6 +256,8 @@ class Keys:
                 return _read(entry, lambda document: _topic_from(name, document, entry))
             case ("deleted", name):
                 return _read(entry, lambda document: _deletion_from(name, document, entry))
+            case ("backups", _):
+                return _read(entry, lambda document: Backup(_number(document["at"])))
             case ("history", _):
                 return _read(entry, lambda document: History(str(document["id"])))
         return None
@@ -250,6 +281,7 @@ def encode_broker(record: BrokerRecord) -> bytes:
             "stream": record.stream,
             "topicsKnown": record.topics_known,
             "leaseMs": record.lease_ms,
+            "condition": record.condition.value,
         }
     )
 
@@ -266,6 +298,7 @@ def encode_replica_set(replica_set: ReplicaSet) -> bytes:
             ],
             "replicas": list(replica_set.replicas),
             "uncleanEpochs": list(replica_set.unclean_epochs),
+            "state": replica_set.state.value,
         }
     )
 
@@ -332,9 +365,15 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         stream=str(document.get("stream", "")),
         topics_known=None if (known := document.get("topicsKnown")) is None else _number(known),
         lease_ms=_number(document.get("leaseMs", 0)),
+        condition=_condition(document.get("condition", "")),
         revision=entry.revision,
         lease_id=entry.lease_id,
     )
+
+
+def _condition(value: object) -> BrokerCondition:
+    """What a newer version wrote in other words counts as well."""
+    return next((each for each in BrokerCondition if each.value == value), BrokerCondition.WELL)
 
 
 def _replica_set_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> ReplicaSet:
@@ -354,6 +393,7 @@ def _replica_set_from(name: str, document: Mapping[str, Any], entry: KeyValue) -
         in_sync=tuple(sorted(in_sync)),
         replicas=tuple(sorted({_broker_id(one) for one in document.get("replicas", ())})),
         unclean_epochs=tuple(_number(epoch) for epoch in document.get("uncleanEpochs", ())),
+        state=SetState(document.get("state", SetState.OPEN)),
         revision=entry.revision,
     )
 

@@ -1,7 +1,10 @@
-"""Users and policies among the keys of a cluster, as they stand in etcd.
+"""Users, policies and quotas among the keys of a cluster, as they stand in etcd.
 
     users/NAME             one user
     policies/NAME/ID       one policy of that user
+    quotas/user/NAME       a user's quota
+    quotas/group/NAME      a consumer group's
+    quotas/default         that of all users who have none
 
 What they mean is known to `aerobee.access`; here they are bytes, of which brokers get a copy.
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aerobee.access.quota import Subject
 from aerobee.access.table import NO_RECORDS, Record, Records
 
 
@@ -26,7 +30,17 @@ class PolicyKey:
     policy_id: str
 
 
-AccessKey = UserKey | PolicyKey
+@dataclass(frozen=True, slots=True)
+class QuotaKey:
+    path: str
+    """After `quotas/`."""
+
+
+AccessKey = UserKey | PolicyKey | QuotaKey
+
+
+def quota_key(subject: Subject) -> QuotaKey:
+    return QuotaKey(f"{subject.kind}/{subject.name}" if subject.name else subject.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +70,11 @@ class StoredAccess:
                     Record(key.user, value)
                     for key, value in values.items()
                     if isinstance(key, PolicyKey)
+                ),
+                (
+                    Record(key.path, value)
+                    for key, value in values.items()
+                    if isinstance(key, QuotaKey)
                 ),
             ),
         )

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from aerobee.access.meter import about_to_create
+from aerobee.access.quota import TOPICS_CREATED
 from aerobee.nameserver.config import TopicPolicy
 from aerobee.nameserver.stored import Topic
 from aerobee.runtime.clock import Clock
@@ -39,6 +41,7 @@ class TopicLimits:
         Raises:
             LimitReached: it would be one topic, or its queues would be, too many.
             Busy: too many topics were created automatically just now.
+            QuotaExceeded: the caller has created too many.
         """
         if topic.name in topics:
             yield
@@ -57,6 +60,7 @@ class TopicLimits:
                 "(topics.topics_max of the nameserver): delete unused topics, or raise the limit"
             )
         self.check_queues(topics.values(), topic.queues_by_broker)
+        about_to_create(TOPICS_CREATED)
         if automatic:
             self._take_automatic()
         self._under_way += 1

@@ -184,6 +184,32 @@ class Topics:
                 return done.revision
         raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
 
+    async def take_queues(self, name: str, broker_name: str) -> Topic | None:
+        """Take the topic's queues on a replica set away from it, whatever they hold; None: it has
+        none there, or is gone.
+
+        Raises RegistryUnavailable; InvalidArgument: the topic's value is damaged.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                topic, entry = await self._read(name)
+            except TopicNotFound:
+                return None
+            if broker_name not in topic.queues_by_broker:
+                return None
+            kept = {k: v for k, v in topic.queues_by_broker.items() if k != broker_name}
+            if not kept:
+                raise InvalidArgument(
+                    f"topic {name!r} has queues on {broker_name} alone: give it queues elsewhere "
+                    f"with `aerobee topic update {name} --queues N`, or delete it"
+                )
+            written = await self._write(
+                dataclasses.replace(topic, queues_by_broker=kept), expected_revision=entry.revision
+            )
+            if written is not None:
+                return written
+        raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
+
     async def _last_deletion(self, name: str) -> int:
         """The revision of the name's last deletion; 0 if it was never deleted."""
         entry = await self._etcd.get(self._keys.deletion(name))
@@ -288,10 +314,10 @@ class Topics:
         return dataclasses.replace(topic, queues_by_broker=grown)
 
     def _replica_sets_for(self, name: str) -> tuple[str, ...]:
-        replica_sets = self._cache.table.replica_sets_with_master()
+        replica_sets = self._cache.table.replica_sets_for_queues()
         if not replica_sets:
             raise NoBrokerAvailable(
-                f"topic {name!r} cannot be placed: no broker is registered; start one"
+                f"topic {name!r} cannot be placed: no open broker group has a master; start one"
             )
         return replica_sets
 

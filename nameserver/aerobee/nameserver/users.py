@@ -13,6 +13,7 @@ from typing import Final
 
 from aerobee.access.book import AccessBook
 from aerobee.access.policies import Policy
+from aerobee.access.quota import USER, Subject
 from aerobee.access.records import (
     UnreadableRecord,
     decode_user,
@@ -35,7 +36,7 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.stored import Keys
-from aerobee.nameserver.stored_access import PolicyKey, StoredAccess, UserKey
+from aerobee.nameserver.stored_access import PolicyKey, StoredAccess, UserKey, quota_key
 from aerobee.runtime.errors import (
     IllegalName,
     InvalidArgument,
@@ -123,7 +124,7 @@ class Users:
         return await self._change(name, changed), secret
 
     async def delete(self, name: str) -> None:
-        """The user and its policies. Raises as `update`."""
+        """The user, its policies and its quota. Raises as `update`."""
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._read(name)
             # A policy of which we have not heard would be there for the next user of this name.
@@ -131,7 +132,11 @@ class Users:
             policies = [self._keys.policy(key) for key in self._stored.policies_of(name)]
             done = await self._etcd.transaction(
                 {self._keys.user(name): entry.revision},
-                [Delete(self._keys.user(name)), *map(Delete, policies)],
+                [
+                    Delete(self._keys.user(name)),
+                    Delete(self._keys.quota(quota_key(Subject(USER, name)))),
+                    *map(Delete, policies),
+                ],
             )
             if done.succeeded:
                 await self._shown(done.revision)

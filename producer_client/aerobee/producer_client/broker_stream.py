@@ -27,6 +27,7 @@ from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.encoder import Encoder
 from aerobee.producer_client.frame import encode_frame
 from aerobee.producer_client.receipt import Durability, SendStatus, StoredBatch
+from aerobee.producer_client.refusals import denied
 from aerobee.producer_client.store_host import StoreHosts
 from aerobee.producer_client.turns import QueueTurns, Sequences
 from aerobee.runtime import errors
@@ -142,6 +143,10 @@ class BrokerStream:
         self._route_changed = asyncio.Event()
         self._store_hosts = StoreHosts()
         self._store_host = HostAddress(ip=bytes(4), port=0)
+        self._is_answered = False
+        """The present stream, or the one that has just ended, had an answer."""
+        self._frames_written = 0
+        """On that stream."""
         self._failures = 0
         self._last_error: errors.MqError | None = None
 
@@ -259,6 +264,7 @@ class BrokerStream:
 
     async def _serve(self) -> None:
         """One stream from its start to its end; always ends with an error."""
+        self._is_answered, self._frames_written = False, 0
         endpoint = self._endpoint = await self._find_endpoint()
         self._store_host = await self._store_hosts.find(endpoint)
         stream = self._connection.channels.open_stream(endpoint.address, SEND_STREAM)
@@ -338,6 +344,7 @@ class BrokerStream:
         self._sequence += len(batches)
         self._gathered = 0
         if batches:
+            self._frames_written += 1
             was_alone = self._settled_since_write == 1 and not self._in_flight
             self._alone_count = self._alone_count + 1 if was_alone else 0
             self._settled_since_write = 0
@@ -365,6 +372,7 @@ class BrokerStream:
 
     def _take_acks(self, frame: broker_pb2.SendAckFrame) -> None:
         self._failures = 0
+        self._is_answered = True
         self._last_error = None
         for ack in frame.acks:
             batch = self._in_flight.pop(ack.sequence, None)
@@ -413,10 +421,21 @@ class BrokerStream:
     def _on_broken(self, error: errors.MqError) -> None:
         """Takes back all batches; those that must stay do, the others may go elsewhere."""
         self._last_error = error
-        for batch in self._in_flight.values():
-            batch.is_outcome_unknown = True
+        if (
+            self._is_answered
+            or self._frames_written > 1
+            or not denied(list(self._in_flight.values()), error)
+        ):
+            for batch in self._in_flight.values():
+                batch.is_outcome_unknown = True
         batches = self.abandon()
         self._expiry = None
+        if not self._is_answered:
+            # A stream that was served may have ended because secrets were exchanged, or rights
+            # changed: only a new one tells.
+            for batch in denied(batches, error):
+                batches.remove(batch)
+                self._owner.on_refused(self.broker_name, batch, error)
         staying = [batch for batch in batches if batch.must_stay]
         self.accumulator.put_back(staying)
         for batch in staying:

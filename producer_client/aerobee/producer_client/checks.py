@@ -1,8 +1,8 @@
 """Brokers ask a producer how old transactions end; it asks its application.
 
 One stream goes to the master of each broker group that has a topic of the producer. A broker asks
-one of a topic's producers, whoever began the transaction: the application decides by what it has
-stored, not by what it remembers. What it does not know, or fails to say, is asked again later.
+one of a topic's producers, not always the one that began the transaction: the application decides
+by what it has stored, not by what it remembers. After UNKNOWN, or an error, the broker asks again.
 
 Owns: the streams, and how many questions the application has at a time.
 """
@@ -37,7 +37,7 @@ TOPICS_MAX: Final = 256
 BACKOFF: Final = Backoff(base_ms=100, max_ms=5_000)
 ROUTE_TIMEOUT_MS: Final = 3_000
 LOOK_AGAIN_S: Final = 30.0
-"""Broker groups that a topic got meanwhile are seen in this time at the latest."""
+"""A broker group that is new to a topic gets a stream within this time."""
 LOOK_SOON_S: Final = 2.0
 """If a topic could not be found."""
 

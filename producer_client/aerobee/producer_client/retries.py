@@ -62,6 +62,7 @@ _RETRIES: dict[type[errors.MqError], Retry] = {
     errors.TopicNotFound: _ROUTE_IS_OLD,
     errors.QueueNotFound: _ROUTE_IS_OLD,
     errors.Busy: _BUSY,
+    errors.QuotaExceeded: _BUSY,
     errors.NotEnoughReplicas: _BUSY,
     errors.NotWritable: _BROKEN,
     errors.StoreFailed: _BROKEN,

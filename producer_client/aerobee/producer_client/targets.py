@@ -38,9 +38,9 @@ class Target:
 
     def __init__(self, route: TopicRoute) -> None:
         self.route = route
-        self.keyed_queues = route.queues
+        self.keyed_queues = route.open_queues or route.queues
         # Without any live master the brokers of the topic are tried until the deadline.
-        self.queues = interleaved(route.writable_queues or route.queues)
+        self.queues = interleaved(route.writable_queues or self.keyed_queues)
         self.current: dict[int | None, Batch] = {}
 
     def check_queue(self, queue: MessageQueue) -> None:

@@ -155,3 +155,52 @@ class TestAccessResponse(_message.Message):
     allowed: bool
     reason: str
     def __init__(self, allowed: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("kind", "name", "limits")
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    limits: _containers.ScalarMap[str, int]
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., limits: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class SetQuotaRequest(_message.Message):
+    __slots__ = ("quota", "to_default")
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    TO_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    quota: Quota
+    to_default: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, quota: _Optional[_Union[Quota, _Mapping]] = ..., to_default: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeleteQuotaRequest(_message.Message):
+    __slots__ = ("kind", "name")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class DeleteQuotaResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListQuotasRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListQuotasResponse(_message.Message):
+    __slots__ = ("quotas", "built_in")
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    BUILT_IN_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    built_in: Quota
+    def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., built_in: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...

@@ -79,6 +79,21 @@ class AccessServiceStub:
                 request_serializer=aerobee_dot_v1_dot_access__pb2.TestAccessRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_access__pb2.TestAccessResponse.FromString,
                 _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/aerobee.v1.AccessService/SetQuota',
+                request_serializer=aerobee_dot_v1_dot_access__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_access__pb2.Quota.FromString,
+                _registered_method=True)
+        self.DeleteQuota = channel.unary_unary(
+                '/aerobee.v1.AccessService/DeleteQuota',
+                request_serializer=aerobee_dot_v1_dot_access__pb2.DeleteQuotaRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_access__pb2.DeleteQuotaResponse.FromString,
+                _registered_method=True)
+        self.ListQuotas = channel.unary_unary(
+                '/aerobee.v1.AccessService/ListQuotas',
+                request_serializer=aerobee_dot_v1_dot_access__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_access__pb2.ListQuotasResponse.FromString,
+                _registered_method=True)
 
 
 class AccessServiceServicer:
@@ -145,6 +160,26 @@ class AccessServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuota(self, request, context):
+        """Changes the fields that are given, and answers with all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteQuota(self, request, context):
+        """What the defaults say holds again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AccessServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -192,6 +227,21 @@ def add_AccessServiceServicer_to_server(servicer, server):
                     servicer.TestAccess,
                     request_deserializer=aerobee_dot_v1_dot_access__pb2.TestAccessRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_access__pb2.TestAccessResponse.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=aerobee_dot_v1_dot_access__pb2.SetQuotaRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_access__pb2.Quota.SerializeToString,
+            ),
+            'DeleteQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteQuota,
+                    request_deserializer=aerobee_dot_v1_dot_access__pb2.DeleteQuotaRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_access__pb2.DeleteQuotaResponse.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=aerobee_dot_v1_dot_access__pb2.ListQuotasRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_access__pb2.ListQuotasResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -437,6 +487,87 @@ class AccessService:
             '/aerobee.v1.AccessService/TestAccess',
             aerobee_dot_v1_dot_access__pb2.TestAccessRequest.SerializeToString,
             aerobee_dot_v1_dot_access__pb2.TestAccessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.AccessService/SetQuota',
+            aerobee_dot_v1_dot_access__pb2.SetQuotaRequest.SerializeToString,
+            aerobee_dot_v1_dot_access__pb2.Quota.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.AccessService/DeleteQuota',
+            aerobee_dot_v1_dot_access__pb2.DeleteQuotaRequest.SerializeToString,
+            aerobee_dot_v1_dot_access__pb2.DeleteQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.AccessService/ListQuotas',
+            aerobee_dot_v1_dot_access__pb2.ListQuotasRequest.SerializeToString,
+            aerobee_dot_v1_dot_access__pb2.ListQuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -893,6 +893,42 @@ class DeleteGroupResponse(_message.Message):
     removed: _containers.RepeatedCompositeFieldContainer[CommittedOffset]
     def __init__(self, known: _Optional[bool] = ..., members_ended: _Optional[int] = ..., removed_count: _Optional[int] = ..., removed: _Optional[_Iterable[_Union[CommittedOffset, _Mapping]]] = ...) -> None: ...
 
+class DescribeRemainingRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RemainingDescription(_message.Message):
+    __slots__ = ("refuses", "refuses_in_ms", "readers", "unread", "delayed", "open_transactions", "set_aside", "in_flight", "dead_letters")
+    REFUSES_FIELD_NUMBER: _ClassVar[int]
+    REFUSES_IN_MS_FIELD_NUMBER: _ClassVar[int]
+    READERS_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_FIELD_NUMBER: _ClassVar[int]
+    OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    refuses: bool
+    refuses_in_ms: int
+    readers: _containers.RepeatedCompositeFieldContainer[RemainingReader]
+    unread: int
+    delayed: int
+    open_transactions: int
+    set_aside: int
+    in_flight: int
+    dead_letters: int
+    def __init__(self, refuses: _Optional[bool] = ..., refuses_in_ms: _Optional[int] = ..., readers: _Optional[_Iterable[_Union[RemainingReader, _Mapping]]] = ..., unread: _Optional[int] = ..., delayed: _Optional[int] = ..., open_transactions: _Optional[int] = ..., set_aside: _Optional[int] = ..., in_flight: _Optional[int] = ..., dead_letters: _Optional[int] = ...) -> None: ...
+
+class RemainingReader(_message.Message):
+    __slots__ = ("group", "topic", "unread")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    unread: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., unread: _Optional[int] = ...) -> None: ...
+
 class HandOverRequest(_message.Message):
     __slots__ = ("successor_id", "timeout_ms")
     SUCCESSOR_ID_FIELD_NUMBER: _ClassVar[int]

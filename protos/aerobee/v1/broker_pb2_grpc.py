@@ -1360,6 +1360,11 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.HandOverRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.HandOverResponse.FromString,
                 _registered_method=True)
+        self.DescribeRemaining = channel.unary_unary(
+                '/aerobee.v1.AdminService/DescribeRemaining',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.DescribeRemainingRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.RemainingDescription.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -1404,6 +1409,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeRemaining(self, request, context):
+        """What would be lost if this broker's group were removed now. NOT_MASTER.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1431,6 +1443,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.HandOver,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.HandOverRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.HandOverResponse.SerializeToString,
+            ),
+            'DescribeRemaining': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeRemaining,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.DescribeRemainingRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.RemainingDescription.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1570,6 +1587,33 @@ class AdminService:
             '/aerobee.v1.AdminService/HandOver',
             aerobee_dot_v1_dot_broker__pb2.HandOverRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.HandOverResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeRemaining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.AdminService/DescribeRemaining',
+            aerobee_dot_v1_dot_broker__pb2.DescribeRemainingRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.RemainingDescription.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,6 +61,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEADLINE_EXCEEDED: _ClassVar[Code]
     NOT_ENOUGH_REPLICAS: _ClassVar[Code]
     REPLICA_BEHIND: _ClassVar[Code]
+    QUOTA_EXCEEDED: _ClassVar[Code]
     INTERNAL: _ClassVar[Code]
 
 class BrokerRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -120,6 +121,7 @@ REGISTRY_UNAVAILABLE: Code
 DEADLINE_EXCEEDED: Code
 NOT_ENOUGH_REPLICAS: Code
 REPLICA_BEHIND: Code
+QUOTA_EXCEEDED: Code
 INTERNAL: Code
 BROKER_ROLE_UNSPECIFIED: BrokerRole
 MASTER: BrokerRole

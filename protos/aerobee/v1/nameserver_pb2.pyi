@@ -1,11 +1,30 @@
 from aerobee.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class BrokerGroupState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BROKER_GROUP_OPEN: _ClassVar[BrokerGroupState]
+    BROKER_GROUP_CLOSED: _ClassVar[BrokerGroupState]
+    BROKER_GROUP_REMOVED: _ClassVar[BrokerGroupState]
+
+class BrokerCondition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BROKER_WELL: _ClassVar[BrokerCondition]
+    BROKER_SLOW: _ClassVar[BrokerCondition]
+    BROKER_DISK_HUNG: _ClassVar[BrokerCondition]
+BROKER_GROUP_OPEN: BrokerGroupState
+BROKER_GROUP_CLOSED: BrokerGroupState
+BROKER_GROUP_REMOVED: BrokerGroupState
+BROKER_WELL: BrokerCondition
+BROKER_SLOW: BrokerCondition
+BROKER_DISK_HUNG: BrokerCondition
 
 class ReplicaName(_message.Message):
     __slots__ = ("broker_id", "incarnation")
@@ -16,7 +35,7 @@ class ReplicaName(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class GroupRecord(_message.Message):
-    __slots__ = ("broker_name", "epoch", "master_id", "master_instance", "in_sync", "replicas", "revision", "unclean_epochs")
+    __slots__ = ("broker_name", "epoch", "master_id", "master_instance", "in_sync", "replicas", "revision", "unclean_epochs", "state")
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MASTER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +44,7 @@ class GroupRecord(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     UNCLEAN_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     broker_name: str
     epoch: int
     master_id: int
@@ -33,7 +53,8 @@ class GroupRecord(_message.Message):
     replicas: _containers.RepeatedScalarFieldContainer[int]
     revision: int
     unclean_epochs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, broker_name: _Optional[str] = ..., epoch: _Optional[int] = ..., master_id: _Optional[int] = ..., master_instance: _Optional[str] = ..., in_sync: _Optional[_Iterable[_Union[ReplicaName, _Mapping]]] = ..., replicas: _Optional[_Iterable[int]] = ..., revision: _Optional[int] = ..., unclean_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+    state: BrokerGroupState
+    def __init__(self, broker_name: _Optional[str] = ..., epoch: _Optional[int] = ..., master_id: _Optional[int] = ..., master_instance: _Optional[str] = ..., in_sync: _Optional[_Iterable[_Union[ReplicaName, _Mapping]]] = ..., replicas: _Optional[_Iterable[int]] = ..., revision: _Optional[int] = ..., unclean_epochs: _Optional[_Iterable[int]] = ..., state: _Optional[_Union[BrokerGroupState, str]] = ...) -> None: ...
 
 class AlterInSyncSetRequest(_message.Message):
     __slots__ = ("cluster", "broker_name", "master_id", "master_instance", "epoch", "expected_revision", "in_sync")
@@ -63,8 +84,38 @@ class RemoveReplicaRequest(_message.Message):
     broker_id: int
     def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ...) -> None: ...
 
+class CloseBrokerGroupRequest(_message.Message):
+    __slots__ = ("cluster", "broker_name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
+class OpenBrokerGroupRequest(_message.Message):
+    __slots__ = ("cluster", "broker_name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
+class RemoveBrokerGroupRequest(_message.Message):
+    __slots__ = ("cluster", "broker_name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
+class RemoveBrokerGroupResponse(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: int
+    def __init__(self, topics: _Optional[int] = ...) -> None: ...
+
 class BrokerHeartbeat(_message.Message):
-    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "metadata_history", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "durable_end", "opened_end", "access_version", "leaving")
+    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "metadata_history", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "durable_end", "opened_end", "access_version", "condition", "leaving")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +138,7 @@ class BrokerHeartbeat(_message.Message):
     DURABLE_END_FIELD_NUMBER: _ClassVar[int]
     OPENED_END_FIELD_NUMBER: _ClassVar[int]
     ACCESS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     address: str
@@ -110,8 +162,9 @@ class BrokerHeartbeat(_message.Message):
     durable_end: int
     opened_end: int
     access_version: str
+    condition: BrokerCondition
     leaving: bool
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., durable_end: _Optional[int] = ..., opened_end: _Optional[int] = ..., access_version: _Optional[str] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., durable_end: _Optional[int] = ..., opened_end: _Optional[int] = ..., access_version: _Optional[str] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class BrokerDirective(_message.Message):
     __slots__ = ("status", "role", "epoch", "lease_duration_ms", "stale", "renewed_sequence", "group", "replicas", "topics", "metadata_revision", "metadata_history", "access", "topics_complete")
@@ -144,14 +197,16 @@ class BrokerDirective(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., lease_duration_ms: _Optional[int] = ..., stale: _Optional[bool] = ..., renewed_sequence: _Optional[int] = ..., group: _Optional[_Union[GroupRecord, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_common_pb2.TopicConfig, _Mapping]]] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., access: _Optional[_Union[AccessRecords, _Mapping]] = ..., topics_complete: _Optional[bool] = ...) -> None: ...
 
 class AccessRecords(_message.Message):
-    __slots__ = ("version", "users", "policies")
+    __slots__ = ("version", "users", "policies", "quotas")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     USERS_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
     version: str
     users: _containers.RepeatedCompositeFieldContainer[AccessRecord]
     policies: _containers.RepeatedCompositeFieldContainer[AccessRecord]
-    def __init__(self, version: _Optional[str] = ..., users: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ..., policies: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ...) -> None: ...
+    quotas: _containers.RepeatedCompositeFieldContainer[AccessRecord]
+    def __init__(self, version: _Optional[str] = ..., users: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ..., policies: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ..., quotas: _Optional[_Iterable[_Union[AccessRecord, _Mapping]]] = ...) -> None: ...
 
 class AccessRecord(_message.Message):
     __slots__ = ("user", "value")
@@ -162,30 +217,34 @@ class AccessRecord(_message.Message):
     def __init__(self, user: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class BrokerEndpoint(_message.Message):
-    __slots__ = ("identity", "address", "role", "epoch", "store_host_ipv6", "writable")
+    __slots__ = ("identity", "address", "role", "epoch", "store_host_ipv6", "writable", "condition")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STORE_HOST_IPV6_FIELD_NUMBER: _ClassVar[int]
     WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     address: str
     role: _common_pb2.BrokerRole
     epoch: int
     store_host_ipv6: bool
     writable: bool
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ...) -> None: ...
+    condition: BrokerCondition
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ...) -> None: ...
 
 class TopicRoute(_message.Message):
-    __slots__ = ("status", "topic", "brokers")
+    __slots__ = ("status", "topic", "brokers", "closed")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     topic: _common_pb2.TopicConfig
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerEndpoint]
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ...) -> None: ...
+    closed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., closed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class QueryRouteRequest(_message.Message):
     __slots__ = ("cluster", "topics", "create_missing")
@@ -296,7 +355,7 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ...) -> None: ...
 
 class ClusterDescription(_message.Message):
-    __slots__ = ("cluster", "version", "stale", "brokers", "heartbeat_age_ms", "last_heartbeats", "groups")
+    __slots__ = ("cluster", "version", "stale", "brokers", "heartbeat_age_ms", "last_heartbeats", "groups", "etcd_trouble")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
@@ -304,6 +363,7 @@ class ClusterDescription(_message.Message):
     HEARTBEAT_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_HEARTBEATS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    ETCD_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     version: int
     stale: bool
@@ -311,4 +371,5 @@ class ClusterDescription(_message.Message):
     heartbeat_age_ms: _containers.RepeatedScalarFieldContainer[int]
     last_heartbeats: _containers.RepeatedCompositeFieldContainer[BrokerHeartbeat]
     groups: _containers.RepeatedCompositeFieldContainer[GroupRecord]
-    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., stale: _Optional[bool] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., heartbeat_age_ms: _Optional[_Iterable[int]] = ..., last_heartbeats: _Optional[_Iterable[_Union[BrokerHeartbeat, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupRecord, _Mapping]]] = ...) -> None: ...
+    etcd_trouble: str
+    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., stale: _Optional[bool] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., heartbeat_age_ms: _Optional[_Iterable[int]] = ..., last_heartbeats: _Optional[_Iterable[_Union[BrokerHeartbeat, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupRecord, _Mapping]]] = ..., etcd_trouble: _Optional[str] = ...) -> None: ...

@@ -85,6 +85,21 @@ class NameserverServiceStub:
                 request_serializer=aerobee_dot_v1_dot_nameserver__pb2.RemoveReplicaRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.FromString,
                 _registered_method=True)
+        self.CloseBrokerGroup = channel.unary_unary(
+                '/aerobee.v1.NameserverService/CloseBrokerGroup',
+                request_serializer=aerobee_dot_v1_dot_nameserver__pb2.CloseBrokerGroupRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.FromString,
+                _registered_method=True)
+        self.OpenBrokerGroup = channel.unary_unary(
+                '/aerobee.v1.NameserverService/OpenBrokerGroup',
+                request_serializer=aerobee_dot_v1_dot_nameserver__pb2.OpenBrokerGroupRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.FromString,
+                _registered_method=True)
+        self.RemoveBrokerGroup = channel.unary_unary(
+                '/aerobee.v1.NameserverService/RemoveBrokerGroup',
+                request_serializer=aerobee_dot_v1_dot_nameserver__pb2.RemoveBrokerGroupRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_nameserver__pb2.RemoveBrokerGroupResponse.FromString,
+                _registered_method=True)
 
 
 class NameserverServiceServicer:
@@ -167,6 +182,30 @@ class NameserverServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CloseBrokerGroup(self, request, context):
+        """An operator closes a broker group: it takes no new messages, and is read to its end.
+        INVALID_ARGUMENT if a topic has queues nowhere else; GROUP_NOT_FOUND. The answer comes after the
+        routes show it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenBrokerGroup(self, request, context):
+        """Takes back CloseBrokerGroup. INVALID_ARGUMENT for a group that was removed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveBrokerGroup(self, request, context):
+        """Takes the queues of a closed group out of all topics, and the group out of the cluster, whatever
+        it still has. Its replicas cannot register again. INVALID_ARGUMENT while it is open.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NameserverServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -219,6 +258,21 @@ def add_NameserverServiceServicer_to_server(servicer, server):
                     servicer.RemoveReplica,
                     request_deserializer=aerobee_dot_v1_dot_nameserver__pb2.RemoveReplicaRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.SerializeToString,
+            ),
+            'CloseBrokerGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseBrokerGroup,
+                    request_deserializer=aerobee_dot_v1_dot_nameserver__pb2.CloseBrokerGroupRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.SerializeToString,
+            ),
+            'OpenBrokerGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenBrokerGroup,
+                    request_deserializer=aerobee_dot_v1_dot_nameserver__pb2.OpenBrokerGroupRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.SerializeToString,
+            ),
+            'RemoveBrokerGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveBrokerGroup,
+                    request_deserializer=aerobee_dot_v1_dot_nameserver__pb2.RemoveBrokerGroupRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_nameserver__pb2.RemoveBrokerGroupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -491,6 +545,87 @@ class NameserverService:
             '/aerobee.v1.NameserverService/RemoveReplica',
             aerobee_dot_v1_dot_nameserver__pb2.RemoveReplicaRequest.SerializeToString,
             aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseBrokerGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.NameserverService/CloseBrokerGroup',
+            aerobee_dot_v1_dot_nameserver__pb2.CloseBrokerGroupRequest.SerializeToString,
+            aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenBrokerGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.NameserverService/OpenBrokerGroup',
+            aerobee_dot_v1_dot_nameserver__pb2.OpenBrokerGroupRequest.SerializeToString,
+            aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveBrokerGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.NameserverService/RemoveBrokerGroup',
+            aerobee_dot_v1_dot_nameserver__pb2.RemoveBrokerGroupRequest.SerializeToString,
+            aerobee_dot_v1_dot_nameserver__pb2.RemoveBrokerGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

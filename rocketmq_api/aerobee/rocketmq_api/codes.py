@@ -49,6 +49,7 @@ CODES: Final[dict[type[errors.MqError], v2.Code]] = {
     # Clients wait before they send again.
     errors.Busy: v2.TOO_MANY_REQUESTS,
     errors.LimitReached: v2.TOO_MANY_REQUESTS,
+    errors.QuotaExceeded: v2.TOO_MANY_REQUESTS,
     errors.NotEnoughReplicas: v2.HA_NOT_AVAILABLE,
     errors.DeadlineExceeded: v2.PROXY_TIMEOUT,
     # Clients try another queue, which is right for most of these.

@@ -35,7 +35,7 @@ from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime.call_context import CURRENT_CALL, RequestIds, ids_from
 from aerobee.runtime.call_guard import CallGuard, GuardedStreams, Visit, guarded, guarded_stream
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.errors import InvalidArgument, MqError, error_name
 from aerobee.runtime.exception_groups import sole_cause
 from aerobee.runtime.log import log_event
 from aerobee.runtime.request_limits import RequestLimits, RequestReader
@@ -307,7 +307,7 @@ class _Failure:
         if isinstance(cause, MqError):
             name = type(cause).__name__
             log_event(log, "call refused", level=logging.DEBUG, code=name, reason=cause)
-            return cause, _snake_case(name)
+            return cause, error_name(cause)
         if isinstance(cause, RpcError):
             return cause, cause.status.name.lower()
         if isinstance(cause, grpc.aio.InternalError):
@@ -398,11 +398,6 @@ def _begin(name: str, context: Any) -> Any:
     if log.isEnabledFor(logging.DEBUG):
         log_event(log, "call", level=logging.DEBUG)
     return before
-
-
-def _snake_case(name: str) -> str:
-    """`TopicNotFound` -> `topic_not_found`."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)[1:]
 
 
 # ------------------------------------------------------------------------------- reading requests

@@ -1,20 +1,28 @@
 """Who may make a call, as the border of a server asks; and streams that end when they may no more.
 
-The rules are `aerobee.access`; nothing here knows them.
+The rules are `aerobee.access`, and so is who pays for what a call uses; nothing here knows them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Protocol
 
 from aerobee.grpc_core.method import Style
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import InvalidArgument, MqError
 
 STREAMS_PER_TURN = 100
 """So many are judged again in one turn of the event loop."""
+
+
+class Act(Protocol):
+    """Something that is to be known afterwards, while it is done."""
+
+    def answered(self, answer: Any) -> None:
+        """What will be the answer, if all goes well."""
+        ...
 
 
 class Visit(Protocol):
@@ -29,8 +37,32 @@ class Visit(Protocol):
         """The same for all that it was allowed, after a change of the rules. Raises MqError."""
         ...
 
+    def enter(self) -> None:
+        """What runs from here on, until `leave`, works for this call."""
+        ...
+
+    def leave(self) -> None: ...
+
+    def enter_stream(self) -> None:
+        """The same of a call that lasts, and has a task of its own."""
+        ...
+
+    def leave_stream(self) -> None:
+        """It is over, with all that it had."""
+        ...
+
+    def act(self, request: Any) -> AbstractAsyncContextManager[Act]:
+        """Within this block the call does what it does; its answer comes after it. None: requests
+        stream. Raises MqError on both ends: what is done could not be recorded."""
+        ...
+
 
 class MethodGuard(Protocol):
+    @property
+    def is_act(self) -> bool:
+        """Some of its calls are acts."""
+        ...
+
     @property
     def is_judged_again(self) -> bool:
         """A call with one answer that may wait for what it reads."""
@@ -71,10 +103,12 @@ class OpenVisit:
         assert self._task is not None, "calls that last have a task"
         self._cancelling = self._task.cancelling()
         self._streams.open.add(self)
+        self._visit.enter_stream()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._streams.open.discard(self)
+        self._visit.leave_stream()
         if self._why is None or self._task is None:
             return
         is_ours = self._task.uncancel() <= self._cancelling
@@ -152,6 +186,8 @@ async def checked(requests: Any, visit: Visit) -> AsyncIterator[Any]:
 
 def guarded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> Callable[..., Any]:
     """The same behaviour, of calls with one request and one answer, for those who may."""
+    if guard.is_act:
+        return _recorded(behaviour, guard, style)
 
     def admitted(request: Any, context: Any) -> Visit:
         visit = guard.admit(context)
@@ -166,11 +202,19 @@ def guarded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> 
         visit = admitted(request, context)
         if guard.is_judged_again:
             reply.judge_again(visit)
-        return behaviour(request, context, reply)
+        visit.enter()
+        try:
+            return behaviour(request, context, reply)
+        finally:
+            visit.leave()
 
     async def answered(request: Any, context: Any) -> Any:
         visit = admitted(request, context)
-        answer = await behaviour(request, context)
+        visit.enter()
+        try:
+            answer = await behaviour(request, context)
+        finally:
+            visit.leave()
         if guard.is_judged_again:
             visit.check_again()
         return answer
@@ -178,6 +222,28 @@ def guarded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> 
     if style is Style.SYNCHRONOUS:
         return at_once
     return later if style is Style.COMPLETION else answered
+
+
+def _recorded(
+    behaviour: Callable[..., Any], guard: MethodGuard, style: Style
+) -> Callable[..., Any]:
+    """The same of acts, whose answers wait until they are recorded."""
+    if style is not Style.COROUTINE:
+        raise InvalidArgument("a method that is recorded must be a coroutine, a bug")
+
+    async def answered(request: Any, context: Any) -> Any:
+        visit = guard.admit(context)
+        visit.check(request)
+        visit.enter()
+        try:
+            async with visit.act(request) as act:
+                answer = await behaviour(request, context)
+                act.answered(answer)
+        finally:
+            visit.leave()
+        return answer
+
+    return answered
 
 
 def guarded_stream(
@@ -208,6 +274,11 @@ def guarded_stream(
     async def conversed(requests: Any, context: Any) -> Any:
         visit, requests, context = admitted(requests, context)
         with OpenVisit(streams, visit):
-            return await behaviour(requests, context)
+            if not guard.is_act:
+                return await behaviour(requests, context)
+            async with visit.act(None):
+                return await behaviour(requests, context)
 
+    if guard.is_act and style is not Style.COROUTINE:
+        raise InvalidArgument("a stream that is recorded must be a coroutine, a bug")
     return generated if style is Style.GENERATOR else conversed

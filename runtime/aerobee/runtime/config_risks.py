@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from aerobee.runtime.addresses import is_loopback
 from aerobee.runtime.config_check import Risk
 from aerobee.runtime.log_config import LogConfig, LogLevel
+from aerobee.runtime.private_files import all_users_can_read
 from aerobee.runtime.tls_config import NodeTlsConfig, PlainText
 
 
@@ -25,6 +26,7 @@ class CommonConfig(Protocol):
 def common_risks(config: CommonConfig) -> Iterator[Risk]:
     """What to say of them."""
     yield from _tls(config)
+    yield from exposed_secrets({"tls.key": config.tls.key})
     if config.log.level is LogLevel.DEBUG and config.log.repeats_per_s_max == 0:
         yield Risk(
             ("log.level", "log.repeats_per_s_max"),
@@ -33,10 +35,21 @@ def common_risks(config: CommonConfig) -> Iterator[Risk]:
         )
 
 
+def exposed_secrets(files: Mapping[str, str]) -> Iterator[Risk]:
+    """Of files that hold a secret, by their key: those that others can read, too."""
+    for key, path in files.items():
+        if path and all_users_can_read(path):
+            yield Risk(
+                (key,),
+                f"{key} is {path}, which every user of this machine can read: take the right from "
+                "others, and exchange what is in it",
+            )
+
+
 def _tls(config: CommonConfig) -> Iterator[Risk]:
     if is_loopback(config.listen):
         return
-    danger = "whoever is on the network's path can read and change messages"
+    danger = "anyone on the network's path can read and change messages"
     if not config.tls.is_on:
         yield Risk(
             ("listen", "tls.certificate"),

@@ -21,6 +21,12 @@ class MqError(Exception):
     """Of an error that a call brought: what the services' logs name the call; else empty."""
 
 
+def error_name(error: MqError) -> str:
+    """`TopicNotFound` is `topic_not_found` in metrics and in the audit log."""
+    letters = type(error).__name__
+    return "".join(f"_{each.lower()}" if each.isupper() else each for each in letters)[1:]
+
+
 class InvalidArgument(MqError):
     """A request or an option that can never work."""
 
@@ -189,6 +195,10 @@ class Busy(MqError):
     def __init__(self, message: str, *, retry_after_ms: int = 50) -> None:
         super().__init__(message)
         self.retry_after_ms = retry_after_ms
+
+
+class QuotaExceeded(Busy):
+    """The caller's quota is used up: nothing was done; come again after `retry_after_ms`."""
 
 
 class StoreFailed(MqError):

@@ -69,8 +69,8 @@ def log_event(
 
 
 class _Facts:
-    """Fields as text, made when a handler that is not ours writes the line: whoever configures
-    logging differently, or not at all, reads the facts, too."""
+    """Fields as text, made when a handler that is not ours writes the line, so that the facts
+    are also in the output of other logging configurations, or of none."""
 
     __slots__ = ("_fields",)
 

@@ -1,7 +1,7 @@
 """How late the event loop runs what is due.
 
-Sampled ten times a second while the loop works, every 2 s while it only waits: a process with
-nothing to do should not wake to find that out.
+Sampled ten times a second while the loop works or was late just now, every 2 s while it only waits:
+a process with nothing to do should not wake to find that out.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ INTERVAL_S = 0.1
 IDLE_INTERVAL_S = 2.0
 IDLE_SHARE = 0.02
 """A loop that has worked less of the time is idle."""
+WATCHED_S = 5.0
+"""A loop that was late is looked at for so long, whatever it does."""
 KEPT_S = 60.0
 
 
 class LoopDelay:
     """Owns the samples of the last minute, and the counts of all."""
 
-    __slots__ = ("_busy_s", "_clock", "_samples", "histogram", "last_ms")
+    __slots__ = ("_busy_s", "_clock", "_late", "_samples", "histogram", "last_ms")
 
     def __init__(self, clock: Clock, *, busy_s: Callable[[], float] = thread_busy_s) -> None:
         """`busy_s` says for how long the loop's thread has worked."""
@@ -31,19 +33,29 @@ class LoopDelay:
         self._busy_s = busy_s
         # When, and how late in milliseconds.
         self._samples: deque[tuple[float, float]] = deque()
+        self._late: list[tuple[float, Callable[[], None]]] = []
         self.last_ms = 0.0
         self.histogram = Histogram(LATENCY_S)
         """In seconds, since the start."""
 
+    def on_late(self, late_s: float, told: Callable[[], None]) -> None:
+        """Call this whenever something ran late by so much."""
+        self._late.append((late_s, told))
+
     async def run(self) -> None:
         """Sample until cancelled."""
-        interval_s = INTERVAL_S
+        interval_s, was_late_s = INTERVAL_S, float("-inf")
         while True:
             before_s, busy_before_s = self._clock.monotonic_s(), self._busy_s()
             await asyncio.sleep(interval_s)
             now_s = self._clock.monotonic_s()
-            self._take(now_s, max(0.0, now_s - before_s - interval_s))
-            is_idle = self._busy_s() - busy_before_s < IDLE_SHARE * interval_s
+            late_s = max(0.0, now_s - before_s - interval_s)
+            self._take(now_s, late_s)
+            if late_s >= INTERVAL_S:
+                was_late_s = now_s
+            # A loop that is kept from working does as little as an idle one.
+            has_worked = self._busy_s() - busy_before_s >= IDLE_SHARE * interval_s
+            is_idle = not has_worked and now_s - was_late_s >= WATCHED_S
             interval_s = IDLE_INTERVAL_S if is_idle else INTERVAL_S
 
     def _take(self, now_s: float, late_s: float) -> None:
@@ -52,6 +64,15 @@ class LoopDelay:
         while self._samples[0][0] < now_s - KEPT_S:
             self._samples.popleft()
         self.histogram.observe(late_s)
+        for bound_s, told in self._late:
+            if late_s >= bound_s:
+                told()
+
+    def late_share(self, late_s: float, window_s: float) -> float:
+        """Which part of the time until now passed while something was late, by `late_s` or more."""
+        since_s = self._clock.monotonic_s() - window_s
+        late_ms = sum(ms for at_s, ms in self._samples if at_s > since_s and ms >= late_s * 1_000)
+        return min(1.0, late_ms / 1_000 / window_s)
 
     def p99_ms(self) -> float:
         """The delay that 99 of 100 samples of the last minute stay below."""

@@ -44,6 +44,7 @@ class OwnEngine:
             on_bug=_log_bug,
             limits=limits,
             connections_max=options.connections_max or _UNLIMITED,
+            on_disconnected=options.on_disconnected,
         )
         self._tls = options.tls
 
@@ -90,11 +91,18 @@ class ServicerContext:
         """What the client's certificate says, as `ssl` has it, where TLS asked for one."""
         return self._call.peer_certificate()
 
+    def is_encrypted(self) -> bool:
+        return self._call.is_encrypted
+
     def invocation_metadata(self) -> Metadata:
         return self._call.metadata
 
     def time_remaining(self) -> float | None:
         return self._call.time_remaining_s()
+
+    def request_bytes(self) -> int:
+        """Of the request that was read last."""
+        return self._call.request_bytes
 
     def send_head(self) -> None:
         """Send the header block now; otherwise it goes with the first answer."""

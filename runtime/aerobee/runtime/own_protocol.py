@@ -1,9 +1,10 @@
 """How aerobee.v1 says an error, on gRPC: the one table, and its reverse for clients.
 
 An error that a servicer raises ends its call with the status of the table below, the message, and
-the code, a number of aerobee.v1.Code, in the trailing metadata `aerobee-code`. Answers about many
-things carry the code in themselves. The numbers are plain integers so that this package needs no
-protobuf of ours; a test keeps them equal to common.proto.
+the code, a number of aerobee.v1.Code, in the trailing metadata `aerobee-code`; when to come again,
+where the error knows, in `aerobee-retry-after-ms`. Answers about many things carry both themselves.
+The numbers are plain integers so that this package needs no protobuf of ours; a test keeps them
+equal to common.proto.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime import errors
 
 CODE_METADATA_KEY = "aerobee-code"
+RETRY_METADATA_KEY = "aerobee-retry-after-ms"
 
 
 class Said(NamedTuple):
@@ -68,6 +70,7 @@ ERRORS: dict[type[errors.MqError], Said] = {
     errors.DeadlineExceeded: Said(305, Status.DEADLINE_EXCEEDED),
     errors.NotEnoughReplicas: Said(306, Status.UNAVAILABLE),
     errors.ReplicaBehind: Said(307, Status.UNAVAILABLE),
+    errors.QuotaExceeded: Said(308, Status.RESOURCE_EXHAUSTED),
     errors.Unreachable: Said(398, Status.UNAVAILABLE),
     errors.MqError: Said(399, Status.INTERNAL),
 }
@@ -97,15 +100,20 @@ def _said(error: errors.MqError) -> Said:
 def say_error(error: errors.MqError) -> RpcError:
     """A call's end with the status, message and code of a typed error."""
     said = _said(error)
-    trailers = ((CODE_METADATA_KEY, str(said.code)),)
+    trailers: tuple[tuple[str, str], ...] = ((CODE_METADATA_KEY, str(said.code)),)
+    if isinstance(error, errors.Busy):
+        trailers = (*trailers, (RETRY_METADATA_KEY, str(error.retry_after_ms)))
     return RpcError(said.status, str(error), trailers=trailers)
 
 
 def error_from_call(error: CallError, address: str) -> errors.MqError:
     """The typed error of a failed call: the mirror of `say_error`."""
-    for key, value in error.trailers:
-        if key == CODE_METADATA_KEY and str(value).isdigit():
-            return error_from_code(int(str(value)), error.message)
+    told = {key: int(str(value)) for key, value in error.trailers if _is_number(value)}
+    if CODE_METADATA_KEY in told:
+        typed = error_from_code(told[CODE_METADATA_KEY], error.message)
+        if isinstance(typed, errors.Busy):
+            typed.retry_after_ms = told.get(RETRY_METADATA_KEY, typed.retry_after_ms)
+        return typed
     status = error.status
     if status is Status.DEADLINE_EXCEEDED:
         return errors.DeadlineExceeded(f"{address} did not answer in time")
@@ -114,3 +122,8 @@ def error_from_call(error: CallError, address: str) -> errors.MqError:
         why = error.message.removeprefix(f"{address}: ") or "the connection broke"
         return errors.Unreachable(f"cannot reach {address}: {why}")
     return errors.MqError(f"{address} failed with {status.name}: {error.message}")
+
+
+def _is_number(value: str | bytes) -> bool:
+    """That is short enough to be read."""
+    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10

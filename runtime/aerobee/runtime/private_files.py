@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -32,37 +36,72 @@ def private_opener(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
-def close_to_others(folder: str | os.PathLike[str]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What `close_to_others` found open."""
+
+    closed: tuple[str, ...] = ()
+    still_open: tuple[str, ...] = ()
+    """Not ours to change, or not ours alone."""
+
+
+def close_to_others(folder: str | os.PathLike[str]) -> Closing:
     """Take the rights of group and others from a folder that is there, and so from all below it.
 
     A folder of another user's, as the root of a mounted volume, stays as it is; what lies directly
-    in it is closed instead. Returns what stays open, because it is not ours. Costs no walk: deeper
-    files are out of reach once the folder above is closed. A folder that is missing is none.
+    in it is closed instead. Costs no walk: deeper files are out of reach once the folder above is
+    closed. A folder that all users write to, as /tmp, stays open with all that is in it. A folder
+    that is missing is none.
 
     Raises OSError.
     """
     try:
-        if _close(folder):
-            return []
+        if os.stat(folder).st_mode & stat.S_ISVTX:
+            return Closing(still_open=(os.fspath(folder),))
+        match _close(folder):
+            case _State.CLOSED:
+                return Closing((os.fspath(folder),))
+            case _State.PRIVATE:
+                return Closing()
         with os.scandir(folder) as entries:
-            paths = [entry.path for entry in entries if not entry.is_symlink()]
+            paths = sorted(entry.path for entry in entries if not entry.is_symlink())
     except FileNotFoundError:
-        return []
-    still_open = []
+        return Closing()
+    states: dict[str, _State] = {}
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            if not _close(path):
-                still_open.append(path)
-    return sorted(still_open)
+            states[path] = _close(path)
+    return Closing(
+        tuple(path for path, state in states.items() if state is _State.CLOSED),
+        tuple(path for path, state in states.items() if state is _State.ANOTHERS),
+    )
 
 
-def _close(path: str | os.PathLike[str]) -> bool:
-    """False: others may reach it, and it is not ours to change."""
+def all_users_can_read(file: str | os.PathLike[str]) -> bool:
+    """Whether its mode and those of the folders above let everybody; False if it is not there."""
+    try:
+        path = Path(file).resolve(strict=True)
+        if not path.stat().st_mode & stat.S_IROTH:
+            return False
+        return all(folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
+    except OSError:
+        return False
+
+
+class _State(Enum):
+    PRIVATE = auto()
+    """It was closed already."""
+    CLOSED = auto()
+    ANOTHERS = auto()
+    """Others may reach it, and it is not ours to change."""
+
+
+def _close(path: str | os.PathLike[str]) -> _State:
     status = os.stat(path)
     mode = status.st_mode & 0o7777
     if not mode & _OTHERS:
-        return True
+        return _State.PRIVATE
     if status.st_uid != os.geteuid():
-        return False
+        return _State.ANOTHERS
     os.chmod(path, mode & ~_OTHERS)
-    return True
+    return _State.CLOSED

@@ -5,7 +5,7 @@ A setting chooses the implementation of gRPC; what surrounds each call is the sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -45,6 +45,7 @@ class RpcServer:
         observer: LimitObserver | None = None,
         guard: CallGuard | None = None,
         tls: AcceptedTls | None = None,
+        on_disconnected: Callable[[str], None] | None = None,
     ) -> None:
         """`say_error` of the protocol; `answer_errors`, by path, of methods that say errors in
         their answers. `service_names`: full protobuf names, listed by reflection and health.
@@ -52,13 +53,14 @@ class RpcServer:
         Connections beyond `connections_max` are closed at once. `latencies` gets the time
         of each call with one answer, `observer` each peer that meets a limit of the engine.
         `guard` says who may call what; without it everyone may. Without `tls` everything is plain
-        text."""
+        text. `on_disconnected` gets the peer of each connection that ends, from the own engine."""
         files = reflection_files()
         self._service_names = tuple(service_names)
         self._health = ServingHealth(service_names)
-        self._engine = new_engine(
-            engine, ServerOptions(connections_max=connections_max, tls=tls), clock, observer
+        options = ServerOptions(
+            connections_max=connections_max, tls=tls, on_disconnected=on_disconnected
         )
+        self._engine = new_engine(engine, options, clock, observer)
         border = CallBorder(
             say_error,
             clock or SystemClock(),

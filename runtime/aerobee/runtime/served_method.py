@@ -85,6 +85,13 @@ def writer_at_once(context: Any) -> Callable[[Any], bool]:
     return write if write is not None else lambda answer: False
 
 
+def request_bytes(context: Any, request: Any) -> int:
+    """The size of the request that a stream has just read. grpcio does not tell, so it is encoded
+    again."""
+    told: Callable[[], int] | None = getattr(context, "request_bytes", None)
+    return int(request.ByteSize()) if told is None else told()
+
+
 def send_head(context: Any) -> None:
     """Send the header block of a stream before its first answer, for clients that wait for it.
     grpcio's engine always does."""

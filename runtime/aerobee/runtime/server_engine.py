@@ -6,6 +6,7 @@ reports which limits peers met: grpcio does not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -37,6 +38,8 @@ class ServerOptions:
     """How long a connection may be without a call, or without even HTTP/2; None: any time."""
     tls: AcceptedTls | None = None
     """None: plain text. Only our own engine has it."""
+    on_disconnected: Callable[[str], None] | None = None
+    """Told of the peer of each connection that ends. Only our own engine does."""
 
 
 class ServerEngine(Protocol):

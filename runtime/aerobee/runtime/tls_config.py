@@ -53,7 +53,7 @@ class NodeTlsConfig:
     """PEM file with the authorities whose certificates this node trusts, of clients and of nodes.
 
     Unit: path; empty: for nodes those of the system, for clients none
-    Costs: whoever has a key of these authorities can be a node.
+    Costs: every holder of a key that these authorities signed can be a node.
     """
     client_auth: ClientAuth = ClientAuth.NONE
     """Whether the node asks its clients, and nodes that call it, for a certificate.
@@ -88,6 +88,11 @@ class NodeTlsConfig:
     @property
     def is_on(self) -> bool:
         return bool(self.certificate)
+
+    @property
+    def tells_callers(self) -> bool:
+        """Whether nodes show their certificates to each other."""
+        return self.client_auth is not ClientAuth.NONE and self.plain_text is not PlainText.SPOKEN
 
     def files(self) -> TlsFiles:
         return files_of(self.certificate, self.key, self.ca)

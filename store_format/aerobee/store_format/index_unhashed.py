@@ -1,7 +1,7 @@
 """Records on their way into the key index whose keys were not looked for yet.
 
-Hashing keys costs as much as there are keys, and a batch may consist of little else. So whoever
-must not wait keeps only the properties, end to end, and another thread hashes them.
+Hashing keys costs as much as there are keys, and a batch may consist of little else. So a
+caller that must not wait keeps only the properties, end to end, and another thread hashes them.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from aerobee.store_format.transaction_records import (
     HalfMessage,
     Outcome,
     op_of,
+    op_properties,
 )
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.broker.conftest import RunningBroker, StartBroker
@@ -316,16 +317,29 @@ async def test_a_late_end_of_a_message_that_asked_to_be_left_alone_is_carried_ou
 # ------------------------------------------------------------------------------------ deaths
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
-    """The broker's own records of a topic, as if it died before them."""
+def refuse(monkeypatch: pytest.MonkeyPatch, topic: str, outcome: Outcome | None = None) -> None:
+    """The broker's own records of a topic, as if it died before them; `outcome`: op messages that
+    say so."""
     append = OwnWrites.append
 
     def refuses(self: OwnWrites, name: str, *args: Any, **changes: Any) -> Any:
-        if name == topic:
+        if name == topic and (outcome is None or changes["properties"] == op_properties(outcome)):
             raise NotWritable("the disk is full")
         return append(self, name, *args, **changes)
 
     monkeypatch.setattr(OwnWrites, "append", refuses)
+
+
+def known_at_begin(monkeypatch: pytest.MonkeyPatch) -> list[list[TransactionName]]:
+    """What a master believes to be set aside when it begins to end transactions."""
+    begin, known = Ends.begin, []
+
+    def begins(ends: Ends) -> None:
+        known.append(list(ends._aside.names))
+        begin(ends)
+
+    monkeypatch.setattr(Ends, "begin", begins)
+    return known
 
 
 async def test_a_death_between_the_copy_and_its_op_message_leaves_one_transaction(
@@ -358,12 +372,11 @@ async def test_after_a_death_while_a_message_is_set_aside_its_producers_may_stil
     start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = TransactionsConfig(timeout_ms=1, check_interval_ms=50, checks_max=1)
+    refuse(monkeypatch, OP_TOPIC, Outcome.SET_ASIDE)
     broker = await start_broker(topics=TOPICS, transactions=settings)
     producer = await connect(broker, "p", ORDERS)
     await begin(producer.client, "T-1")
     await begin(producer.client, "T-2")
-    await until(lambda: len(producer.asked) == 2)
-    refuse(monkeypatch, OP_TOPIC)
     await until(lambda: len(broker.wiring.transactions.aside))
     # As far as this broker knows it is done; nothing else happens before the log says so too.
     assert broker.wiring.transactions.ends.owes
@@ -371,9 +384,11 @@ async def test_after_a_death_while_a_message_is_set_aside_its_producers_may_stil
     await broker.stop()
     monkeypatch.undo()
 
+    known = known_at_begin(monkeypatch)
     again = await start_broker(transactions=NEVER)
     await until(lambda: again.wiring.transactions.ends.is_ready)
-    assert listed(again) == (["T-1", "T-2"], [])
+    assert known == [[]], "an operator would end it a second time"
+    assert [sorted(each) for each in listed(again)] == [["T-1", "T-2"], []]
     client = V2(again.channel)
     assert await status(client, "T-1", v2.COMMIT) == "OK"
     assert await decide(again, "T-1", Outcome.COMMITTED) is Outcome.COMMITTED
@@ -440,13 +455,7 @@ async def test_a_commit_by_an_operator_that_a_death_cut_off_is_finished(
     await broker.stop()
     monkeypatch.undo()
 
-    begin, known = Ends.begin, []
-
-    def begins(ends: Ends) -> None:
-        known.append(list(ends._aside.names))
-        begin(ends)
-
-    monkeypatch.setattr(Ends, "begin", begins)
+    known = known_at_begin(monkeypatch)
     again = await start_broker(transactions=NEVER)
     assert await decide(again, "T-1", Outcome.ROLLED_BACK) is Outcome.COMMITTED
     assert known == [[]], "nothing ends before it is known to be finished"
@@ -504,15 +513,35 @@ async def test_what_is_measured(start_broker: StartBroker, connect: Connect) -> 
     await until(lambda: age_s() == 0)
 
 
+@pytest.mark.parametrize("is_cut_off", [False, True])
 async def test_a_hand_over_that_is_called_off_goes_on_asking(
-    start_broker: StartBroker, connect: Connect
+    start_broker: StartBroker,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    is_cut_off: bool,
 ) -> None:
+    """`is_cut_off`: while it still writes down what is done."""
     broker = await start_broker(topics=TOPICS, transactions=SOON)
     producer = await connect(broker, "p", ORDERS)
     await begin(producer.client, "T-1")
     await until(lambda: producer.asked)
     transactions = broker.wiring.transactions
-    await transactions.leave()
+    if is_cut_off:
+        is_leaving = asyncio.Event()
+
+        async def never_ends() -> None:
+            if asyncio.current_task() is leaving:
+                is_leaving.set()
+                await asyncio.Event().wait()
+
+        monkeypatch.setattr(transactions, "_say_progress", never_ends)
+        leaving = asyncio.create_task(transactions.leave())
+        await is_leaving.wait()
+        monkeypatch.undo()
+        leaving.cancel()
+        await asyncio.wait((leaving,))
+    else:
+        await transactions.leave()
     assert not transactions.ends.is_ready
     transactions.resume()
     count = len(producer.asked)

@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee.broker.sending.own_writes import OwnWrites
+from aerobee.broker.transactions.follower import TransactionFollower
 from aerobee.rocketmq_api.times import duration
 from aerobee.runtime.errors import NotWritable
 from aerobee.store_format.delayed_records import HALF_TOPIC
@@ -267,6 +268,31 @@ async def test_what_waits_ends_after_a_restart(
     assert await rolled_back(client, "T-0") == (v2.OK, "the transaction had ended before")
     assert (await end(client, "T-9", v2.COMMIT)).code == v2.INVALID_TRANSACTION_ID
     assert await seen(last) == [b"T-0", b"T-1", b"T-4"]
+
+
+async def test_a_master_that_still_reads_which_are_open_stores_none_a_second_time(
+    broker: RunningBroker,
+    client: V2,
+    start_broker: StartBroker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client has had no answer, and sends its half message again to the next master."""
+    await begin(client, "T-1")
+    await broker.stop()
+    step, may_read = TransactionFollower._step, asyncio.Event()
+
+    async def waits(self: TransactionFollower) -> bool:
+        await may_read.wait()
+        return await step(self)
+
+    monkeypatch.setattr(TransactionFollower, "_step", waits)
+    again = await start_broker()
+    client = V2(again.channel)
+    sending = asyncio.create_task(client.send(half_message("T-1")))
+    await until(lambda: again.wiring.counters.refused)
+    may_read.set()
+    assert codes((await sending).entries) == [v2.OK]
+    assert len(await stored(again, HALF_TOPIC, 1)) == 1
 
 
 async def test_a_commit_between_whose_two_records_the_log_ended_is_finished_by_the_next_master(

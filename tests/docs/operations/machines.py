@@ -80,6 +80,9 @@ class Machine:
         return self._laboratory.with_addresses(text)
 
     def environment(self) -> dict[str, str]:
+        """Of a shell: also what the machine's /etc/environment says."""
+        own = self.folder / "etc" / "environment"
+        lines = own.read_text().splitlines() if own.exists() else []
         path = [self.tools, etcd_programs(), Path(sys.executable).parent]
         clean = {name: text for name, text in os.environ.items() if "AEROBEE" not in name}
         return {
@@ -91,6 +94,7 @@ class Machine:
             "AEROBEE_BROKER_STORE_SEGMENT_BYTES": str(SEGMENT_BYTES),
             "AEROBEE_NAMESERVER": self._laboratory.with_addresses("mq-1:8081,mq-2:8081"),
             "ETCDCTL_ENDPOINTS": self._laboratory.with_addresses("mq-1:2379,mq-2:2379,mq-3:2379"),
+            **dict(line.split("=", 1) for line in lines if not line.startswith("#")),
         }
 
     def write(self, path: str, text: str) -> None:
@@ -180,6 +184,7 @@ class Laboratory:
     def with_addresses(self, text: str) -> str:
         for name, address in self._addresses.items():
             text = re.sub(rf"\b{name}\b(?=:\d)", address, text)
+            text = text.replace(f"DNS:{name},", f"DNS:{name},IP:{address},")
         return text
 
     def as_on_the_page(self, text: str) -> str:

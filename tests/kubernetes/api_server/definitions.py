@@ -15,6 +15,7 @@ KINDS = (
     ("cert-manager.io", "v1", "Certificate", "certificates"),
     ("cert-manager.io", "v1", "Issuer", "issuers"),
     ("sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications"),
+    ("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
     ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
 )
 

@@ -12,6 +12,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.kubernetes.manifests import Manifests, Object, PodTemplate, command_line
 
@@ -80,14 +81,13 @@ def _container(pod: PodTemplate, container: Object, ordinal: int, sandbox: Sandb
 def pod_names(manifests: Manifests, pod: PodTemplate, ordinal: int) -> list[str]:
     """The names under which a cluster's DNS gives the pod's address, ready or not.
 
-    Members of headless Services that publish addresses that are not ready, as all of ours do.
+    Members of headless Services that publish addresses that are not ready.
     """
     names = []
     for service in manifests.of_kind("Service"):
         spec = service["spec"]
-        if spec.get("clusterIP") != "None" or not spec["selector"].items() <= pod.labels.items():
+        if not _is_of_all(spec) or not spec["selector"].items() <= pod.labels.items():
             continue
-        assert spec["publishNotReadyAddresses"]
         domain = f"{service['metadata']['name']}.{pod.namespace}.svc.{CLUSTER_DOMAIN}"
         names.append(domain)
         if pod.owner["spec"].get("serviceName") == service["metadata"]["name"]:
@@ -100,6 +100,12 @@ def service_names(manifests: Manifests, pod: PodTemplate) -> list[str]:
     return [
         f"{service['metadata']['name']}.{pod.namespace}.svc.{CLUSTER_DOMAIN}"
         for service in manifests.of_kind("Service")
-        if service["spec"].get("clusterIP") != "None"
+        if not _is_of_all(service["spec"])
         and service["spec"]["selector"].items() <= pod.labels.items()
     ]
+
+
+def _is_of_all(service: Mapping[str, Any]) -> bool:
+    """Whether its name stands for pods that are not ready, too."""
+    is_headless = service.get("clusterIP") == "None"
+    return is_headless and bool(service.get("publishNotReadyAddresses"))

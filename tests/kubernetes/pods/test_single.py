@@ -34,6 +34,11 @@ for path in sys.argv[1:]:
         print("written")
         os.remove(os.path.join(path, "written"))
 """
+OPEN_TO_OTHERS = """
+import os, sys
+made = [(at, *(os.path.join(at, name) for name in names)) for at, _, names in os.walk(sys.argv[1])]
+print(len(made), *(path for paths in made for path in paths if os.stat(path).st_mode & 0o077))
+"""
 READ_ONLY = "30"
 """EROFS."""
 
@@ -63,6 +68,12 @@ async def test_the_demo_goes_through_a_cluster_of_pods(cluster: PodCluster) -> N
     assert outcome["proven"], outcome
     assert outcome["sent"] == FLIGHTS
     assert cluster.must_restart() == {}
+    # Also below the root of a volume, which is not the broker's and open to its group.
+    for pod in cluster.of("aerobee-broker-a"):
+        told = await pod.execute("python3", "-c", OPEN_TO_OTHERS, "/var/lib/aerobee/store")
+        folders, *is_open = told.split()
+        assert int(folders) > 5
+        assert is_open == []
     print(outcome["perSecond"])
     for pod in cluster.pods.values():
         ready_s = pod.probes.ready_after_s or 0.0

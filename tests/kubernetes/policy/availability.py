@@ -141,6 +141,19 @@ def resources_are_said(manifests: Manifests) -> Iterator[str]:
                 yield f"{pod}: {container['name']} is throttled, and its leases end"
 
 
+def memory_pressure_evicts_others_first(manifests: Manifests) -> Iterator[str]:
+    """Where nothing may be evicted: page cache counts as memory in use, so a pod that may use more
+    than it asks for is among the first to go."""
+    for pod in manifests.pods():
+        if pod.component not in SERVICES:
+            continue
+        resources = pod.containers[0]["resources"]
+        if pod.replicas > 1 and resources["requests"]["memory"] != resources["limits"]["memory"]:
+            yield f"{pod}: asks for less memory than it may use"
+        if "priorityClassName" not in pod.spec:
+            yield f"{pod}: goes as soon as any other pod"
+
+
 def memory_settings_fit_the_limit(manifests: Manifests) -> Iterator[str]:
     """What a broker counts as memory of its machine is the container's."""
     for pod in manifests.pods_of("broker"):

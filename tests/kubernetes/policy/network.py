@@ -154,6 +154,11 @@ def intended(manifests: Manifests) -> set[tuple[str, str, str]]:
     pairs |= {("prometheus", one, "metrics") for one in services}
     for one in services | auditors | (names & {"tools"}):
         pairs |= {(one, "dns", "dns"), (one, "dns", "dns-tcp"), (one, "dns of the node", "dns")}
+    for one in names & {"etcd-upkeep", "volume-snapshots"}:
+        pairs |= {(one, "etcd", "client"), (one, "dns", "dns"), (one, "dns", "dns-tcp")}
+        pairs.add((one, "dns of the node", "dns"))
+    if "volume-snapshots" in names:
+        pairs.add(("volume-snapshots", "internet", "https"))
     if "driver" in names:
         spark = {"driver", "executor"}
         pairs |= {(one, other, "undeclared") for one in spark for other in spark}

@@ -32,8 +32,9 @@ SYSCTLS_ALLOWED = {
     "net.ipv4.tcp_keepalive_intvl",
     "net.ipv4.tcp_keepalive_probes",
 }
-MAY_TALK_TO_THE_API_SERVER = {"aerobee-audit-driver"}
-"""Service accounts with a token: Spark's driver starts its own executors."""
+MAY_TALK_TO_THE_API_SERVER = {"aerobee-audit-driver", "aerobee-volume-snapshots"}
+"""Service accounts with a token: Spark's driver starts its own executors, and only the API server
+makes snapshots of volumes."""
 
 
 def host_is_out_of_reach(manifests: Manifests) -> Iterator[str]:

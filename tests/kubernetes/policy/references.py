@@ -52,6 +52,9 @@ def names_exist(manifests: Manifests) -> Iterator[str]:
         account = pod.spec["serviceAccountName"]
         if manifests.find("ServiceAccount", account) is None:
             yield f"{pod}: there is no service account {account}"
+        priority, is_whole = pod.spec.get("priorityClassName"), manifests.of_kind(STANDALONE)
+        if priority and is_whole and manifests.find("PriorityClass", priority) is None:
+            yield f"{pod}: there is no priority class {priority}"
         yield from _volumes_exist(manifests, pod)
         for container in pod.containers:
             yield from _files_exist(manifests, pod, container)

@@ -67,6 +67,14 @@ AVAILABILITY: Spoiled = [
             (NAMESERVER, ("spec", "strategy", "rollingUpdate", "maxUnavailable"), 1),
         )
     ),
+    (
+        availability.memory_pressure_evicts_others_first,
+        put_in(BROKER, "resources", "requests", "memory", value="1Gi"),
+    ),
+    (
+        availability.memory_pressure_evicts_others_first,
+        put(ETCD, "priorityClassName", value=None),
+    ),
     *(
         (availability.resources_are_said, put_in(which, "resources", *path, value=value))
         for which, path, value in (

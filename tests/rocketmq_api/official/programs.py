@@ -58,7 +58,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.grpc_core.interop.programs import Program, build
+from tests.grpc_core.interop.programs import FETCHED_JARS, Program, build
 
 HERE = Path(__file__).parent
 
@@ -71,7 +71,7 @@ PROGRAMS = {
             ("python3",),
             (
                 ("python3", "-m", "venv", "venv"),
-                ("venv/bin/pip", "install", "-q", "-r", "requirements.txt"),
+                ("venv/bin/pip", "install", "-q", "--require-hashes", "-r", "requirements.txt"),
             ),
             ("{0}/venv/bin/python", "{0}/client.py"),
             HERE,
@@ -89,7 +89,7 @@ PROGRAMS = {
             "rocketmq-client-java 5.0.8",
             ("java", "javac", "mvn"),
             (
-                ("mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libraries"),
+                *FETCHED_JARS,
                 ("javac", "-Xlint:all", "-cp", "libraries/*", "-d", "classes", "Client.java"),
             ),
             ("java", "-cp", "{0}/classes:{0}/libraries/*", "Client"),

@@ -20,7 +20,7 @@ from random import Random
 
 from aerobee.sql_filter.errors import SqlIllegal
 from aerobee.sql_filter.expression import SqlExpression
-from tests.grpc_core.interop.programs import Program
+from tests.grpc_core.interop.programs import FETCHED_JARS, Program
 from tests.sql_filter.apache.cases import Case, cases
 
 HERE = Path(__file__).parent
@@ -30,7 +30,7 @@ PROGRAM = Program(
     "rocketmq-filter 5.3.3",
     ("java", "javac", "mvn"),
     (
-        ("mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libraries"),
+        *FETCHED_JARS,
         ("javac", "-Xlint:all", "-cp", "libraries/*", "-d", "classes", "Judge.java"),
     ),
     ("java", "-cp", "{0}/classes:{0}/libraries/*", "Judge"),

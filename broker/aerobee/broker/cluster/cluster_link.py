@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
 from aerobee.access.book import AccessBook
 from aerobee.access.table import Record, Records
+from aerobee.broker.cluster.closing import Closing
 from aerobee.broker.cluster.own_address import OwnAddress
-from aerobee.broker.cluster.records import place_of, view_of
+from aerobee.broker.cluster.records import condition_value, place_of, view_of
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.flush.table_files import TableFiles
@@ -20,10 +22,13 @@ from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicTable
+from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.errors import NotWritable
 from aerobee.runtime.log import log_event
 from aerobee.v1 import common_pb2, nameserver_pb2
 
+SAVE_TIMEOUT_S = 0.5
+"""How long the next news waits for topics to be on the disk."""
 TROUBLE_LENGTH_MAX = 1_000
 """A heartbeat must stay within the nameserver's limits, whatever an error says."""
 
@@ -57,8 +62,10 @@ class ClusterLink:
         topic_ends: TopicEnds,
         files: TableFiles,
         no_room_reason: Callable[[], str],
+        condition: Callable[[], BrokerCondition],
         on_topics_gone: Callable[[], None],
         book: AccessBook,
+        closing: Closing,
         lease_ms: int,
         store_host_ipv6: bool,
     ) -> None:
@@ -74,10 +81,13 @@ class ClusterLink:
         self._topic_ends = topic_ends
         self._files = files
         self._no_room_reason = no_room_reason
+        self._condition = condition
         self._on_topics_gone = on_topics_gone
         self._book = book
+        self._closing = closing
         self._lease_ms = lease_ms
         self._store_host_ipv6 = store_host_ipv6
+        self._saving: asyncio.Task[None] | None = None
 
     def heartbeat(self) -> nameserver_pb2.BrokerHeartbeat:
         """The broker as it is now."""
@@ -104,13 +114,14 @@ class ClusterLink:
             durable_end=min(roles.confirmed_end, store.flushed_end),
             opened_end=replica.opened_end,
             access_version=self._book.version,
+            condition=condition_value(self._condition()),
         )
 
     async def follow(self, directive: nameserver_pb2.BrokerDirective) -> None:
         """Hear of the replica set and take on topics; returns once the topics are on disk.
 
-        On a full disk they are served from memory until the next snapshot finds room; a restart
-        before that asks the nameserver again.
+        On a full disk, or one that takes long, they are served from memory until they are written;
+        a restart before that asks the nameserver again. Who is master is heard of meanwhile.
 
         Raises:
             StoreFailed: the topics cannot be written; they are served from memory meanwhile.
@@ -123,6 +134,7 @@ class ClusterLink:
         replica_set = self._replica_set_of(directive)
         if replica_set is not None:
             roles.hear_replica_set(replica_set)
+            self._closing.hear(is_closed=replica_set.is_closed)
         lease_ms = directive.lease_duration_ms or self._lease_ms
         roles.renewed(directive.renewed_sequence, lease_ms)
         # Retention may have removed the last of a deleted topic, which then needs no end.
@@ -141,6 +153,16 @@ class ClusterLink:
         if gone:
             # Readers of a topic that is gone find out by asking again.
             self._on_topics_gone()
+        if self._saving is None:
+            loop = asyncio.get_running_loop()
+            self._saving = loop.create_task(self._save_topics(), name="save-topics")
+            await asyncio.wait((self._saving,), timeout=SAVE_TIMEOUT_S)
+        if self._saving.done():
+            saving, self._saving = self._saving, None
+            saving.result()
+
+    async def _save_topics(self) -> None:
+        """Raises StoreFailed."""
         try:
             await self._files.save(TOPICS_PATH)
         except NotWritable as error:
@@ -182,4 +204,5 @@ def _records_of(access: nameserver_pb2.AccessRecords) -> Records:
         access.version,
         tuple(Record(each.user, each.value) for each in access.users),
         tuple(Record(each.user, each.value) for each in access.policies),
+        tuple(Record(each.user, each.value) for each in access.quotas),
     )

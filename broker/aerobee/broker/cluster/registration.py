@@ -15,10 +15,13 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Final
+
+from grpc_health.v1 import health_pb2
 
 from aerobee.access.credentials import Credentials
 from aerobee.cluster_view.channels import Channels, Stream
-from aerobee.cluster_view.methods import REGISTER
+from aerobee.cluster_view.methods import REGISTER, Method
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.client_channel import DialledTls
@@ -35,6 +38,9 @@ log = logging.getLogger(__name__)
 
 ANSWERED_WITHIN_S = 2.25
 """A nameserver answers in two seconds, whatever etcd does."""
+LATE_S = 0.75
+"""An answer that is later has the nameserver asked whether it is there at all: etcd may be slow, or
+the nameserver's machine gone. That question needs no etcd, so it is answered as fast."""
 LEFT_IN_TIME = 0.75
 """The part of a lease after which one that is silent is left."""
 
@@ -126,6 +132,7 @@ class Registration:
         self._revision_sent = 0
         self._duplicate_since_s: float | None = None
         self._heartbeat_interval_s = config.lease_duration_ms / 3_000
+        self._answer_due_s = 0.0
 
     def __repr__(self) -> str:
         return f"<Registration at {self._nameserver} registered={self._registered}>"
@@ -240,7 +247,11 @@ class Registration:
         """Heartbeats and directives on one stream, until it ends."""
         try:
             stream = self._channels.open_stream(address, REGISTER)
-            await run_together(self._receive(stream), heartbeats=self._send(stream))
+            await run_together(
+                self._receive(stream),
+                heartbeats=self._send(stream),
+                there=self._ask_the_silent(address),
+            )
         finally:
             self._channels.disconnect(address)
 
@@ -283,7 +294,30 @@ class Registration:
             if directive.status.code not in (common_pb2.OK, common_pb2.CODE_UNSPECIFIED):
                 raise error_from_code(directive.status.code, directive.status.message)
             await self._follow(directive, stream.address)
+            self._answer_due_s = self._clock.monotonic_s() + self._heartbeat_interval_s
             timeout_s = self._silence_max_s()
+
+    async def _ask_the_silent(self, address: str) -> None:
+        """Raises Unreachable if the nameserver is late, and not there at all: then the next one is
+        asked while there is ample time."""
+        self._answer_due_s = self._clock.monotonic_s()
+        while True:
+            wait_s = self._answer_due_s + LATE_S - self._clock.monotonic_s()
+            if wait_s <= 0:
+                await self._ask_whether_there(address)
+                wait_s = LATE_S
+            await asyncio.sleep(wait_s)
+
+    async def _ask_whether_there(self, address: str) -> None:
+        """Raises Unreachable if it does not say so in time."""
+        try:
+            await self._channels.call(address, _CHECK, _ANYTHING, timeout_ms=int(LATE_S * 1_000))
+        except (errors.DeadlineExceeded, errors.Unreachable):
+            raise errors.Unreachable(
+                f"{address} answers neither heartbeats nor whether it is there"
+            ) from None
+        except errors.MqError:
+            return  # it is, and does not want to say
 
     def _silence_max_s(self) -> float:
         """A heartbeat goes out in each third of the lease; two lost answers are one too many. And
@@ -311,5 +345,10 @@ class Registration:
             # Acknowledge at once: the creator of a topic may be waiting to use it.
             self._wake.set()
 
+
+_CHECK: Final = Method(
+    "/grpc.health.v1.Health/Check", health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
+)
+_ANYTHING: Final = health_pb2.HealthCheckRequest()
 
 _RegisterStream = Stream[nameserver_pb2.BrokerHeartbeat, nameserver_pb2.BrokerDirective]

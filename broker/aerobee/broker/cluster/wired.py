@@ -5,27 +5,58 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.access.node import NodeAccess
-from aerobee.access.nodes import BROKER, NodeName
+from aerobee.access.nodes import NodeName
+from aerobee.access.recorder import Recorder
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.replication.hung_disk import HungDisk
+from aerobee.broker.replication.slow_loop import SlowLoop
 from aerobee.cluster_view.channels import Channels
+from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring
 
 
-def access_of(config: BrokerConfig, clock: Clock) -> NodeAccess:
+def node_name(config: BrokerConfig) -> NodeName:
+    return NodeName.broker(config.cluster, config.broker_name, config.broker_id)
+
+
+def access_of(config: BrokerConfig, recorder: Recorder, clock: Clock) -> NodeAccess:
     """Raises InvalidArgument: the file of the cluster secret cannot be read."""
-    node = NodeName(BROKER, f"{config.broker_name}/{config.broker_id}")
-    return NodeAccess(config.access, node, clock=clock)
+    return NodeAccess(config.access, node_name(config), clock=clock, recorder=recorder)
 
 
 def make_channels(parts: Wiring) -> Channels:
     engine, credentials = parts.config.grpc.engine, parts.access.credentials
     tls = parts.tls.dialled
     return Channels(chance=parts.chance, engine=engine, credentials=credentials, tls=tls)
+
+
+def make_leavers(parts: Wiring) -> tuple[HungDisk, SlowLoop]:
+    """What has this replica leave its group to others while it is not well."""
+    hung_disk = HungDisk(
+        parts.watch,
+        parts.roles,
+        parts.store,
+        parts.handover,
+        probe=parts.replica_folder.write_again,
+        wake=parts.manager.wake,
+    )
+    interval_s = parts.config.replication.slow_handover_interval_ms / 1_000
+    slow_loop = SlowLoop(
+        parts.loop_delay, parts.roles, parts.handover, parts.clock, interval_s=interval_s
+    )
+    return hung_disk, slow_loop
+
+
+def condition_of(parts: Wiring) -> BrokerCondition:
+    """What keeps this broker from its work."""
+    if parts.watch.is_hung:
+        return BrokerCondition.DISK_HUNG
+    return BrokerCondition.SLOW if parts.slow_loop.is_slow else BrokerCondition.WELL
 
 
 def make_registration(parts: Wiring) -> Registration | None:
@@ -45,8 +76,10 @@ def make_registration(parts: Wiring) -> Registration | None:
         topic_ends=parts.topic_ends,
         files=parts.files,
         no_room_reason=parts.writability.no_room_reason,
+        condition=lambda: condition_of(parts),
         on_topics_gone=parts.egress.wake_all,
         book=parts.access.book,
+        closing=parts.closing,
         lease_ms=lease_ms,
         store_host_ipv6=parts.store_host.is_ipv6,
     )

@@ -92,7 +92,7 @@ class Mover:
         self._on_moved = on_moved
         self._due = asyncio.Event()
         self._acting = asyncio.Lock()
-        """Of whoever is between reading what waits and having done it."""
+        """Held from reading what waits until it is done."""
         self._term: TimerTerm | None = None
         self._planner: Planner | None = None
         self._wanted_end = 0

@@ -29,6 +29,7 @@ from aerobee.rocketmq_api.services.methods import SERVICE_NAME as ROCKETMQ
 from aerobee.rocketmq_api.services.service import MessagingService, add_messaging_service
 from aerobee.runtime.call_border import SUCCESS
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
 from aerobee.runtime.open_files import connections_max
 from aerobee.runtime.own_protocol import say_error
@@ -83,7 +84,11 @@ class BrokerServer:
             latencies=latencies,
             clock=clock,
             observer=peer_limits,
-            guard=access.gate({**broker_needs(config.cluster), **messaging_needs(config.cluster)}),
+            guard=access.guard(
+                {**broker_needs(config.cluster), **messaging_needs(config.cluster)},
+                counts_connections=config.grpc.engine is Engine.OWN,
+            ),
+            on_disconnected=access.quotas.disconnected,
             tls=tls,
         )
         server = self._rpc.server

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Never
 
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.flush.policy import FlushPolicy
 from aerobee.broker.flush.work_thread import Work, WorkThread
 from aerobee.broker.store.config import StoreConfig
@@ -71,7 +72,11 @@ class FlushThread:
         disk: Disk,
         clock: Clock,
         config: StoreConfig,
+        watch: DiskWatch | None = None,
     ) -> None:
+        """`watch` is told of each flush."""
+        self._watch = DiskWatch(clock, hung_after_s=0) if watch is None else watch
+        self._watched = -1
         self._store = store
         self._disk = disk
         self._clock = clock
@@ -141,6 +146,8 @@ class FlushThread:
             return
         if work is not None:
             self._flushing = True
+            size = work.end - self._store.flushed_end
+            self._watched = self._watch.begin(size_bytes=size)
             self._flush.submit(work)
 
     async def upkeep(self, work: Work) -> None:
@@ -208,6 +215,7 @@ class FlushThread:
 
     def _finish_flush(self, work: FlushWork, error: BaseException | None) -> None:
         self._flushing = False
+        self._watch.end(self._watched)
         if error is not None:
             self._fail_disk(error)
             return

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import DISK_FULL, TableEmpty
 from aerobee.broker.store.tables.atomic_file import (
@@ -99,8 +100,11 @@ class TableFiles:
         clock: Clock,
         pool: Executor,
         on_written: Callable[[str], None] = lambda path: None,
+        *,
+        watch: DiskWatch | None = None,
     ) -> None:
-        """`on_written` is told of each file that was replaced."""
+        """`on_written` is told of each file that was replaced, `watch` of each write."""
+        self._watch = DiskWatch(clock, hung_after_s=0) if watch is None else watch
         self._disk = disk
         self._clock = clock
         self._pool = pool
@@ -193,17 +197,14 @@ class TableFiles:
         if self._is_closed:
             raise NotWritable(f"{path} stays as it is: its folder is closed, or opened again")
         loop = asyncio.get_running_loop()
-        disk = self._disk
-        replacing = loop.run_in_executor(
-            self._pool, lambda: replace_atomically(disk, path, content())
-        )
+        replacing = loop.run_in_executor(self._pool, self._write, path, content)
         self._writing.add(replacing)
         replacing.add_done_callback(partial(self._end_write, path))
         try:
             await asyncio.shield(replacing)
         except asyncio.CancelledError:
-            # The caller's lock must outlast the thread, or the next write meets this one; whoever
-            # cancels, and however often.
+            # The caller's lock must outlast the thread, or the next write meets this one:
+            # also if the caller is cancelled, even several times.
             while not replacing.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait((replacing,))
@@ -212,6 +213,15 @@ class TableFiles:
             if error.errno in DISK_FULL:
                 raise NotWritable(f"the disk is too full to write {path}: free space") from error
             raise StoreFailed(f"cannot write {path}: {error.strerror or error}") from error
+
+    def _write(self, path: str, content: Callable[[], bytes]) -> None:
+        """[pool] Raises OSError."""
+        data = content()
+        watched = self._watch.begin(size_bytes=len(data))
+        try:
+            replace_atomically(self._disk, path, data)
+        finally:
+            self._watch.end(watched)
 
     def _end_write(self, path: str, replacing: asyncio.Future[None]) -> None:
         self._writing.discard(replacing)

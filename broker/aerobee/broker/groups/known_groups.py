@@ -6,6 +6,8 @@ as long as there are fewer than the limit. Groups of before stay, however many t
 
 from __future__ import annotations
 
+from aerobee.access.meter import about_to_create
+from aerobee.access.quota import GROUPS_CREATED
 from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
@@ -29,14 +31,18 @@ class KnownGroups:
 
         Raises:
             LimitReached: it is a new one, and there are too many.
+            QuotaExceeded: it is a new one, and the caller has created too many.
         """
         if group in self._configs:
             return
         count = max(len(self._configs), self._offsets.group_count)
-        if count >= self._groups_max and not self._offsets.topics_of(group):
+        is_new = not self._offsets.topics_of(group)
+        if count >= self._groups_max and is_new:
             raise LimitReached(
                 f"group {group} is refused: this broker has reached its limit of groups, with "
                 f"{count} of {self._groups_max} (groups.max of the broker); delete unused groups "
                 "with `aerobee group delete`, or raise the limit"
             )
+        if is_new:
+            about_to_create(GROUPS_CREATED)
         self._configs.put(SubscriptionGroupConfig(name=group))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.observe.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -23,9 +24,10 @@ from aerobee.runtime.names import is_retry_topic
 class Writability:
     """Whether messages are taken."""
 
-    def __init__(self, guard: Guard, store: MessageStore) -> None:
+    def __init__(self, guard: Guard, store: MessageStore, watch: DiskWatch) -> None:
         self._guard = guard
         self._store = store
+        self.watch = watch
 
     def not_writable_reason(self) -> str:
         """Why no messages are taken; empty if they are."""
@@ -44,6 +46,8 @@ class Writability:
         state = self._store.state
         if state is StoreState.WRITABLE:
             return ""
+        if state is StoreState.DISK_HUNG:
+            return self.watch.why
         return f"the store is {state}: {self._store.retention.why_full}".rstrip(": ")
 
 

@@ -14,7 +14,7 @@ from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.store.config import FlushMode
 from aerobee.runtime.addresses import is_loopback
 from aerobee.runtime.config_check import Risk
-from aerobee.runtime.config_risks import common_risks
+from aerobee.runtime.config_risks import common_risks, exposed_secrets
 
 if TYPE_CHECKING:
     from aerobee.broker.config import BrokerConfig
@@ -30,6 +30,7 @@ def broker_risks(config: BrokerConfig) -> list[Risk]:
     return [
         *common_risks(config),
         *open_door(config.access, config.listen),
+        *exposed_secrets({"access.cluster_secret_file": config.access.cluster_secret_file}),
         *_place(config),
         *_lease(config),
         *_replication(config),

@@ -50,6 +50,7 @@ class BrokerHealth:
         """The folder is ours and its recovery was seen to get on, in this process."""
         self._failure = ""
         self._why_not_ready: Callable[[], str] = lambda: ""
+        self._why_hung: Callable[[], str] = lambda: ""
         self._advance: _Advance | None = None
         self._opening_since_s = clock.monotonic_s()
 
@@ -69,11 +70,15 @@ class BrokerHealth:
         self._advance = None
         self._opening_since_s = self._clock.monotonic_s()
 
-    def serves(self, why_not_ready: Callable[[], str]) -> None:
-        """The folder is open and the port listens; `why_not_ready` looks at the rest."""
+    def serves(
+        self, why_not_ready: Callable[[], str], why_hung: Callable[[], str] = lambda: ""
+    ) -> None:
+        """The folder is open and the port listens; `why_not_ready` looks at the rest, `why_hung`
+        whether the disk answers."""
         self._phase = _Phase.SERVING
         self._has_begun = True
         self._why_not_ready = why_not_ready
+        self._why_hung = why_hung
 
     def closes(self) -> None:
         """The folder is being closed, to be opened again. It may take long on a slow disk and says
@@ -125,7 +130,8 @@ class BrokerHealth:
             case _Phase.SERVING:
                 return self._why_not_ready()
             case _Phase.CLOSING:
-                return "the folder is being closed and will be opened again"
+                hung = self._why_hung()
+                return f"the folder is being closed and will be opened again{hung and ': ' + hung}"
             case _Phase.ENDING:
                 return "the broker is stopping"
 

@@ -5,12 +5,13 @@ to act. A slave must have everything: it has copied what its master had when the
 is in the in-sync set. So a group whose replicas are all ready can lose any one of them.
 
 A full disk, or too few replicas in sync, refuse messages and make nothing unready: reads go on, and
-a restart would not help.
+a restart would not help. A disk that hangs makes its replica unready: it keeps nothing.
 """
 
 from __future__ import annotations
 
 from aerobee.broker.cluster.registration import Registration
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.replication.follower import Follower
 from aerobee.broker.replication.replica_set import NO_MASTER
 from aerobee.broker.replication.report import ReplicationReport
@@ -28,18 +29,24 @@ class Readiness:
         report: ReplicationReport,
         follower: Follower,
         registration: Registration | None,
+        watch: DiskWatch,
     ) -> None:
+        self._watch = watch
         self._roles = roles
         self._store = store
         self._report = report
         self._follower = follower
         self._registration = registration
 
+    def why_hung(self) -> str:
+        """Empty while the disk answers."""
+        return self._watch.why
+
     def why_not(self) -> str:
         """Empty while it is ready."""
         registration = self._registration
         unregistered = "" if registration is None else registration.why_not_live()
-        return unregistered or self._why_no_role()
+        return self._watch.why or unregistered or self._why_no_role()
 
     def _why_no_role(self) -> str:
         roles = self._roles

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.store.statistics import StoreStatistics
 from aerobee.runtime.loop_delay import LoopDelay as LoopDelay
 
+OWN_REFUSALS = ("Busy", "NotEnoughReplicas", "NotMaster", "NotWritable", "StoreFailed")
+"""Errors that are no fault of the producer: counted from 0 on, so that the first one shows."""
 PAGE_BYTES = resource.getpagesize()
 
 
@@ -24,7 +26,8 @@ class Counters:
     bytes_in: int = 0
     batches_in: int = 0
     """Of clients: what the broker moves to its topic when it is due came in before."""
-    refused: int = 0
+    refusals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OWN_REFUSALS, 0))
+    """Batches refused, by the error's name."""
     duplicates_dropped: int = 0
     """Batches that were stored already when they came again."""
     messages_out: int = 0
@@ -39,6 +42,16 @@ class Counters:
     many of these matched."""
     send_streams: int = 0
     pull_streams: int = 0
+
+    @property
+    def refused(self) -> int:
+        """Batches refused."""
+        return sum(self.refusals.values())
+
+    def refuse(self, error: Exception) -> None:
+        """Count one batch more that was refused because of `error`."""
+        name = type(error).__name__
+        self.refusals[name] = self.refusals.get(name, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)

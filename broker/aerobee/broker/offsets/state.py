@@ -46,6 +46,7 @@ from aerobee.broker.store.tables.consumer_offset_table import (
 from aerobee.broker.store.tables.finished_ranges import FinishedRanges, QueueKey
 from aerobee.broker.store.tables.last_changes import LastChange
 from aerobee.runtime.log import log_event
+from aerobee.store_format.transaction_records import TRANSACTIONS_GROUP
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,9 @@ log = logging.getLogger(__name__)
 def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
     """Whether the table was ahead of a journal of `journal_end` records: it was written before a
     power failure took the journal's end. What comes in that place is applied again, or instead.
-    What the lost records finished out of turn is not finished: its copies are lost with them.
+    What the lost records finished out of turn is not finished: its copies are lost with them. And
+    transactions that they said to be done may be open again, so that their topics are read from
+    the beginning.
 
     Write it then, before anything comes: a later start would take that for applied."""
     mark = table.mark
@@ -69,6 +72,7 @@ def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
     )
     table.finished.cut(journal_end)
     table.tried.clear()
+    table.remove_all(TRANSACTIONS_GROUP, None)
     table.cut_topic_ends(journal_end)
     return True
 
@@ -333,7 +337,7 @@ class OffsetJournalState:
             self._table.put(*entry.key, *after)
             self._table.note_change(*entry.key, _last_change(entry))
         if entry.change.kind is ChangeKind.RESET:
-            # Whoever goes back wants to see them again.
+            # A reset is there to see messages again, also the finished ones.
             self._table.finished.forget(*entry.key)
         else:
             self._table.finished.drop_below(*entry.key, after.offset)

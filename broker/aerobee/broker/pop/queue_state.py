@@ -401,7 +401,7 @@ class QueueState:
     def change(
         self, offset: int, serial: int, invisible_ms: int, now_ms: int, *, is_counted: bool = True
     ) -> Changed:
-        """The message comes again after this time, whoever has it. `is_counted` False: the delivery
+        """The message comes again after this time, to any client. `is_counted` False: the delivery
         was none, as far as attempts go; that cannot be taken back."""
         flight = self._current(offset, serial)
         if flight is None:

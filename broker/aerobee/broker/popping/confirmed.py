@@ -1,4 +1,4 @@
-"""Waiting for a journal's writer, whoever else waits with it."""
+"""Waiting for a journal's writer beside others that wait for it."""
 
 from __future__ import annotations
 

@@ -100,25 +100,27 @@ class Revivals(Duty):
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
-        trouble = ""
+        trouble, is_told = "", False
         while True:
             self._due.clear()
             wait_s: float | None = None
             try:
                 if self._led is not None:
                     wait_s = await self._round()
-                trouble = ""
+                trouble, is_told = "", False
             except StoreFailed:
                 raise
             except MqError as error:
-                if str(error) != trouble and self._led is not None:
-                    trouble = str(error)
+                # A new master needs a moment to know the groups' offsets: once is no trouble.
+                is_same = str(error) == trouble
+                if is_same and not is_told and self._led is not None:
                     log_event(
                         log,
                         "messages that Apache's broker handed out wait",
                         level=logging.WARNING,
                         reason=trouble,
                     )
+                trouble, is_told = str(error), is_same
                 wait_s = RETRY_S
             try:
                 async with asyncio.timeout(wait_s):

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Protocol
 
+from aerobee.access.meter import PATIENCE_S, reading_meter
+from aerobee.access.quota import Traffic
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.left_out import without_finished
@@ -69,6 +71,8 @@ class Fetched:
     count: int = 0
     suggested_broker_id: int | None = None
     """The replica at which the reader should go on; None: here."""
+    wait_s: float = 0.0
+    """How long the reader's quota has it wait before this leaves."""
 
 
 @dataclass(slots=True)
@@ -78,6 +82,13 @@ class ColdRead:
 
     wanted: QueueRead
     work: ReadWork | None
+
+
+def _within(bytes_max: int, wanted: QueueRead) -> QueueRead:
+    """The same, of no more bytes; the first record comes whatever its size."""
+    if wanted.max_bytes <= bytes_max:
+        return wanted
+    return replace(wanted, max_bytes=bytes_max)
 
 
 class ReadableStore(Protocol):
@@ -154,7 +165,7 @@ class Egress:
 
         Raises:
             TopicNotFound, QueueNotFound, NotReadableTopic, ShuttingDown, StoreFailed;
-            ReplicaBehind: another replica may have it.
+            ReplicaBehind: another replica may have it; QuotaExceeded: of a single read.
         """
         self._guard.check_available()
         self._guard.check_read(wanted.topic, wanted.queue_id)
@@ -164,20 +175,48 @@ class Egress:
             return ColdRead(replace(wanted, max_bytes=min(wanted.max_bytes, pool.step_bytes)), None)
         if is_behind and pool.has_waiting:
             return ColdRead(wanted, None)
+        meter = reading_meter(wanted.reader)
+        if meter is not None:
+            wanted = _within(meter.room(Traffic.READ, wanted.reader), wanted)
         found = reads.read(wanted)
         if isinstance(found, ReadWork):
             return ColdRead(wanted, found)
         if is_behind:
             self._advise(wanted)
-        return self._fetched(wanted, found)
+        fetched = self._fetched(wanted, found)
+        if meter is not None and fetched.count:
+            fetched.wait_s = meter.spend(
+                Traffic.READ, len(fetched.records), wanted.reader, requests=int(meter.follows)
+            )
+        return fetched
 
     async def load(self, cold: ColdRead) -> Fetched:
         """Read in the reader's turn, on a thread if the page cache has not all of it.
 
         Raises:
-            Busy, StoreFailed.
+            Busy, StoreFailed; QuotaExceeded: of a single read.
             MqError: the disk could not be read, or its files are damaged.
         """
+        meter = reading_meter(cold.wanted.reader)
+        if meter is None:
+            return (await self._load(cold))[0]
+        reader = cold.wanted.reader
+        wanted = _within(meter.room(Traffic.COLD_READ, reader), cold.wanted)
+        if wanted is not cold.wanted:
+            cold = ColdRead(wanted, None)
+        size, read_bytes = cold.wanted.max_bytes, 0
+        patience_s = float("inf") if meter.follows else PATIENCE_S
+        # How much it is shows afterwards: what was too much is given back.
+        wait_s = meter.spend(Traffic.COLD_READ, size, reader, patience_s=patience_s)
+        try:
+            await meter.pause(wait_s)
+            fetched, read_bytes = await self._load(cold)
+        finally:
+            meter.spend(Traffic.COLD_READ, read_bytes - size, reader, requests=0)
+        return fetched
+
+    async def _load(self, cold: ColdRead) -> tuple[Fetched, int]:
+        """What was found, and the bytes that were read for it."""
         wanted = cold.wanted
         reads, pool, counters = self._store.reads, self._pool, self._counters
         async with pool.turn(wanted.reader, wanted.max_bytes) as turn:
@@ -189,7 +228,7 @@ class Egress:
                 counters.cold_bytes += found.read_bytes
             pool.spend(found.read_bytes)
             self._advise(wanted)
-        return self._fetched(wanted, found)
+        return self._fetched(wanted, found), found.read_bytes
 
     def _advise(self, wanted: QueueRead) -> None:
         advice = self._store.reads.take_advice(wanted)

@@ -62,6 +62,12 @@ class ReplicationConfig:
     Costs: a small frame to each slave; shorter finds a dead peer sooner, and takes a slow one for
     dead sooner.
     """
+    slow_handover_interval_ms: int = 300_000
+    """A master whose event loop runs late hands over to a replica in sync that is not late, but not
+    before its term has lasted so long; 0: never.
+
+    Costs: each hand-over pauses writes for some 20 ms.
+    """
     window_bytes: int = 16 * MIB
     """How much of the log may be on its way to a replica without an acknowledgement. Use more for
     fast links with a long round trip.
@@ -95,7 +101,7 @@ class ReplicationConfig:
         ):
             value = getattr(self, name)
             require(value > 0, f"replication.{name} must be > 0", value)
-        for name in ("catch_up_bytes_per_s", "slave_read_bytes"):
+        for name in ("catch_up_bytes_per_s", "slave_read_bytes", "slow_handover_interval_ms"):
             value = getattr(self, name)
             require(value >= 0, f"replication.{name} must be >= 0", value)
         require(

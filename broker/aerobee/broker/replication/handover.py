@@ -14,6 +14,7 @@ import logging
 from dataclasses import dataclass
 
 from aerobee.broker.duties import Duty
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
 from aerobee.broker.replication.stream_tasks import Wake
@@ -37,10 +38,13 @@ class HandedOver:
 
 
 class Handover:
-    def __init__(self, roles: Roles, store: ReplicatedLog, clock: Clock, duties: Duty) -> None:
+    def __init__(
+        self, roles: Roles, store: ReplicatedLog, clock: Clock, duties: Duty, watch: DiskWatch
+    ) -> None:
         """`duties` are left to the successor, and resumed when the hand-over is called off. `wake`
         it when a replica has joined or acknowledged, when more is confirmed, and when a record of
         the replica set was heard."""
+        self._watch = watch
         self._roles = roles
         self._store = store
         self._clock = clock
@@ -76,7 +80,7 @@ class Handover:
         roles.check_may_act()
         term = roles.term
         assert term is not None, "who acts has a term"
-        if roles.is_pausing:
+        if roles.is_pausing and not self._watch.is_hung:  # else that one waits for the disk
             raise Busy("a hand-over is already under way", retry_after_ms=500)
         deadline_s = self._clock.monotonic_s() + (timeout_s or TIMEOUT_DEFAULT_S)
         successor = await self._connected(term, successor_id, deadline_s)
@@ -115,7 +119,10 @@ class Handover:
         try:
             try:
                 async with asyncio.timeout(deadline_s - self._clock.monotonic_s()):
-                    await self._duties.leave()
+                    if not self._watch.is_hung:
+                        await self._duties.leave()
+                    # Else the successor finds what it finds after a death: a hung disk takes no
+                    # notes.
                     await self._until_caught_up(term, successor)
             except TimeoutError:
                 self._check_term(term)

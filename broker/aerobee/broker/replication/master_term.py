@@ -83,6 +83,7 @@ class MasterTerm:
         """`log_end` is where the epoch begins; `confirmed_end` what was known to be confirmed.
         `is_unclean`: it began without an in-sync replica."""
         self.epoch = epoch
+        self.began_s = now_s
         self.is_unclean = is_unclean
         self.own = own
         self.start = log_end

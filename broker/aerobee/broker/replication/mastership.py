@@ -129,7 +129,7 @@ class Mastership:
     def may_act(self, now_s: float) -> bool:
         """Whether messages may be taken, confirmed and acknowledged at this moment."""
         term = self.term
-        if term is None or self._has_resigned(term.epoch):
+        if term is None or self.has_resigned(term.epoch):
             return False
         if self.is_alone:
             return True
@@ -152,7 +152,7 @@ class Mastership:
             if term is not None and replica_set.epoch < term.epoch:
                 # Of another record than the term, as after etcd was restored: cannot be taken up.
                 is_new = not self.is_alone
-            if self._is_named(replica_set) and is_new and not self._has_resigned(replica_set.epoch):
+            if self._is_named(replica_set) and is_new and not self.has_resigned(replica_set.epoch):
                 return Lead(replica_set.epoch)
             return Stay()
         if replica_set.master_id == NO_MASTER:
@@ -166,7 +166,7 @@ class Mastership:
     def lead(self, term: MasterTerm) -> None:
         """The term has begun; its epoch is in the log's history."""
         assert self.term is None or self.term.epoch < term.epoch, "epochs rise"
-        assert not self._has_resigned(term.epoch), "what was resigned is not taken up again"
+        assert not self.has_resigned(term.epoch), "what was resigned is not taken up again"
         self.term = term
         replica_set = self.replica_set
         if (
@@ -182,8 +182,9 @@ class Mastership:
         self.resigned_epoch = self.term.epoch
 
     def decline(self, epoch: int) -> None:
-        """Never act under an epoch that was given to this instance: another election is due."""
-        assert self.term is None or self.term.epoch > epoch, "it was not taken up"
+        """Never act under an epoch that was given to this instance, nor under an earlier one:
+        another election is due."""
+        assert self.term is None or self.term.epoch != epoch, "it was not taken up"
         self.resigned_epoch = max(epoch, self.resigned_epoch or 0)
 
     def end_term(self) -> None:
@@ -196,5 +197,6 @@ class Mastership:
             self.instance,
         )
 
-    def _has_resigned(self, epoch: int) -> bool:
+    def has_resigned(self, epoch: int) -> bool:
+        """Whether this instance never acts under that epoch (any more)."""
         return self.resigned_epoch is not None and epoch <= self.resigned_epoch

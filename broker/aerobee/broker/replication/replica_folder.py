@@ -319,6 +319,11 @@ class ReplicaFolder:
         async with self._lock:
             await self._save(replace(self.state, closed_end=log_end))
 
+    async def write_again(self) -> None:
+        """As it is: whether the disk answers. Raises NotWritable, StoreFailed."""
+        async with self._lock:
+            await self._save(self.state)
+
     async def note_failed(self) -> None:
         """The disk refused a write or an fsync. Raises NotWritable, StoreFailed."""
         async with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aerobee.broker.replication.master_term import InSyncSet
+from aerobee.runtime.broker_condition import BrokerCondition
 
 NO_MASTER = -1
 
@@ -21,6 +22,8 @@ class ReplicaSetView:
     replicas: frozenset[int]
     """Every replica that ever registered and was not removed."""
     revision: int
+    is_closed: bool = False
+    """It takes no new messages and is read to its end."""
     unclean_epochs: tuple[int, ...] = ()
     """Epochs that began without an in-sync replica: messages may have been lost before each."""
 
@@ -33,3 +36,4 @@ class ReplicaPlace:
     instance: str = ""
     address: str = ""
     is_master: bool = False
+    condition: BrokerCondition = BrokerCondition.WELL

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aerobee.broker.duties import Duty
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.replication.epoch_history import EpochHistory, EpochStart
 from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.master_term import MasterTerm
@@ -83,6 +84,7 @@ class RoleManager:
         *,
         follower: FollowsMaster,
         duties: Duty,
+        watch: DiskWatch,
         on_store_failed: Callable[[StoreFailed], None],
     ) -> None:
         self._roles = roles
@@ -92,6 +94,7 @@ class RoleManager:
         self._chance = chance
         self._follower = follower
         self._duties = duties
+        self._watch = watch
         self._on_store_failed = on_store_failed
         self._tasks: asyncio.TaskGroup | None = None
         self._following: asyncio.Task[None] | None = None
@@ -141,6 +144,12 @@ class RoleManager:
                 await self._stop_following()
 
     async def _look(self) -> None:
+        if self._watch.is_hung and self._roles.term is None:
+            # What it acknowledges would never be on its disk, and what it leads could not begin.
+            await self._stop_following()
+            self.trouble = self._watch.why
+            await self._news.wait()
+            return
         try:
             await self._note_replicas()
             await self._do_what_is_due()

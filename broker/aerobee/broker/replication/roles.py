@@ -19,6 +19,7 @@ from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import Mastership
 from aerobee.broker.replication.replica_set import NO_MASTER, ReplicaPlace, ReplicaSetView
+from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import DuplicateBroker, NotMaster, ReplicaBehind, StaleEpoch
 from aerobee.runtime.log import log_event
@@ -325,9 +326,12 @@ class Roles:
     def _note_departed(self) -> None:
         # Who does not know of this replica knows nothing of the others.
         if self.term is not None and self.own.broker_id in self.endpoints:
-            self.term.departed(
-                self.known_replicas - self.endpoints.keys(), were_registered=self._were_registered
-            )
+            here = {
+                broker_id
+                for broker_id, endpoint in self.endpoints.items()
+                if endpoint.condition is not BrokerCondition.DISK_HUNG
+            }
+            self.term.departed(self.known_replicas - here, were_registered=self._were_registered)
 
     def note_replicas(self, replicas: frozenset[int]) -> None:
         """The folder has noted these replicas of the set durably."""

@@ -81,7 +81,7 @@ class DeadLetters:
                     "this broker: name another topic"
                 )
             queue_id = origin.queue_id if 0 <= origin.queue_id < queues else offset % queues
-            self._guard.check_send(target, queue_id)
+            self._guard.check_append(target, queue_id)
             return Resend(target, queue_id, resends_max)
 
         return await self._send_backs.replace(sender, offsets, way_of)

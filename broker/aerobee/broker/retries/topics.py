@@ -1,8 +1,8 @@
 """The topics in which a group's failed messages come again or lie as dead letters: one queue each,
 in every replica set that needs them.
 
-Owns: when they are made. No nameserver keeps a list of them: whoever asks for the route of such a
-name gets all replica sets. A group that only sends back at one broker has them there alone.
+Owns: when they are made. No nameserver keeps a list of them: the route of such a
+name has all replica sets. A group that only sends back at one broker has them there alone.
 """
 
 from __future__ import annotations

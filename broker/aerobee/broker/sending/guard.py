@@ -40,16 +40,30 @@ class Authority(Protocol):
         ...
 
 
+class Closed(Protocol):
+    """Whether the group is closed; aerobee.broker.cluster.closing.Closing is one."""
+
+    def check(self) -> None:
+        """Raises NotWritable."""
+        ...
+
+
 class Guard:
     """The broker's state and the checks that follow from it."""
 
-    __slots__ = ("_authority", "_broker_name", "_failure", "_stopping", "_topics")
+    __slots__ = ("_authority", "_broker_name", "_closed", "_failure", "_stopping", "_topics")
 
     def __init__(
-        self, topics: TopicTable, *, broker_name: str, authority: Authority | None = None
+        self,
+        topics: TopicTable,
+        *,
+        broker_name: str,
+        authority: Authority | None = None,
+        closed: Closed | None = None,
     ) -> None:
         """Without `authority` it is a master without slaves."""
         self._authority = authority
+        self._closed = closed
         self._topics = topics
         self._broker_name = broker_name
         self._stopping = False
@@ -106,7 +120,18 @@ class Guard:
             self._authority.check_reads()
 
     def check_send(self, topic: str, queue_id: int) -> None:
-        """May a client append to this queue?
+        """May a client's new message be appended to this queue?
+
+        Raises:
+            NotWritable: the broker group is closed. IllegalName, TopicNotFound, NotWritableTopic,
+                QueueNotFound: see aerobee.runtime.errors.
+        """
+        if self._closed is not None:
+            self._closed.check()
+        self.check_append(topic, queue_id)
+
+    def check_append(self, topic: str, queue_id: int) -> None:
+        """May this queue take a message, also one that the broker has already?
 
         Raises:
             IllegalName, TopicNotFound, NotWritableTopic, QueueNotFound: see aerobee.runtime.errors.

@@ -26,8 +26,9 @@ _UNIQ_KEY = PropertyName.UNIQ_KEY.encode()
 class HalfMemory(Protocol):
     """What is known of half messages; `transactions.wired.Transactions` has one."""
 
-    def check_room(self) -> None:
-        """Raises Busy: too many transactions are open."""
+    def check_takes(self) -> None:
+        """Raises NotMaster: this master does not know yet what is stored. Busy: too many
+        transactions are open."""
         ...
 
     def standing(self, topic: str, message_id: str) -> Appended | None:

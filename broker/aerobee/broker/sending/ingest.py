@@ -197,7 +197,7 @@ class Ingest:
         try:
             self._guard.check_master()
         except MqError as error:
-            return [self._refusal(batch, error) for batch in batches]
+            return self.refuse(batches, error)
         if len(batches) == 1:
             receipts = [self._accept_one(batches[0])]
         else:
@@ -205,8 +205,12 @@ class Ingest:
         try:
             self._appender.publish()
         except StoreFailed as error:
-            return [self._refusal(batch, error) for batch in batches]
+            return self.refuse(batches, error)
         return receipts
+
+    def refuse(self, batches: Sequence[IncomingBatch], error: MqError) -> list[Receipt]:
+        """Store none of them, because of `error`."""
+        return [self._refusal(batch, error) for batch in batches]
 
     def _accept_many(self, batches: Sequence[IncomingBatch]) -> list[Receipt]:
         """Batches of the same queue are appended as one: a frame of many small ones costs little
@@ -342,7 +346,7 @@ class Ingest:
         topic, halves = batch.topic, self._halves
         try:
             self._guard.check_send(topic, batch.queue_id)
-            halves.check_room()
+            halves.check_takes()
             checked = self._checked(topic, batch.records, batch.record_sizes)
             half = half_batch(checked, batch.queue_id)
             if len(half.message_ids) != 1:
@@ -426,7 +430,7 @@ class Ingest:
         return receipt
 
     def _refusal(self, batch: IncomingBatch, error: MqError) -> Receipt:
-        self._counters.refused += 1
+        self._counters.refuse(error)
         return Receipt(batch.sequence, error)
 
 

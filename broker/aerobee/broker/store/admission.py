@@ -29,6 +29,7 @@ class Admission:
         "_failure",
         "_full_disk",
         "_has_room",
+        "_hung_disk",
         "_queue_files_full",
         "_read_only",
         "held_by",
@@ -43,6 +44,7 @@ class Admission:
         self._closing = False
         self._queue_files_full = False
         self._checkpoint_behind = ""
+        self._hung_disk = ""
         self._has_room = True
         self._allocation_pause_end_s = 0.0
         self._full_disk = FullDisk(config.retention)
@@ -58,6 +60,8 @@ class Admission:
             return StoreState.CLOSING
         if self._read_only:
             return StoreState.READ_ONLY
+        if self._hung_disk:
+            return StoreState.DISK_HUNG
         return StoreState.WRITABLE if self._has_room else StoreState.DISK_FULL
 
     @property
@@ -108,6 +112,11 @@ class Admission:
             self._checkpoint_behind = waiting
             self._update()
 
+    def disk_hung(self, reason: str) -> None:
+        """The disk does not answer; empty: it does again."""
+        self._hung_disk = reason
+        self._update()
+
     def allocation_failed(self) -> None:
         self._allocation_pause_end_s = self._clock.monotonic_s() + _ALLOCATION_PAUSE_S
         self._update()
@@ -119,7 +128,8 @@ class Admission:
             and not self._is_below_minimum()
             and not self._full_disk.is_full
         )
-        self.writable = self.is_in_use and self._has_room and not self._checkpoint_behind
+        is_kept_up_with = not self._hung_disk and not self._checkpoint_behind
+        self.writable = self.is_in_use and self._has_room and is_kept_up_with
 
     def _is_below_minimum(self) -> bool:
         return 0 <= self.space.free_bytes < self._config.disk_free_bytes_min
@@ -160,6 +170,8 @@ class Admission:
             raise ShuttingDown("the store is closing: send to another broker")
         if self._read_only:
             raise NotWritable("the store was opened for reading only")
+        if self._hung_disk:
+            raise NotWritable(f"{self._hung_disk}: send to another broker group")
         why_full = self.why_full
         if why_full and (reserve_fits is None or not self._leaves_reserve(reserve_fits)):
             raise NotWritable(why_full)

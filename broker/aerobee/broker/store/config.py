@@ -125,6 +125,13 @@ class StoreConfig:
 
     Costs: dirty pages of the page cache, and the time of the flush that writes them.
     """
+    disk_hung_after_ms: int = 5_000
+    """After a flush, or the write of a small file, has taken so long, the disk counts as hung; a
+    large one may take 1 s longer for each 16 MiB. The broker takes no messages then, a master hands
+    over, a slave follows no more; 0: never.
+
+    Costs: shorter takes a slow disk for a hung one; longer lets senders wait.
+    """
     disk_free_bytes_min: int = 256 * MIB
     """With less free space than this, the broker takes no messages (NOT_WRITABLE); no new segment
     uses it.
@@ -228,6 +235,7 @@ class StoreConfig:
         ):
             _require(getattr(self, name) > 0, f"{name} must be greater than 0")
         _require(self.queue_checks_at_start_max >= 0, "queue_checks_at_start_max is negative")
+        _require(self.disk_hung_after_ms >= 0, "disk_hung_after_ms must not be negative")
         _require(self.disk_free_bytes_min >= 0, "disk_free_bytes_min must not be negative")
         _require(
             0 < len(self.delay_levels_ms) <= LEVELS_MAX,

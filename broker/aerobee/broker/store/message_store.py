@@ -201,6 +201,10 @@ class MessageStore:
         """A write or fsync failed: from now on calls raise StoreFailed. Never undone."""
         self._admission.fail(error)
 
+    def disk_hung(self, reason: str) -> None:
+        """The disk does not answer, so nothing is taken; empty: it does again."""
+        self._admission.disk_hung(reason)
+
     @property
     def state(self) -> StoreState:
         return self._admission.state

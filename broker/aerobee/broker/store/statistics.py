@@ -15,6 +15,7 @@ class StoreState(StrEnum):
 
     WRITABLE = "writable"
     DISK_FULL = "disk full"
+    DISK_HUNG = "disk hung"
     READ_ONLY = "read only"
     CLOSING = "closing"
     FAILED = "failed"

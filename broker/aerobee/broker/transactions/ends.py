@@ -137,6 +137,7 @@ class Ends:
     def begin(self) -> None:
         """This master knows everything, and what the last one began is finished."""
         self._term = object()
+        self._known.begin()
         self._wake()
 
     def end_term(self) -> None:

@@ -148,6 +148,8 @@ class TransactionFollower:
         return pending.next_op > begin
 
     async def _read(self, queue: QueueName, offset: int) -> ConfirmedRecords:
+        if offset >= self._store.queues.bounds(*queue).max_offset:
+            return ConfirmedRecords([], offset, False)
         for count in (STEP_RECORDS, 1):
             try:
                 return await self._reader.read(

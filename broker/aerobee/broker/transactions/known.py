@@ -1,7 +1,8 @@
 """The half messages that a broker has by now: those that the state knows, and on a master those
 that were appended and are not confirmed yet.
 
-Owns: the latter. By it the send path stores no message of a transaction twice.
+Owns: the latter. By it the send path stores no message of a transaction twice: a master that does
+not know yet what its log has takes none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.statistics import Appended
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.broker.transactions.pending import PendingHalves, TransactionName
-from aerobee.runtime.errors import Busy
+from aerobee.runtime.errors import Busy, NotMaster
 from aerobee.store_format.delayed_records import HALF_TOPIC
 from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC, TRANSACTIONS_GROUP
 
@@ -41,9 +42,15 @@ class KnownHalves:
         self._pending_max = pending_max
         self._recent: dict[TransactionName, Appended] = {}
         """In the order of the log."""
+        self._is_complete = False
 
-    def check_room(self) -> None:
-        """Raises Busy: too many transactions are open."""
+    def check_takes(self) -> None:
+        """Raises NotMaster: this master does not know yet what is stored. Busy: too many
+        transactions are open."""
+        if not self._is_complete:
+            raise NotMaster(
+                "this master is still reading the transactions that are open; ask again in a moment"
+            )
         if len(self.pending) + len(self.aside) + len(self._recent) >= self._pending_max:
             raise Busy(
                 f"{self._pending_max} transactions are open at this broker, {len(self.aside)} of "
@@ -81,6 +88,11 @@ class KnownHalves:
                 return
             del recent[name]
 
+    def begin(self) -> None:
+        """This master knows everything that is in its log."""
+        self._is_complete = True
+
     def end_term(self) -> None:
         """What is not confirmed may never be."""
+        self._is_complete = False
         self._recent.clear()

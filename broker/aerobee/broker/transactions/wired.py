@@ -112,6 +112,7 @@ class Transactions(Duty):
         self._due.set()
 
     async def leave(self) -> None:
+        led = self._led
         self.checks.end()
         try:
             if self.ends.is_ready:
@@ -122,8 +123,11 @@ class Transactions(Duty):
             raise
         except (MqError, TimeoutError) as error:
             log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
-        self.ends.end_term()
-        self._led, self._left = None, self._led
+        finally:
+            if self._led is led:
+                # Also if the hand-over was called off meanwhile: `resume` goes on from here.
+                self.ends.end_term()
+                self._led, self._left = None, led
 
     def resume(self) -> None:
         if self._left is not None:

@@ -51,6 +51,7 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
             {
                 "cluster": name,
                 "stale": description.stale,
+                "etcdTrouble": description.etcd_trouble,
                 "groups": [cluster_picture.group_document(group) for group in description.groups],
                 "brokers": [cluster_picture.replica_document(each) for each in replicas],
             }
@@ -66,6 +67,8 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
         empty="no broker is registered yet; start one with `aerobee broker`",
         title=f"cluster {name}: {counted(len(description.brokers), 'broker')}",
     )
+    if description.etcd_trouble:
+        remark(description.etcd_trouble)
     for line in cluster_picture.remarks(replicas):
         remark(line)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from aerobee.access.credentials import CLUSTER_SECRET_VARIABLE
 from aerobee.cli.event_loop import run_until_signal
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster import plan as planning
@@ -28,6 +29,7 @@ from aerobee.cli.local_cluster.sizes import SMALL, SMALLEST, note_sizes, sizes_o
 from aerobee.cli.options import settings_option
 from aerobee.cli.output import remark, say
 from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.runtime.private_files import make_private_folder, private_opener
 
 DATA_DEFAULT = "aerobee-data"
 CLUSTER_DEFAULT = "aerobee"
@@ -197,10 +199,16 @@ def up(
 def make_cluster_secret(plan: ClusterPlan) -> None:
     """Unless the folder has one."""
     file = plan.cluster_secret_file
-    if not file.exists():
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-            out.write(secrets.token_hex(32) + "\n")
+    try:
+        if not file.exists():
+            make_private_folder(file.parent)
+            with open(file, "x", opener=private_opener) as out:
+                out.write(secrets.token_hex(32) + "\n")
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"cannot write {file}: {error.strerror}; "
+            "choose another --data or change its permissions"
+        ) from error
     remark(f"access control is on; for all rights: export AEROBEE_CLUSTER_SECRET_FILE={file}")
 
 
@@ -253,11 +261,18 @@ def ready_lines(plan: ClusterPlan, elapsed_s: float) -> list[str]:
     is_usual = plan.ports.nameserver == planning.NAMESERVER_PORT
     where = "" if is_usual else f" --nameserver {plan.nameserver_address}"
     where += "" if plan.cluster == CLUSTER_DEFAULT else f" --cluster {plan.cluster}"
-    where += f" --tls-ca {shlex.quote(str(plan.tls.ca))}" if plan.is_encrypted else ""
+    if plan.is_encrypted:
+        where += f" --tls-ca {shlex.quote(str(plan.tls.ca))}"
+        if plan.broker_settings.get("tls.client_auth") == "required":
+            own = plan.tls.client_certificate, plan.tls.client_key
+            where += " --tls-certificate {} --tls-key {}".format(*map(shlex.quote, map(str, own)))
+    may = ""
+    if plan.access:
+        may = f"env {CLUSTER_SECRET_VARIABLE}={shlex.quote(str(plan.cluster_secret_file))} "
     return [
         f"ready in {elapsed_s:.1f} s",
         *(f"  {name:{width}}  {value}" for name, value in facts.items()),
-        f"next, in another terminal: echo hello | aerobee produce greetings{where}",
+        f"next, in another terminal: echo hello | {may}aerobee produce greetings{where}",
     ]
 
 

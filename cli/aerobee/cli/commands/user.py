@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from aerobee.cli.options import confirm, json_option, yes_option
 from aerobee.cli.output import print_documents, print_json, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.private_files import private_opener
 
 if TYPE_CHECKING:
     from aerobee.client_core import ClusterConnection
@@ -224,6 +224,6 @@ def _hand_over(made: access_pb2.UserSecret, file: Path | None) -> None:
         for line in lines:
             say(line)
         return
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+    with open(file, "x", opener=private_opener) as out:
         out.write("".join(f"{line}\n" for line in lines))
     say(f"access key and secret are in {file}")

@@ -53,7 +53,7 @@ class SightingsWriter:
     """Appends to a consumer's file; each call is one write to the page cache."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, sightings: Sequence[Sighting]) -> None:
         """Returns when the lines outlive this process."""

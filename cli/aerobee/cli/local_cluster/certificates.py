@@ -29,8 +29,11 @@ _BEGUN_BEFORE: Final = timedelta(hours=1)
 """For clients whose clock is late."""
 
 
-def make_certificates(tls: LocalTls, clock: Clock) -> None:
-    """Write them all anew. The certificate of the nodes names this machine and its loopback.
+def make_certificates(
+    tls: LocalTls, clock: Clock, *, nodes: Sequence[str] = (), operator: str = ""
+) -> None:
+    """Write them all anew. The certificate of the nodes names this machine and its loopback, and
+    has the URIs `nodes`; the client's has the URI `operator`.
 
     Raises:
         EnvironmentFailure: the folder cannot be written.
@@ -38,8 +41,9 @@ def make_certificates(tls: LocalTls, clock: Clock) -> None:
     authority = _Authority(datetime.fromtimestamp(clock.now_ms() / 1_000, UTC))
     # Nodes call each other, so theirs is for both ends.
     both = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
-    node, node_key = authority.issue("node", _hosts(), both)
-    client, client_key = authority.issue("client", ["client"], both[1:])
+    node, node_key = authority.issue("node", [*_hosts(), *nodes], both)
+    names = ["client", operator] if operator else ["client"]
+    client, client_key = authority.issue("client", names, both[1:])
     written = {
         tls.ca: authority.certificate,
         tls.certificate: node,
@@ -120,6 +124,8 @@ def _named(text: str) -> x509.Name:
 
 
 def _general(host: str) -> x509.GeneralName:
+    if "://" in host:
+        return x509.UniformResourceIdentifier(host)
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

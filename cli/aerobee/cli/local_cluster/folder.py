@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aerobee.cli.failures import EnvironmentFailure
-from aerobee.runtime.private_files import make_private_folder
+from aerobee.runtime.private_files import close_to_others, make_private_folder, private_opener
 
 LOCK_NAME = "up.lock"
 
@@ -49,6 +49,9 @@ def _open_lock(folder: Path) -> int:
         for name in ("etcd", "brokers", "logs"):
             # etcd insists on a folder that only its owner can read.
             make_private_folder(folder / name)
+        # The folder itself may be one that others have work in, as a home is.
+        for name in ("etcd", "brokers", "logs", "access", "audit-log", "tls"):
+            close_to_others(folder / name)
         return os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise EnvironmentFailure(
@@ -58,13 +61,14 @@ def _open_lock(folder: Path) -> int:
 
 
 def write_document(path: Path, document: Mapping[str, object], *, advice: str) -> None:
-    """Write JSON atomically, so that a reader never sees half of it.
+    """Write JSON atomically, so that a reader never sees half of it; for its owner alone.
 
     Raises EnvironmentFailure, with `advice`, when the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+        with open(temporary, "w", encoding="utf-8", opener=private_opener) as file:
+            file.write(json.dumps(document, indent=2) + "\n")
         temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

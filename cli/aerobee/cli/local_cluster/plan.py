@@ -1,9 +1,9 @@
 """What a local cluster consists of: processes, ports and folders. Values only, nothing is started.
 
 Layout of the data folder: `etcd/`, `brokers/NAME/` (one store each), `logs/NAME.log`, `up.lock`,
-`store-sizes.json`, `tls/`, with access control `access/cluster-secret`. Starting again on the same
-folder continues with its messages. The first replica of a group has the group's name, the others a
-number after it; so replicas can be added to a cluster that had none.
+`store-sizes.json`, `tls/`, with access control `access/cluster-secret` and `audit-log/NAME.log`.
+Starting again on the same folder continues with its messages. The first replica of a group has the
+group's name, the others a number after it; so replicas can be added to a cluster that had none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aerobee.access.node_certificates import certificate_uri
+from aerobee.access.nodes import NAMESERVER, OPERATOR, NodeName
 from aerobee.runtime.tls_config import TlsConfig
 
 HOST = "127.0.0.1"
@@ -111,6 +113,9 @@ class ClusterPlan:
     def cluster_secret_file(self) -> Path:
         return self.data / "access" / "cluster-secret"
 
+    def audit_log(self, node: str) -> Path:
+        return self.data / "audit-log" / f"{node}.log"
+
     @property
     def nameserver_address(self) -> str:
         return f"{HOST}:{self.ports.nameserver}"
@@ -140,6 +145,19 @@ class ClusterPlan:
     def tls(self) -> LocalTls:
         """Where certificates are, if it is encrypted."""
         return LocalTls(self.data / "tls")
+
+    def node_uris(self) -> list[str]:
+        """What the nodes' certificate names: they share one."""
+        brokers = [
+            NodeName.broker(self.cluster, replica.broker_name, replica.broker_id)
+            for replica in self.brokers
+        ]
+        nodes = [NodeName(NAMESERVER, self.cluster), *brokers]
+        return [certificate_uri(node, self.cluster) for node in nodes]
+
+    def operator_uri(self) -> str:
+        """The same of an operator; clients show it."""
+        return certificate_uri(NodeName(OPERATOR, ""), self.cluster)
 
     @property
     def client_tls(self) -> TlsConfig | bool:

@@ -77,7 +77,7 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
             ("--etcd-endpoints", plan.etcd_address),
             ("--cluster", plan.cluster),
             *_engine(plan),
-            *_access(plan),
+            *_access(plan, "nameserver"),
             *_tls(plan),
             *_tls_of_etcd(plan),
         ),
@@ -102,7 +102,7 @@ def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
             ("--store-root", str(plan.broker_folder(replica))),
             ("--registration-lease-ms", str(REGISTRATION_LEASE_MS)),
             *_engine(plan),
-            *_access(plan),
+            *_access(plan, replica.name),
             *_tls(plan),
             *((_flag(key), value) for key, value in settings.items()),
         ),
@@ -115,12 +115,15 @@ def _engine(plan: ClusterPlan) -> list[tuple[str, str]]:
     return [("--grpc-engine", plan.grpc_engine)] if plan.grpc_engine else []
 
 
-def _access(plan: ClusterPlan) -> list[tuple[str, str]]:
+def _access(plan: ClusterPlan, node: str) -> list[tuple[str, str]]:
     if not plan.access:
         return []
+    named = plan.broker_settings.get("access.node_certificates")
     return [
+        *((("--access-node-certificates", named),) if named else ()),
         ("--access-enabled", "true"),
         ("--access-cluster-secret-file", str(plan.cluster_secret_file)),
+        ("--audit-log-file", str(plan.audit_log(node))),
     ]
 
 
@@ -132,6 +135,8 @@ def _tls(plan: ClusterPlan) -> list[tuple[str, str]]:
         ("--tls-certificate", str(tls.certificate)),
         ("--tls-key", str(tls.key)),
         ("--tls-ca", str(tls.ca)),
+        # A certificate may be a user's.
+        *((("--tls-client-auth", "optional"),) if plan.access else ()),
     ]
 
 

@@ -14,18 +14,25 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from aerobee.runtime.private_files import make_private_folder, private_opener
 
-def replace_file(path: Path, text: str) -> None:
-    """Written beside, made durable, moved into place; folders are made.
+MODE_FOR_ALL = 0o644
+
+
+def replace_file(path: Path, text: str, *, for_all: bool = False) -> None:
+    """Written beside, made durable, moved into place; missing folders are made. Both are for their
+    owner alone, but for a file that is `for_all`.
 
     Raises:
         OSError: it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     # The textfile collector takes every *.prom: the unfinished one must not be called so.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
-        with unfinished.open("w", encoding="utf-8") as file:
+        with open(unfinished, "w", encoding="utf-8", opener=private_opener) as file:
+            if for_all:
+                os.fchmod(file.fileno(), MODE_FOR_ALL)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -34,15 +41,16 @@ def replace_file(path: Path, text: str) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def replace_document(session: SparkSession, path: str, text: str) -> None:
-    """Replace a small file as a whole, wherever Spark's path leads.
+def replace_document(session: SparkSession, path: str, text: str, *, for_all: bool = False) -> None:
+    """Replace a small file as a whole, wherever Spark's path leads. On this machine it is for its
+    owner alone, or `for_all` to read; elsewhere as Spark's settings say.
 
     Raises:
         OSError: it cannot be written.
     """
     place = Folder(session, path)
     if place.local is not None:  # without the checksum files that Hadoop puts beside local ones
-        replace_file(place.local, text)
+        replace_file(place.local, text, for_all=for_all)
     else:
         place.become(text.encode())
 

@@ -65,7 +65,8 @@ def publish(
         stages_ms=dict(progress.stages_ms),
     )
     if out is not None:
-        replace_document(session, f"{out}/{METRICS_FILE}", metrics_text(summary))
+        # A node exporter, which reads it, is another user.
+        replace_document(session, f"{out}/{METRICS_FILE}", metrics_text(summary), for_all=True)
         # Last: what waits for it finds the rest.
         replace_document(session, f"{out}/{SUMMARY_FILE}", summary.text())
     return summary

@@ -25,6 +25,7 @@ from aerobee.offset_audit.run.class_archive import class_archive
 from aerobee.offset_audit.run.exit_codes import SparkFailed
 from aerobee.offset_audit.run.java import require_java
 from aerobee.offset_audit.run.java_gateway import PORT, end_java, start_java
+from aerobee.runtime.private_files import make_private_folder, private_opener
 
 DEFAULT_MASTER = "local[2]"
 APPLICATION = "aerobee offset audit"
@@ -290,6 +291,8 @@ def _launch_settings(master: str, java_options: str) -> dict[str, str]:
             "spark.sql.shuffle.partitions": "8",
             # Rows come from Python workers by them at a third less CPU than by TCP.
             "spark.python.unix.domain.socket.enabled": "true",
+            # Tables and entries name topics, groups and members: for the owner alone.
+            "spark.hadoop.fs.permissions.umask-mode": "077",
         }
     return found
 
@@ -300,8 +303,8 @@ def _opened(java_log: Path | None) -> Iterator[IO[bytes]]:
         with tempfile.TemporaryFile() as file:
             yield file
     else:
-        java_log.parent.mkdir(parents=True, exist_ok=True)
-        with java_log.open("a+b") as file:
+        make_private_folder(java_log.parent)
+        with open(java_log, "a+b", opener=private_opener) as file:
             yield file
 
 

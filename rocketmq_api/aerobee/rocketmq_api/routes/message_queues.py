@@ -17,8 +17,9 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 ALL_QUEUES: Final = -1
 """The queue id of an assignment that stands for all queues of a broker."""
 
+_BOTH: Final = PERM_READ | PERM_WRITE
 _PERMISSIONS: Final = {
-    PERM_READ | PERM_WRITE: v2.READ_WRITE,
+    _BOTH: v2.READ_WRITE,
     PERM_READ: v2.READ,
     PERM_WRITE: v2.WRITE,
 }
@@ -30,16 +31,15 @@ def message_queues(route: TopicRoute, topic: v2.Resource) -> list[v2.MessageQueu
 
     Slaves are not shown, since some clients would send to them. A master that takes no writes for a
     while is: some clients fail for good if no queue is left to them, and its refusal makes them try
-    another one. `topic` is echoed. A topic that allows neither has no queues.
+    another one. The queues of a closed broker group are there to read. `topic` is echoed. A topic
+    that allows neither has no queues.
 
     Raises NoBrokerAvailable if all masters are being elected: a client then keeps its old route,
     where it would believe an empty one.
     """
-    permission = _PERMISSIONS.get(route.perm & (PERM_READ | PERM_WRITE))
-    if permission is None:
+    if not route.perm & _BOTH:
         return []
     accepted = accepted_types(route.attributes)
-    brokers = _brokers(route)
     return [
         v2.MessageQueue(
             topic=topic,
@@ -48,9 +48,16 @@ def message_queues(route: TopicRoute, topic: v2.Resource) -> list[v2.MessageQueu
             broker=broker,
             accept_message_types=accepted,
         )
-        for broker, count in brokers
+        for broker, count in _brokers(route)
+        if (permission := _permission(route, broker.name)) is not None
         for queue_id in range(count)
     ]
+
+
+def _permission(route: TopicRoute, broker_name: str) -> v2.Permission | None:
+    """None: the topic can only be written to, and the broker group is closed."""
+    allowed = PERM_READ if broker_name in route.closed else _BOTH
+    return _PERMISSIONS.get(route.perm & allowed)
 
 
 def assignments(route: TopicRoute, topic: v2.Resource, *, is_ordered: bool) -> list[v2.Assignment]:
@@ -64,7 +71,7 @@ def assignments(route: TopicRoute, topic: v2.Resource, *, is_ordered: bool) -> l
         raise NotReadableTopic(
             f"topic {route.topic} has no readable queue: its permission forbids reading"
         )
-    permission = _PERMISSIONS[route.perm & (PERM_READ | PERM_WRITE)]
+    permission = _PERMISSIONS[route.perm & _BOTH]
     return [
         v2.Assignment(
             message_queue=v2.MessageQueue(

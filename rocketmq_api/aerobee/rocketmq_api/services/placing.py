@@ -30,7 +30,7 @@ def places(
     for index, message in enumerate(messages):
         system = message.system_properties
         if system.message_group:
-            queue = queue_of_group(system.message_group, route.queues)
+            queue = queue_of_group(system.message_group, route.open_queues or route.queues)
             found.setdefault(queue.broker_name, []).append((index, queue.queue_id))
             continue
         if chosen is None:
@@ -44,13 +44,9 @@ def places(
 
 def _in_turn(route: TopicRoute, here: str, turn: int) -> tuple[str, int]:
     counts = route.queues_by_broker
-    if counts.get(here):
+    if counts.get(here) and here not in route.closed:
         return here, turn % counts[here]
-    names = [
-        name
-        for name, count in counts.items()
-        if count and (master := route.master(name)) is not None and master.writable
-    ]
+    names = [name for name, count in counts.items() if count and route.takes_writes(name)]
     if not names:
         raise NoBrokerAvailable(
             f"no broker of topic {route.topic} takes messages now: retry, or see `aerobee cluster "

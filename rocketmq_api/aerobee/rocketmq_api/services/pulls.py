@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
+from aerobee.access.meter import begin_poll, passed_on
 from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
@@ -65,6 +66,7 @@ class Pulls:
         wish = wish_of(request.filter_expression, self._expressions)
         route, queue = await self._place(request.message_queue, caller)
         _check_offset(request.offset)
+        await begin_poll(group)
         self._presence.took_part(caller, v2.PULL_CONSUMER, group)
         own = self._own_of(queue)
         if own is None:
@@ -75,6 +77,7 @@ class Pulls:
             async with aclosing(answers):
                 async for part in answers:
                     yield part
+                    passed_on(group, part)
             return
         found = await own.read(
             group,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
+from aerobee.access.meter import begin_poll, passed_on
 from aerobee.cluster_view.route import PERM_READ, TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import OK, topic_not_found
@@ -77,6 +78,7 @@ class Receives:
             client_version=caller.version,
         )
         kind = v2.PUSH_CONSUMER if request.auto_renew else v2.SIMPLE_CONSUMER
+        await begin_poll(group)
         self._presence.took_part(caller, kind, group)
         route = await self._route(topic)
         name = self._broker(request.message_queue.broker.name, route)
@@ -89,6 +91,7 @@ class Receives:
             async with aclosing(answers):
                 async for part in answers:
                     await write(part)
+                    passed_on(group, part)
             return
         rules = await self._groups.rules(group)
         received = await own.receive(

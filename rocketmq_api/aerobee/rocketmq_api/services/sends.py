@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
+from aerobee.access.meter import PATIENCE_S, sending_meter
+from aerobee.access.quota import Traffic
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.codes import (
@@ -88,7 +90,12 @@ class Sends:
         self, request: service_pb2.SendMessageRequest, caller: Caller, reply: Reply
     ) -> Callable[[], Awaitable[_Answer]] | None:
         """Messages that all stay here are stored and answered without a task; what is returned
-        answers others. Raises as `send`."""
+        answers others. Raises as `send`; QuotaExceeded."""
+        meter = sending_meter()
+        if meter is not None:
+            wait_s = meter.spend(Traffic.SEND, request.ByteSize(), patience_s=PATIENCE_S)
+            if wait_s:
+                return partial(self._send_later, partial(meter.pause, wait_s), request, caller)
         own, here = self._own, self._own_name()
         if not here:
             return partial(self.send, request, caller)
@@ -98,7 +105,8 @@ class Sends:
         if route is None:
             return partial(self.send, request, caller)
         parts = self._placed(messages, route, here, caller)
-        if own is None or parts.keys() != {here}:
+        # A new master takes messages of transactions a moment later: that is waited for.
+        if own is None or parts.keys() != {here} or _are_half(messages):
             self._check(messages, caller)
             return partial(self._send, parts, request, route, caller)
         storing, sent = self._stored(own, parts[here], messages, route, caller)
@@ -111,6 +119,15 @@ class Sends:
 
         sent.add_done_callback(answer)
         return None
+
+    async def _send_later(
+        self,
+        pause: Callable[[], Awaitable[None]],
+        request: service_pb2.SendMessageRequest,
+        caller: Caller,
+    ) -> _Answer:
+        await pause()
+        return await self.send(request, caller)
 
     async def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> _Answer:
         """Raises MqError if nothing of the request was stored."""
@@ -138,7 +155,7 @@ class Sends:
         self, messages: Sequence[v2.Message], route: TopicRoute, here: str, caller: Caller
     ) -> _Parts:
         self._turn += 1
-        if messages[0].system_properties.message_type == v2.TRANSACTION:
+        if _are_half(messages):
             self._questions.sent(caller, route.topic, messages)
         return places(messages, route, here=here, turn=self._turn)
 
@@ -261,6 +278,11 @@ class Sends:
         if len(answer.entries) != len(part):
             raise MqError(f"{address} answered {len(answer.entries)} entries for {len(part)}")
         return list(answer.entries)
+
+
+def _are_half(messages: Sequence[v2.Message]) -> bool:
+    """Whether they are of transactions."""
+    return messages[0].system_properties.message_type == v2.TRANSACTION
 
 
 def _readable(error: Refused, caller: Caller) -> Refused:

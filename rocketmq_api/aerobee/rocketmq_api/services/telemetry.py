@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from aerobee.access.meter import hold_subscriptions
 from aerobee.grpc_core.status import RpcError, Status
 from aerobee.rocketmq_api.clients.languages import Traits, language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import (
@@ -110,6 +111,7 @@ class Telemetry:
     ) -> tuple[Traits, service_pb2.TelemetryCommand]:
         registration = registration_of(settings, self._expressions, caller.namespace)
         if not caller.was_forwarded:
+            hold_subscriptions(len(settings.subscription.subscriptions))
             client = self._clients.heard(
                 caller.client_id, caller.language, caller.version, caller.peer
             )

@@ -38,7 +38,7 @@ class RpcLatencies:
 
     def answered(self, method: str, outcome: str, elapsed_s: float) -> None:
         """A call of a method was answered."""
-        self.observe(_REQUEST_CODES.get(method) or _snake_case(method), outcome, elapsed_s)
+        self.observe(_REQUEST_CODES.get(method) or snake_case(method), outcome, elapsed_s)
 
     def observe(self, request_code: str, outcome: str, elapsed_s: float) -> None:
         name = request_code, outcome
@@ -58,5 +58,6 @@ class RpcLatencies:
         return family
 
 
-def _snake_case(name: str) -> str:
+def snake_case(name: str) -> str:
+    """`TopicNotFound` -> `topic_not_found`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)[1:]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 
-from aerobee.broker.edge.own.convert import stats_message, unread_removals
+from aerobee.broker.cluster.closing import Closing
+from aerobee.broker.edge.own.convert import remaining_message, stats_message, unread_removals
+from aerobee.broker.observe.remaining import Remaining
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.replication.handover import Handover
@@ -30,12 +32,17 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
         lookup: MessageLookup,
         cleaning: Cleaning,
         handover: Handover,
+        closing: Closing,
+        remaining: Callable[[], Awaitable[Remaining]],
     ) -> None:
+        """`remaining`: what the group owes."""
         self._identity = identity
         self._statistics = statistics
         self._lookup = lookup
         self._cleaning = cleaning
         self._handover = handover
+        self._closing = closing
+        self._remaining = remaining
 
     async def GetMessage(
         self, request: broker_pb2.GetMessageRequest, context: Context
@@ -99,4 +106,15 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             master_id=done.master_id,
             epoch=done.epoch,
             paused_ms=round(done.paused_s * 1_000),
+        )
+
+    async def DescribeRemaining(
+        self, request: broker_pb2.DescribeRemainingRequest, context: Context
+    ) -> broker_pb2.RemainingDescription:
+        remaining = await self._remaining()
+        closing = self._closing
+        return remaining_message(
+            remaining,
+            refuses=closing.is_closed and not closing.refuses_in_ms,
+            refuses_in_ms=closing.refuses_in_ms,
         )

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.groups.members import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.membership import GroupView
+from aerobee.broker.observe.remaining import Remaining
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.egress import ReadCode
 from aerobee.broker.replication.statistics import ReplicationStatistics
@@ -36,16 +37,18 @@ _RECORDS_TAG = b"\x32"
 
 
 REMOVALS_MAX = 1_000
-
-_BLANKS = dict.fromkeys(map(ord, "\t\n\r\f"), " ")
 """How many queues a list of what was removed unread names; totals count all."""
+READERS_LISTED_MAX = 1_000
+"""How many groups and topics a list of unread messages names; the total counts all."""
+_BLANKS = dict.fromkeys(map(ord, "\t\n\r\f"), " ")
 
 
 def status_of(error: MqError | None) -> common_pb2.Status:
     """OK for None."""
     if error is None:
         return common_pb2.Status(code=common_pb2.OK)
-    return common_pb2.Status(code=wire_code(error), message=str(error))
+    wait_ms = error.retry_after_ms if isinstance(error, Busy) else 0
+    return common_pb2.Status(code=wire_code(error), message=str(error), retry_after_ms=wait_ms)
 
 
 def wire_code(error: MqError) -> common_pb2.Code:
@@ -340,4 +343,24 @@ def _slave_progress(replication: ReplicationStatistics) -> broker_pb2.SlaveProgr
         master_end=slave.master_end,
         confirmed_end=slave.confirmed_end,
         trouble=slave.trouble,
+    )
+
+
+def remaining_message(
+    remaining: Remaining, *, refuses: bool, refuses_in_ms: int
+) -> broker_pb2.RemainingDescription:
+    """As many readers as an answer may have."""
+    return broker_pb2.RemainingDescription(
+        refuses=refuses,
+        refuses_in_ms=refuses_in_ms,
+        readers=[
+            broker_pb2.RemainingReader(group=group, topic=topic, unread=unread)
+            for group, topic, unread in remaining.readers[:READERS_LISTED_MAX]
+        ],
+        unread=sum(unread for _, _, unread in remaining.readers),
+        delayed=remaining.delayed,
+        open_transactions=remaining.open_transactions,
+        set_aside=remaining.set_aside,
+        in_flight=remaining.in_flight,
+        dead_letters=remaining.dead_letters,
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from aerobee.access.meter import hold_subscriptions
 from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.convert import (
     group_member,
@@ -123,6 +124,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         names.check_client_id(join.client_id)
         names.check_text("instance", join.instance)
         timeout_ms = self._session_config.clamp_timeout_ms(join.session_timeout_ms)
+        hold_subscriptions(len(join.subscriptions))
         subscriptions = subscriptions_of(join.subscriptions, self._expressions)
         shown = [
             (GroupQueue(join.group, one.topic, one.queue_id), one.epoch)
@@ -169,6 +171,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             beat = event.heartbeat
             changed = None
             if beat.subscriptions_changed:
+                hold_subscriptions(len(beat.subscriptions))
                 changed = subscriptions_of(beat.subscriptions, self._expressions)
             generation = self._coordinator.membership.heartbeat(member, now_s, changed)
             session.add(

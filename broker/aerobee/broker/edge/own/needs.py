@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from aerobee.access.needs import (
-    BROKERS,
     MethodNeeds,
     NeedsTable,
     Resources,
+    administering,
     needing,
     needing_of_names,
+    of_broker,
 )
+from aerobee.access.nodes import NodeName
 from aerobee.access.resources import Action, Need
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
+from aerobee.v1 import replication_pb2
 
 _READ = Action.SUB | Action.GET
 
@@ -149,6 +154,18 @@ def _topic_of(recall_handle: str) -> str:
         raise InvalidArgument(str(error)) from None
 
 
+def _slave(frame: bytes) -> NodeName | None:
+    """A hello says who it is; what follows on the stream is of the same replica."""
+    try:
+        event = replication_pb2.ReplicaEvent.FromString(frame)
+    except DecodeError:
+        return None  # the stream ends by it
+    if not event.HasField("hello"):
+        return None
+    header, broker_id = event.header, event.hello.replica.broker_id
+    return NodeName.broker(header.cluster, header.broker_name, broker_id)
+
+
 def broker_needs(cluster: str) -> NeedsTable:
     """By path."""
     of = BrokerNeeds(Resources(cluster))
@@ -164,7 +181,7 @@ def broker_needs(cluster: str) -> NeedsTable:
             "Reschedule": needing(of.retimed),
         },
         "TransactionService": {
-            "EndTransaction": needing(of.ends),
+            "EndTransaction": administering(of.ends),
             "ListTransactions": needing(of.looks_at),
             "WatchChecks": needing(of.asked),
         },
@@ -177,30 +194,31 @@ def broker_needs(cluster: str) -> NeedsTable:
             "QueryOffsets": needing(of.progress),
             "QueryBounds": needing(of.bounds),
             "SearchByTimestamp": needing(of.bounds),
-            "ResetOffsets": needing(of.resets),
-            "DeleteOffsets": needing(of.forgets),
+            "ResetOffsets": administering(of.resets),
+            "DeleteOffsets": administering(of.forgets),
             "SendBack": needing(of.sends_back),
-            "SettleDeadLetters": needing(of.settles),
+            "SettleDeadLetters": administering(of.settles),
         },
         "GroupService": {
             "Membership": needing(of.member),
             "ListGroups": needing(of.all_groups),
             "DescribeGroup": needing(of.group_seen),
-            "DeleteGroup": needing(of.group_deleted),
-            "ConfigureGroup": needing(of.group_changed),
+            "DeleteGroup": administering(of.group_deleted),
+            "ConfigureGroup": administering(of.group_changed),
         },
         "AdminService": {
             "GetStats": needing(of.cluster_seen),
             "GetMessage": needing(of.any_message),
             "QueryMessages": needing(of.looks_at),
-            "CleanStore": needing(of.cluster_changed),
-            "HandOver": needing(of.cluster_changed),
+            "CleanStore": administering(of.cluster_changed),
+            "HandOver": administering(of.cluster_changed),
+            "DescribeRemaining": needing(of.cluster_seen),
         },
         "AuditService": {
             "Snapshot": needing(of.cluster_seen),
             "ChecksumLog": needing(of.cluster_seen),
         },
-        "ReplicationService": {"Replicate": BROKERS},
+        "ReplicationService": {"Replicate": of_broker(_slave)},
     }
     return {
         f"/aerobee.v1.{service}/{method}": needs

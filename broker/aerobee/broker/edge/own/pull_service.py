@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 
+from aerobee.access.meter import CURRENT_METER, Meter, begin_poll, hold_subscriptions
 from aerobee.broker.edge.own.convert import READ_CODES, pull_frame_bytes, wish_of
 from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
@@ -81,6 +82,9 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
 
     async def PullStream(self, request_iterator: object, context: Context) -> None:
         session = PullSession(self._egress, is_current=self._is_current)
+        meter = CURRENT_METER.get()
+        if meter is not None:
+            meter.follows = True
         self._counters.pull_streams += 1
         self._sessions[session] = None
         try:
@@ -88,7 +92,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
                 commands = tasks.create_task(
                     self._read_commands(context, session), name="pull-commands"
                 )
-                await self._write_frames(context, session, tasks)
+                await self._write_frames(context, session, tasks, meter)
                 commands.cancel()
         except* MqError as group:
             raise first_leaf(group) from None
@@ -107,6 +111,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
                 self._subscribe(session, command.subscribe, peer)
             elif kind == "unsubscribe":
                 session.unsubscribe(command.unsubscribe.handle)
+                hold_subscriptions(session.handle_count)
             else:
                 raise InvalidArgument("a pull command without content; subscribe, grant or end")
             await session.wait_room()
@@ -117,13 +122,18 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
     ) -> None:
         try:
             parameters = self._parameters(wanted.request, peer)
+            hold_subscriptions(session.handle_count + 1)
         except MqError as error:
             session.refuse(wanted.handle, error)
             return
         session.subscribe(wanted.handle, parameters, wanted.credit_bytes)
 
     async def _write_frames(
-        self, context: Context, session: PullSession, tasks: asyncio.TaskGroup
+        self,
+        context: Context,
+        session: PullSession,
+        tasks: asyncio.TaskGroup,
+        meter: Meter | None,
     ) -> None:
         write = context.write
         while True:
@@ -134,6 +144,8 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             elif isinstance(frame, ColdPull):
                 tasks.create_task(self._load(session, frame), name="pull-cold")
             else:
+                if meter is not None and frame.fetched is not None and frame.fetched.wait_s:
+                    await meter.pause(frame.fetched.wait_s)
                 await write(pull_frame_bytes(frame))
                 if frame.parameters is not None and frame.fetched is not None:
                     self._delivered(frame.parameters, frame.fetched)
@@ -157,6 +169,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         self, request: broker_pb2.PullRequest, context: Context
     ) -> broker_pb2.PullResult:
         parameters = self._parameters(request, context.peer())
+        await begin_poll(parameters.group)
         wanted = QueueRead(
             parameters.topic,
             parameters.queue_id,

@@ -118,6 +118,10 @@ class PullSession:
     def __repr__(self) -> str:
         return f"PullSession(handles={len(self._handles)}, ready={len(self._ready)})"
 
+    @property
+    def handle_count(self) -> int:
+        return len(self._handles)
+
     # ---------------------------------------------------------------------- commands
 
     def subscribe(self, number: int, parameters: PullParameters, credit: int) -> None:

@@ -67,6 +67,7 @@ _REQUEST_BYTES_MAX = {
     "QueryMessagesRequest": 256 * KIB,
     "CleanStoreRequest": KIB,
     "HandOverRequest": KIB,
+    "DescribeRemainingRequest": KIB,
     "SnapshotRequest": 2 * MIB,
     "ChecksumLogRequest": KIB,
     "ReplicaEvent": 2 * MIB,

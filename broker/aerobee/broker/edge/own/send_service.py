@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import grpc
 
+from aerobee.access.meter import CURRENT_METER, SEND_PATIENCE_S, Meter, sending_meter
+from aerobee.access.quota import Traffic
 from aerobee.broker.edge.own.convert import ack_frame, host_of_peer
 from aerobee.broker.edge.own.turns import TURN_ELEMENTS, in_turns
 from aerobee.broker.observe.stats import Counters
@@ -25,7 +27,8 @@ from aerobee.broker.sending.message_encoder import EncodedMessage, MessageEncode
 from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.served_method import answered_later, writer_at_once
+from aerobee.runtime.errors import QuotaExceeded
+from aerobee.runtime.served_method import answered_later, request_bytes, writer_at_once
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
@@ -78,10 +81,14 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
 
     async def _stream_from_page_cache(self, context: Context) -> None:
         accept = self._ingest.accept
+        meter = CURRENT_METER.get()
         while (frame := await context.read()) is not grpc.aio.EOF:
+            refusal = None if meter is None else await _admitted(meter, frame, context)
             began_s = self._clock.monotonic_s()
             batches = frame.batches
-            if len(batches) <= TURN_ELEMENTS:
+            if refusal is not None:
+                receipts = self._ingest.refuse(batches, refusal)
+            elif len(batches) <= TURN_ELEMENTS:
                 receipts = accept(batches)
             else:
                 receipts = await self._accept_in_turns(batches)
@@ -98,13 +105,17 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         def write(receipts: Sequence[Receipt]) -> bool:
             return write_frame(ack_frame(receipts, self._promise))
 
+        meter = CURRENT_METER.get()
         pending = PendingReceipts(self._durability, self._clock, self._on_acknowledged, write)
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(self._write_receipts(context, pending), name="send-receipts")
             while (frame := await context.read()) is not grpc.aio.EOF:
+                refusal = None if meter is None else await _admitted(meter, frame, context)
                 size = frame.ByteSize()
                 batches = frame.batches
-                if len(batches) <= TURN_ELEMENTS:
+                if refusal is not None:
+                    receipts = self._ingest.refuse(batches, refusal)
+                elif len(batches) <= TURN_ELEMENTS:
                     receipts = self._ingest.accept(batches)
                 else:
                     receipts = await self._accept_in_turns(batches)
@@ -128,6 +139,9 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
     def Send(  # type: ignore[override]
         self, request: broker_pb2.SendRequest, context: Context, reply: Reply
     ) -> None:
+        meter = sending_meter()
+        if meter is not None:
+            meter.spend(Traffic.SEND, request.ByteSize(), patience_s=0)
         outgoing = self._encoder.encode(
             OutgoingMessage(
                 topic=request.topic,
@@ -182,6 +196,20 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
                 ack=ack,
             )
         )
+
+
+async def _admitted(
+    meter: Meter, frame: broker_pb2.SendFrame, context: Context
+) -> QuotaExceeded | None:
+    """Wait until the sender's quota has room for a frame; or why its batches are refused."""
+    if not meter.limits(""):
+        return None
+    try:
+        size = request_bytes(context, frame)
+        await meter.pause(meter.spend(Traffic.SEND, size, patience_s=SEND_PATIENCE_S))
+    except QuotaExceeded as error:
+        return error
+    return None
 
 
 class Acknowledging(Protocol):

@@ -8,7 +8,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,6 +22,7 @@ from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.reading import Filter
 from aerobee.broker.store.queues.surveys import COUNTED_ENTRIES, Counted
+from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.errors import FilterIllegal
 from aerobee.runtime.tag_expression import parse_tags
 from aerobee.sql_filter.expression import CompiledExpressions, SqlExpression
@@ -58,6 +59,7 @@ class UnreadSurvey:
         self,
         store: MessageStore,
         groups: Members,
+        clients: ClientTable,
         reads: ReadPool,
         expressions: CompiledExpressions,
         counters: Counters,
@@ -67,6 +69,7 @@ class UnreadSurvey:
         self._counters = counters
         self._judged_left = JUDGED_MAX
         self._groups = groups
+        self._clients = clients
         self._reads = reads
         self._times: dict[_Place, int] = {}
         self._times_left = TIMES_MAX
@@ -155,26 +158,36 @@ class UnreadSurvey:
     def _wanted(self, group: str, topic: str) -> Filter | None:
         tags: set[str] = set()
         expressions: dict[SqlExpression, None] = {}
-        for member in self._groups.clustering_members(group):
-            for subscription in member.subscriptions:
-                if subscription.topic != topic:
-                    continue
-                try:
-                    if subscription.is_sql:
-                        expressions[self._expressions.of(subscription.expression)] = None
-                        continue
-                    wanted = parse_tags(subscription.expression)
-                except FilterIllegal:
+        try:
+            for wish in self._wishes(group, topic):
+                if wish is None:
                     return None
-                if wanted is None:
-                    return None
-                tags.update(wanted)
+                if isinstance(wish, SqlExpression):
+                    expressions[wish] = None
+                else:
+                    tags.update(wish)
+        except FilterIllegal:
+            return None
         if not expressions:
             return TagFilter(tags) if tags else None
         filters: list[Filter] = [SqlFilter(each) for each in expressions]
         if tags:
             filters.append(TagFilter(tags))
         return filters[0] if len(filters) == 1 else AnyFilter(filters)
+
+    def _wishes(self, group: str, topic: str) -> Iterator[Iterable[str] | SqlExpression | None]:
+        """Of each subscription: tags, an expression, or None for all. Raises FilterIllegal."""
+        for member in self._groups.clustering_members(group):
+            for subscription in member.subscriptions:
+                if subscription.topic == topic:
+                    if subscription.is_sql:
+                        yield self._expressions.of(subscription.expression)
+                    else:
+                        yield parse_tags(subscription.expression)
+        for client in self._clients.members(group):
+            if topic in client.subscriptions:
+                kept = client.subscriptions[topic]
+                yield self._expressions.of(kept) if isinstance(kept, str) else kept
 
     async def _matching(self, topic: str, queue_id: int, offset: int, wanted: Filter) -> int:
         bounds = self._store.queues.bounds(topic, queue_id)
@@ -241,6 +254,7 @@ def unread_survey(parts: Wiring) -> UnreadSurvey:
     return UnreadSurvey(
         parts.store,
         parts.current_run.members,
+        parts.rocketmq.clients,
         parts.reads,
         parts.rocketmq.expressions,
         parts.counters,

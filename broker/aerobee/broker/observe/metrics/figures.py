@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aerobee.access.quotas import Quotas
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.edge.own.pull_session import PullSession
+from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_expiry import GroupExpiry
 from aerobee.broker.observe.metrics import own, rocketmq
@@ -60,12 +62,14 @@ class BrokerFigures:
         traffic: Traffic,
         latencies: RpcLatencies,
         peer_limits: PeerLimits,
+        quotas: Quotas,
         loop_delay: LoopDelay,
         times: StoreTimes,
         lag: LagReading,
         delays: DelayFigures,
         transactions: TransactionFigures,
         sessions: Callable[[], list[PullSession]],
+        watch: DiskWatch,
     ) -> None:
         """`sessions` are the broker's pull streams."""
         self._config = config
@@ -83,12 +87,14 @@ class BrokerFigures:
         self._traffic = traffic
         self._latencies = latencies
         self._peer_limits = peer_limits
+        self._quotas = quotas
         self._loop_delay = loop_delay
         self._times = times
         self._lag = lag
         self._delays = delays
         self._transactions = transactions
         self._sessions = sessions
+        self._watch = watch
 
     async def gather(self) -> Gathered:
         """Everything that is known now."""
@@ -147,7 +153,7 @@ class BrokerFigures:
                 in_sync=None if term is None else len(term.in_sync),
                 in_sync_min=config.replication.min_insync_replicas,
             ),
-            *own.store_families(statistics),
+            *own.store_families(statistics, oldest_write_s=self._watch.oldest_s),
             *own.work_families(
                 statistics,
                 self._loop_delay.histogram.copy(),
@@ -162,6 +168,7 @@ class BrokerFigures:
             ),
             self._latencies.family(),
             self._peer_limits.family(),
+            self._quotas.family(),
         ]
 
     async def _traffic_families(self, slices: Slices) -> list[AnyFamily]:

@@ -13,11 +13,13 @@ from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.metrics.families import (
     AnyFamily,
     HistogramFamily,
+    counter,
     gauge,
     one_counter,
     one_gauge,
 )
 from aerobee.runtime.metrics.histogram import HistogramCounts
+from aerobee.runtime.metrics.rpc_latencies import snake_case
 
 MS_PER_S = 1_000
 
@@ -140,8 +142,9 @@ def _slave_families(slave: SlaveStatistics, own_end: int) -> list[AnyFamily]:
     ]  # fmt: skip
 
 
-def store_families(statistics: BrokerStatistics) -> list[AnyFamily]:
-    """The log, the disk below it, and what retention took."""
+def store_families(statistics: BrokerStatistics, *, oldest_write_s: float) -> list[AnyFamily]:
+    """The log, the disk below it, and what retention took. `oldest_write_s`: how long the oldest of
+    what the disk was asked for is under way."""
     store = statistics.store
     space, retention = store.retention.space, store.retention
     state = gauge("aerobee_store_state", "1 for the store's state, otherwise 0.", "state")
@@ -178,6 +181,9 @@ def store_families(statistics: BrokerStatistics) -> list[AnyFamily]:
         one_gauge("aerobee_disk_total_bytes", "Size of the store's file system.",
                   space.total_bytes if space.free_bytes >= 0 else None),
         syncs,
+        one_gauge("aerobee_store_oldest_write_seconds",
+                  "How long the oldest flush or file write under way takes already; 0: none is.",
+                  oldest_write_s),
         one_counter("aerobee_checkpoints_total", "Checkpoints written.", store.checkpoints),
         one_counter("aerobee_retention_removed_segments_total", "Segments removed by retention.",
                     retention.removed_segments),
@@ -204,10 +210,13 @@ def work_families(
         "How late the event loop runs what is due; ten samples per second, one per 2 s when idle.",
     )
     delay.add(loop_delay)
+    refused = counter("aerobee_batches_refused_total", "Batches refused, by the error.", "reason")
+    for name, count in counters.refusals.items():
+        refused.add(count, snake_case(name))
     return [
         delay,
         one_counter("aerobee_batches_in_total", "Batches stored.", counters.batches_in),
-        one_counter("aerobee_batches_refused_total", "Batches refused.", counters.refused),
+        refused,
         one_counter("aerobee_duplicate_batches_total",
                     "Batches that were sent again and already stored.",
                     counters.duplicates_dropped),

@@ -14,6 +14,20 @@ if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring
 
 
+def lag_reading(wiring: Wiring, times: StoreTimes) -> LagReading:
+    """Of all groups."""
+    folder = wiring.folder
+    return LagReading(
+        wiring.store,
+        folder.topics,
+        folder.offsets,
+        wiring.coordinator,
+        wiring.pull_service.sessions,
+        times,
+        wiring.popping.queue,
+    )
+
+
 def make_figures(wiring: Wiring) -> BrokerFigures:
     """Of everything that a broker's parts tell."""
     folder = wiring.folder
@@ -34,17 +48,10 @@ def make_figures(wiring: Wiring) -> BrokerFigures:
         traffic=wiring.traffic,
         latencies=wiring.latencies,
         peer_limits=wiring.peer_limits,
+        quotas=wiring.access.quotas,
         loop_delay=wiring.loop_delay,
         times=times,
-        lag=LagReading(
-            wiring.store,
-            folder.topics,
-            folder.offsets,
-            wiring.coordinator,
-            wiring.pull_service.sessions,
-            times,
-            wiring.popping.queue,
-        ),
+        lag=lag_reading(wiring, times),
         delays=DelayFigures(
             wiring.delays,
             wiring.clock,
@@ -56,4 +63,5 @@ def make_figures(wiring: Wiring) -> BrokerFigures:
             topics_max=wiring.config.metrics.topics_max,
         ),
         sessions=wiring.pull_service.sessions,
+        watch=wiring.watch,
     )

@@ -1,11 +1,11 @@
 """PURE: what groups have finished beyond their committed offsets, queue by queue.
 
 A committed offset says that everything below it is finished. A message that is finished while an
-older one is not, as one that was sent back, is in a range of its own here: whoever reads for the
-group leaves it out. A range goes as soon as the committed offset has passed it.
+older one is not, as one that was sent back, is in a range of its own here, and reading for
+the group leaves it out. A range goes as soon as the committed offset has passed it.
 
 Owns: the ranges by group, topic and queue, and in which record of the offset journal each queue
-changed last. Always: the ranges of a queue neither overlap nor touch. Bounded by whoever adds.
+changed last. Always: the ranges of a queue neither overlap nor touch. Callers bound their number.
 """
 
 from __future__ import annotations

@@ -1,0 +1,163 @@
+"""How much a user or a consumer group may use, and what holds where nobody has said it.
+
+A field is None where nothing is said, 0 where there is no limit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Final
+
+from aerobee.access.records import UnreadableRecord
+from aerobee.access.users import check_user_name
+from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.names import check_group_name
+
+QUOTAS_MAX: Final = 5_000
+LIMIT_MAX: Final = 2**53
+"""JSON readers know all numbers below it."""
+
+CONNECTIONS: Final = "connections"
+SUBSCRIPTIONS: Final = "subscriptions"
+TOPICS_CREATED: Final = "topics_created"
+GROUPS_CREATED: Final = "groups_created"
+
+DEFAULT: Final = "default"
+USER: Final = "user"
+GROUP: Final = "group"
+
+
+class Traffic(Enum):
+    """What is limited by requests and bytes a second."""
+
+    SEND = "send"
+    READ = "read"
+    """From memory: the newest messages."""
+    COLD_READ = "cold_read"
+    """In a turn of those that are far behind, or from the disk."""
+
+    @property
+    def requests(self) -> str:
+        """The field of a quota."""
+        return f"{self.value}_requests"
+
+    @property
+    def bytes(self) -> str:
+        return f"{self.value}_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The limits of one user or group at one node."""
+
+    send_requests: int | None = None
+    """A second, as all of these up to `cold_read_bytes`."""
+    send_bytes: int | None = None
+    read_requests: int | None = None
+    read_bytes: int | None = None
+    cold_read_requests: int | None = None
+    cold_read_bytes: int | None = None
+    connections: int | None = None
+    """At a time."""
+    subscriptions: int | None = None
+    """Queues that are pulled, and topics that members and official consumers name, at a time."""
+    topics_created: int | None = None
+    """An hour."""
+    groups_created: int | None = None
+    """An hour."""
+
+    def said(self) -> dict[str, int]:
+        """The fields that are not left to the default."""
+        found = {name: getattr(self, name) for name in QUOTA_FIELDS}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def or_else(self, default: Quota) -> Quota:
+        """This, and the default for what it does not say."""
+        return Quota(**(default.said() | self.said()))
+
+    def changed(self, changes: Mapping[str, int | None]) -> Quota:
+        """With some fields set, or left to the default again by None. Raises InvalidArgument."""
+        values: dict[str, int | None] = dict(self.said())
+        for name, value in changes.items():
+            if name not in QUOTA_FIELDS:
+                raise InvalidArgument(f"there is no quota {name[:40]!r}")
+            if value is not None and not 0 <= value <= LIMIT_MAX:
+                raise InvalidArgument(
+                    f"{name} cannot be {value}: a limit is at least 1, 0 for none"
+                )
+            values[name] = value
+        return Quota(**values)
+
+
+QUOTA_FIELDS: Final = tuple(one.name for one in fields(Quota))
+RATES: Final = tuple(name for kind in Traffic for name in (kind.requests, kind.bytes))
+OF_GROUPS: Final = tuple(
+    name for kind in (Traffic.READ, Traffic.COLD_READ) for name in (kind.requests, kind.bytes)
+)
+"""The fields that a group's quota has."""
+
+UNLIMITED: Final = Quota()
+BUILT_IN: Final = Quota(
+    connections=20_000, subscriptions=200_000, topics_created=15_000, groups_created=15_000
+)
+"""So that one caller cannot use up what all need: a cluster has at most 20,000 topics, a broker as
+many groups, unless settings say otherwise. Rates have no limit until one is set."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Subject:
+    """Whose quota it is: a user's, a consumer group's, or that of all users who have none."""
+
+    kind: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" if self.name else self.kind
+
+    @classmethod
+    def checked(cls, kind: str, name: str) -> Subject:
+        """Raises InvalidArgument, IllegalName."""
+        if kind == DEFAULT and not name:
+            return cls(DEFAULT)
+        if kind == USER:
+            check_user_name(name)
+        elif kind == GROUP:
+            check_group_name(name)
+        else:
+            raise InvalidArgument(
+                f"quotas are for a user, a group or default, not for {kind[:40]!r} {name[:40]!r}"
+            )
+        return cls(kind, name)
+
+
+def check_fields(subject: Subject, quota: Quota) -> None:
+    """Raises InvalidArgument: a group has no such quota."""
+    others = quota.said().keys() - set(OF_GROUPS)
+    if subject.kind == GROUP and others:
+        raise InvalidArgument(
+            f"a group has no quota of {', '.join(sorted(others))}: only of {', '.join(OF_GROUPS)}"
+        )
+
+
+def encode_quota(subject: Subject, quota: Quota) -> bytes:
+    """As etcd keeps it."""
+    record = {"kind": subject.kind, "name": subject.name, **quota.said()}
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def decode_quota(value: bytes) -> tuple[Subject, Quota]:
+    """Unknown fields are ignored. Raises UnreadableRecord."""
+    try:
+        found: dict[str, Any] = dict(json.loads(value))
+        subject = Subject.checked(str(found["kind"]), str(found["name"]))
+        known = {name: found[name] for name in QUOTA_FIELDS if name in found}
+        if any(type(limit) is not int for limit in known.values()):
+            raise TypeError("a limit is a whole number")
+        quota = UNLIMITED.changed(known)
+        check_fields(subject, quota)
+    except (ValueError, KeyError, TypeError, RecursionError, MqError) as error:
+        raise UnreadableRecord(f"no record of a quota: {error}") from None
+    return subject, quota

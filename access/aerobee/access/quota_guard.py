@@ -1,0 +1,127 @@
+"""The guard of a server's calls: first whether the caller may, then whose quotas pay for it.
+
+Nodes pay for nothing: they do what users were admitted to elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Token
+from typing import Any
+
+from aerobee.access.gate import Gate, MethodGate, Visit, address_of
+from aerobee.access.meter import CURRENT_METER, Meter
+from aerobee.access.quotas import Quotas
+from aerobee.access.recorder import FORWARDED_KEY, NotAnAct, RecordedAct
+from aerobee.access.unchecked import UncheckedGate, UncheckedMethod, UncheckedVisit
+
+
+class QuotaGuard:
+    """Of one server."""
+
+    def __init__(
+        self, gate: Gate | UncheckedGate | None, quotas: Quotas, *, counts_connections: bool
+    ) -> None:
+        """Without a `Gate` everyone may do everything, and callers are told apart by their address.
+        `counts_connections`: `quotas.disconnected` is called for each that ends."""
+        self._gate = gate
+        self._quotas = quotas
+        self._counts_connections = counts_connections
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Of users and policies."""
+        if self._gate is not None:
+            self._gate.on_change(listener)
+
+    def method(self, path: str) -> MeteredMethod | None:
+        """None: anyone may call it, and nobody pays. Raises InvalidArgument as `Gate.method`."""
+        gate = None if self._gate is None else self._gate.method(path)
+        if isinstance(self._gate, Gate) and gate is None:
+            return None
+        return MeteredMethod(gate, self._quotas, counts_connections=self._counts_connections)
+
+
+class MeteredMethod:
+    """Of one method."""
+
+    __slots__ = ("_counts_connections", "_gate", "_quotas")
+
+    def __init__(
+        self,
+        gate: MethodGate | UncheckedMethod | None,
+        quotas: Quotas,
+        *,
+        counts_connections: bool,
+    ) -> None:
+        self._gate = gate
+        self._quotas = quotas
+        self._counts_connections = counts_connections
+
+    @property
+    def is_act(self) -> bool:
+        return self._gate is not None and self._gate.is_act
+
+    @property
+    def is_judged_again(self) -> bool:
+        return self._gate is not None and self._gate.is_judged_again
+
+    def admit(self, context: Any) -> MeteredVisit:
+        """Raises Unauthenticated, AccessDenied, QuotaExceeded."""
+        quotas, peer = self._quotas, context.peer()
+        visit = None if self._gate is None else self._gate.admit(context)
+        if not isinstance(visit, Visit):
+            account = quotas.of_address(address_of(peer))
+        elif visit.user_name:
+            account = quotas.of_user(visit.user_name)
+        else:
+            return MeteredVisit(visit, None)
+        if self._counts_connections:
+            quotas.connect(account, peer)
+        if not isinstance(visit, Visit) and account.rates and _is_forwarded(context):
+            return MeteredVisit(visit, None)
+        return MeteredVisit(visit, Meter(quotas, account))
+
+
+class MeteredVisit:
+    """One call that was let in."""
+
+    __slots__ = ("_meter", "_token", "_visit")
+
+    def __init__(self, visit: Visit | UncheckedVisit | None, meter: Meter | None) -> None:
+        self._visit = visit
+        self._meter = meter
+        self._token: Token[Meter | None] | None = None
+
+    def check(self, request: Any) -> None:
+        if self._visit is not None:
+            self._visit.check(request)
+
+    def check_again(self) -> None:
+        if self._visit is not None:
+            self._visit.check_again()
+
+    def act(self, request: Any) -> RecordedAct | NotAnAct:
+        return NotAnAct() if self._visit is None else self._visit.act(request)
+
+    def enter(self) -> None:
+        if self._meter is not None:
+            self._token = CURRENT_METER.set(self._meter)
+
+    def leave(self) -> None:
+        if self._token is not None:
+            CURRENT_METER.reset(self._token)
+            self._token = None
+
+    def enter_stream(self) -> None:
+        if self._meter is not None:
+            CURRENT_METER.set(self._meter)
+            self._meter.began()
+
+    def leave_stream(self) -> None:
+        if self._meter is not None:
+            self._meter.ended()
+
+
+def _is_forwarded(context: Any) -> bool:
+    """By another node, where no node proves that it is one."""
+    return any(key == FORWARDED_KEY for key, _ in context.invocation_metadata() or ())

@@ -1,0 +1,127 @@
+"""What a broker group still owes: what would be lost if it were removed now."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aerobee.broker.delayed.counts import WaitingCount
+from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
+from aerobee.broker.observe.metrics.store_times import StoreTimes
+from aerobee.broker.observe.metrics.wired import lag_reading
+from aerobee.broker.retention.unread_readers import is_system_group
+from aerobee.broker.retries.dead_letters import SETTLED_BY
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.broker.transactions.wired import Transactions
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy
+from aerobee.runtime.metrics.slices import Slices
+from aerobee.runtime.names import DEAD_LETTER_PREFIX, is_system_topic
+
+if TYPE_CHECKING:
+    from aerobee.broker.wiring import Wiring
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """At one moment."""
+
+    readers: Sequence[tuple[str, str, int]]
+    """Group, topic and its unread messages, most first."""
+    delayed: int
+    open_transactions: int
+    set_aside: int
+    in_flight: int
+    """Of the unread ones: handed out, and not finished."""
+    dead_letters: int
+    """Nobody has sent them again or dropped them."""
+
+
+class RemainingReading:
+    """Of one master."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsetTable,
+        guard: Guard,
+        clock: Clock,
+        transactions: Transactions,
+        lag: LagReading,
+        waiting: Callable[[], Awaitable[list[WaitingCount]]],
+    ) -> None:
+        """`waiting`: what waits for its time."""
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._guard = guard
+        self._clock = clock
+        self._transactions = transactions
+        self._lag = lag
+        self._waiting = waiting
+
+    async def read(self) -> Remaining:
+        """Raises NotMaster, MqError: what remains cannot be told now."""
+        self._guard.check_acting()
+        slices = Slices(self._clock)
+        rows = [
+            row
+            for row in await self._lag.read(self._clock.now_ms, slices)
+            if not is_system_group(row.group) and not is_system_topic(row.topic)
+        ]
+        readers = [(row.group, row.topic, self._unread(row)) for row in rows]
+        delayed = sum(each.messages for each in await self._waiting())
+        dead_letters = await self._dead_letters(slices)
+        transactions = self._transactions
+        # All of it was read under one term, or is worth nothing.
+        self._guard.check_acting()
+        if not transactions.ends.is_ready:
+            raise Busy("this broker has just become master: ask again in a moment")
+        return Remaining(
+            readers=sorted((each for each in readers if each[2]), key=lambda each: -each[2]),
+            delayed=delayed,
+            open_transactions=sum(transactions.pending.by_topic.values()),
+            set_aside=len(transactions.aside),
+            in_flight=sum(row.inflight or 0 for row in rows),
+            dead_letters=dead_letters,
+        )
+
+    def _unread(self, row: GroupLag) -> int:
+        """A group that has members and never committed may want everything."""
+        return self._stored(row.topic) if row.lag is None else row.lag
+
+    def _stored(self, topic: str) -> int:
+        config = self._topics.get(topic)
+        queues = 0 if config is None else max(config.read_queue_count, config.write_queue_count)
+        bounds = (self._store.queues.bounds(topic, queue_id) for queue_id in range(queues))
+        return sum(each.max_offset - each.min_offset for each in bounds)
+
+    async def _dead_letters(self, slices: Slices) -> int:
+        found = 0
+        for topic in [each for each in self._topics if each.startswith(DEAD_LETTER_PREFIX)]:
+            bounds = self._store.queues.bounds(topic, 0)
+            first = max(bounds.min_offset, self._offsets.query(SETTLED_BY, topic, 0) or 0)
+            beyond = self._offsets.finished.of(SETTLED_BY, topic, 0)
+            settled = sum(max(0, each.end - max(each.begin, first)) for each in beyond or ())
+            found += max(0, bounds.max_offset - first) - settled
+            await slices.breathe()
+        return found
+
+
+def remaining_reading(parts: Wiring) -> RemainingReading:
+    """Over a broker's parts."""
+    return RemainingReading(
+        parts.store,
+        parts.folder.topics,
+        parts.folder.offsets,
+        parts.guard,
+        parts.clock,
+        parts.transactions,
+        lag_reading(parts, StoreTimes(parts.store, parts.reads)),
+        parts.delays.counts.by_topic,
+    )

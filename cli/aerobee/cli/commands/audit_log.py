@@ -1,0 +1,158 @@
+"""`aerobee audit-log`: who changed what, and whether the files that say so are as they were
+written. Not the audit of offsets, which is `aerobee audit`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
+from aerobee.cli.output import counted, remark, say
+from aerobee.runtime.printable import printable_json
+
+if TYPE_CHECKING:
+    from aerobee.runtime.audit_log.chain import Key, Place
+    from aerobee.runtime.audit_log.verification import Verdict
+
+files_argument = click.argument(
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+
+
+@click.group("audit-log")
+def audit_log() -> None:
+    """Check and show audit logs: who changed what, and who was refused.
+
+    FILE is what a node has as audit_log.file; earlier files beside it belong to it.
+    """
+
+
+def _place(_: click.Context, __: click.Parameter, text: str | None) -> Place | None:
+    from aerobee.runtime.audit_log.chain import Place
+
+    try:
+        return None if text is None else Place.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@audit_log.command()
+@files_argument
+@click.option(
+    "--key-file",
+    "key_files",
+    multiple=True,
+    metavar="FILE",
+    help="The cluster secret, also a former one: was each line made by a node? Repeatable.",
+)
+@click.option(
+    "--expect",
+    metavar="SEQUENCE:HASH",
+    callback=_place,
+    help="A `place` that the node's ordinary log told: was it, or what came before, cut off?",
+)
+def verify(files: tuple[Path, ...], key_files: tuple[str, ...], expect: Place | None) -> None:
+    """Is every line as it was written, and in its place?
+
+    Exit code 1: no; the first lines that are wrong are named.
+    """
+    from aerobee.runtime.audit_log import verification
+
+    logs = verification.logs_of(files)
+    if expect is not None and len(logs) > 1:
+        raise click.UsageError("--expect is about one log; give the files of one node")
+    try:
+        keys = [key for file in key_files for key in _keys(file)]
+        verdicts = [verification.verify(log, keys, expect) for log in logs]
+    except OSError as error:
+        raise EnvironmentFailure(f"cannot read {error.filename}: {error.strerror}") from None
+    for verdict in verdicts:
+        for finding in verdict.findings:
+            say(str(finding))
+        _summarize(verdict, is_keyed=bool(keys))
+    if any(verdict.findings for verdict in verdicts):
+        sys.exit(NEGATIVE)
+
+
+def _keys(file: str) -> list[Key]:
+    from aerobee.access.recording import audit_log_keys
+    from aerobee.access.sealing import ClusterSecrets
+
+    return audit_log_keys(ClusterSecrets.parse(Path(file).read_text()))
+
+
+def _summarize(verdict: Verdict, *, is_keyed: bool) -> None:
+    first, last = verdict.first, verdict.last
+    if first is None or last is None:
+        say("no line can be read" if verdict.findings else "there are no lines")
+        return
+    if verdict.findings:
+        say(f"broken: {counted(len(verdict.findings), 'finding')}")
+        return
+    range_ = f"{first.place.sequence:,} to {last.place.sequence:,}"
+    say(f"intact: lines {range_} of {', '.join(verdict.nodes)}")
+    say(f"from {first.content.get('time')} to {last.content.get('time')}")
+    say(f"place={last.place}")
+    if first.place.sequence > 1:
+        remark(f"earlier lines than {first.place.sequence:,} are not in these files")
+    if verdict.is_torn:
+        remark("the last line is not whole: it is being written, or its node was killed")
+    if not is_keyed:
+        why = "give --key-file" if verdict.has_macs else "its node has no cluster secret"
+        remark(f"whether nodes made these lines was not checked: {why}")
+
+
+@audit_log.command()
+@files_argument
+@click.option("--caller", metavar="TEXT", default="", help="Only of callers with this text.")
+@click.option("--method", metavar="TEXT", default="", help="Only of methods with this text.")
+@click.option(
+    "--on", metavar="TEXT", default="", help="Only where needs or request have this text."
+)
+@click.option("--refused", is_flag=True, help="Only refusals.")
+@click.option("--json", "as_json", is_flag=True, help="Print the lines as they are in the file.")
+def show(
+    files: tuple[Path, ...], caller: str, method: str, on: str, refused: bool, as_json: bool
+) -> None:
+    """Print lines, the oldest first. Nothing is checked."""
+    from aerobee.runtime.audit_log import verification
+    from aerobee.runtime.audit_log.chain import UnreadableLine, read_line
+
+    try:
+        paths = [path for log in verification.logs_of(files) for path in log]
+        for raw in verification.raw_lines(paths):
+            try:
+                line = read_line(raw.data).content
+            except UnreadableLine:
+                remark(f"{raw.path} line {raw.number} cannot be read")
+                continue
+            about = json.dumps([line.get("needs"), line.get("request")])
+            if (
+                caller in str(line.get("caller", ""))
+                and method in str(line.get("method", ""))
+                and on in about
+                and (not refused or line.get("event") == "refusal")
+            ):
+                say(printable_json(raw.data.decode()) if as_json else _text(line))
+    except OSError as error:
+        raise EnvironmentFailure(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    """Without what is the same for all, or is said otherwise."""
+    head = [line.get("time"), line.get("seq"), line.get("event")]
+    if "method" in line:
+        name = str(line["method"]).rpartition("/")[2]
+        head += [line.get("result"), line.get("caller"), "from", line.get("from"), name]
+    rest = [line.get(name) for name in ("needs", "request", "refused_parts", "refusals", "why")]
+    told = [each if isinstance(each, str) else json.dumps(each) for each in rest if each]
+    return " ".join([*map(str, head), *told])

@@ -1,0 +1,129 @@
+"""`aerobee broker-group`: close a broker group, see what remains there, remove it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.options import confirm, json_option, yes_option
+from aerobee.cli.output import counted, print_json, print_table, remark, say
+from aerobee.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from aerobee.client_core import BrokerGroups, BrokerGroupState, ClusterConnection, Remaining
+
+
+@click.group("broker-group")
+def broker_group() -> None:
+    """Close a broker group, see what remains there, and remove it."""
+
+
+@broker_group.command()
+@click.argument("broker")
+@target_options
+def close(target: Target, broker: str) -> None:
+    """Let the broker group BROKER take no new messages; reading goes on.
+
+    Messages with a sharding key or message group move to queues of other groups, once. Refused if a
+    topic has queues nowhere else.
+    """
+    target.ask(lambda connection: _groups(connection).close(broker))
+    say(f"{broker} is closed; see what remains there with `aerobee broker-group show {broker}`")
+
+
+@broker_group.command("open")
+@click.argument("broker")
+@target_options
+def open_again(target: Target, broker: str) -> None:
+    """Let the closed broker group BROKER take new messages again."""
+    target.ask(lambda connection: _groups(connection).open(broker))
+    say(f"{broker} is open")
+
+
+@broker_group.command()
+@click.argument("broker")
+@json_option
+@target_options
+def show(target: Target, broker: str, as_json: bool) -> None:
+    """Show what would be lost if the broker group BROKER were removed now.
+
+    Exit code 0: nothing, and it takes no new messages; 1: something, or it still takes messages.
+    """
+
+    async def question(connection: ClusterConnection) -> tuple[BrokerGroupState, Remaining]:
+        groups = _groups(connection)
+        return await groups.state(broker), await groups.remaining(broker)
+
+    state, remaining = target.ask(question)
+    is_done = remaining.refuses and remaining.is_empty
+    if as_json:
+        print_json(
+            {
+                "broker": broker,
+                "state": state.value,
+                "removable": is_done,
+                **dataclasses.asdict(remaining),
+            }
+        )
+    else:
+        _show(broker, state, remaining)
+    if not is_done:
+        raise SystemExit(1)
+
+
+def _show(broker: str, state: BrokerGroupState, remaining: Remaining) -> None:
+    if remaining.refuses_in_s:
+        remark(f"new messages are refused in {remaining.refuses_in_s:.0f} s")
+    print_table(
+        ["group", "topic", "unread"],
+        [[each.group, each.topic, f"{each.unread:,}"] for each in remaining.readers],
+        title=f"{broker}: {state}, {counted(remaining.unread, 'unread message')}",
+        empty="all groups have read everything",
+    )
+    for count, one, several in (
+        (remaining.delayed, "message waits for its time", "messages wait for their time"),
+        (remaining.open_transactions, "transaction is open", "transactions are open"),
+        (remaining.set_aside, "transaction is set aside", "transactions are set aside"),
+        (remaining.dead_letters, "dead letter is not settled", "dead letters are not settled"),
+    ):
+        if count:
+            say(counted(count, one, several))
+    if remaining.refuses and remaining.is_empty:
+        say(f"nothing remains: `aerobee broker-group remove {broker}`")
+
+
+@broker_group.command()
+@click.argument("broker")
+@click.option("--force", is_flag=True, help="Also if something remains there.")
+@yes_option
+@target_options
+def remove(target: Target, broker: str, force: bool, yes: bool) -> None:
+    """Take the closed broker group BROKER out of all topics and out of the cluster.
+
+    Its brokers cannot register again, and its name cannot be used again. Their folders stay.
+    """
+    confirm(f"Remove {broker} from the cluster for good?", yes=yes)
+
+    async def question(connection: ClusterConnection) -> int:
+        from aerobee.runtime.errors import InvalidArgument
+
+        groups = _groups(connection)
+        if not force:
+            remaining = await groups.remaining(broker)
+            if not (remaining.refuses and remaining.is_empty):
+                raise InvalidArgument(
+                    f"something remains at {broker}, or it takes messages: see `aerobee "
+                    f"broker-group show {broker}`; --force removes it nevertheless"
+                )
+        return await groups.remove(broker)
+
+    topics = target.ask(question)
+    say(f"{broker} is removed; {counted(topics, 'topic')} had queues there. Stop its brokers")
+
+
+def _groups(connection: ClusterConnection) -> BrokerGroups:
+    from aerobee.client_core import BrokerGroups
+
+    return BrokerGroups(connection)

@@ -1,0 +1,122 @@
+"""`aerobee quota`: how much users and consumer groups may use at each node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.options import json_option
+from aerobee.cli.output import print_documents, print_json, say
+from aerobee.cli.target import Target, target_options
+from aerobee.runtime.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from aerobee.v1 import access_pb2
+
+NO_LIMIT = "none"
+TO_DEFAULT = "default"
+
+
+@click.group()
+def quota() -> None:
+    """Set, list and delete quotas.
+
+    \b
+    SUBJECT  user NAME, group NAME, or default: for each user who has no quota of
+             its own; without access control, for each address
+    a second    send_requests, send_bytes, read_requests, read_bytes,
+                cold_read_requests, cold_read_bytes
+    at a time   connections, subscriptions
+    an hour     topics_created, groups_created
+
+    Each node counts for itself. A group has quotas of reading only.
+    """
+
+
+@quota.command("set")
+@click.argument("subject", nargs=-1, required=True, metavar="SUBJECT LIMIT=NUMBER...")
+@target_options
+def set_quota(target: Target, subject: tuple[str, ...]) -> None:
+    """Set limits; those not named stay. NUMBER: none for no limit, default for the default."""
+    from aerobee.client_core.access import Access
+
+    words = [word for word in subject if "=" not in word]
+    limits, to_default = _limits(subject[len(words) :])
+    kind, name = _subject(words)
+    changed = target.ask(
+        lambda connection: Access(connection).set_quota(kind, name, limits, to_default)
+    )
+    say(f"the quota of {' '.join(words)} is {_limits_text(_document(changed)['limits'])}")
+
+
+@quota.command()
+@click.argument("subject", nargs=-1, required=True, metavar="SUBJECT")
+@target_options
+def delete(target: Target, subject: tuple[str, ...]) -> None:
+    """Delete a quota: what the default says holds again."""
+    from aerobee.client_core.access import Access
+
+    kind, name = _subject(subject)
+    target.ask(lambda connection: Access(connection).delete_quota(kind, name))
+    say(f"deleted the quota of {' '.join(subject)}")
+
+
+@quota.command("list")
+@json_option
+@target_options
+def list_quotas(target: Target, as_json: bool) -> None:
+    """List what was set, and what holds where nothing was."""
+    from aerobee.client_core.access import Access
+
+    answer = target.ask(lambda connection: Access(connection).quotas())
+    rows = [*map(_document, answer.quotas), _document(answer.built_in) | {"kind": "built-in"}]
+    if as_json:
+        print_json(rows)
+        return
+    print_documents(
+        rows,
+        {
+            "of": lambda each: f"{each['kind']} {each['name']}".strip(),
+            "limits": lambda each: _limits_text(each["limits"]),
+        },
+    )
+
+
+def _subject(words: list[str] | tuple[str, ...]) -> tuple[str, str]:
+    match list(words):
+        case ["default"]:
+            return "default", ""
+        case ["user" | "group" as kind, name]:
+            return kind, name
+    raise InvalidArgument("say whose quota it is: user NAME, group NAME, or default")
+
+
+def _limits(words: tuple[str, ...]) -> tuple[dict[str, int], list[str]]:
+    """What is to be set, and what to be left to the default. Raises InvalidArgument."""
+    limits: dict[str, int] = {}
+    to_default: list[str] = []
+    for word in words:
+        field, _, number = word.partition("=")
+        if number == TO_DEFAULT:
+            to_default.append(field)
+        elif number == NO_LIMIT:
+            limits[field] = 0
+        elif number.isascii() and number.isdecimal() and 0 < len(number) < 18 and int(number):
+            limits[field] = int(number)
+        else:
+            raise InvalidArgument(
+                f"{word!r} sets no limit: write {field or 'send_bytes'}=NUMBER with a number from "
+                f"1 on, {NO_LIMIT} or {TO_DEFAULT}"
+            )
+    if not words:
+        raise InvalidArgument("name at least one limit, for example send_bytes=1000000")
+    return limits, to_default
+
+
+def _document(one: access_pb2.Quota) -> dict[str, Any]:
+    return {"kind": one.kind, "name": one.name, "limits": dict(sorted(one.limits.items()))}
+
+
+def _limits_text(limits: dict[str, int]) -> str:
+    return " ".join(f"{field}={limit or NO_LIMIT}" for field, limit in limits.items())

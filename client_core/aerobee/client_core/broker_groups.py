@@ -1,0 +1,176 @@
+"""Broker groups that are closed, read to their end, and taken out of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from aerobee.client_core.admin import Admin
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.cluster_view.methods import (
+    CLOSE_BROKER_GROUP,
+    DESCRIBE_REMAINING,
+    OPEN_BROKER_GROUP,
+    REMOVE_BROKER_GROUP,
+)
+from aerobee.runtime import errors
+from aerobee.v1 import broker_pb2, nameserver_pb2
+
+REMOVE_TIMEOUT_MS: Final = 60_000
+"""Each topic with queues there is a change in etcd."""
+
+
+class BrokerGroupState(StrEnum):
+    """What an operator wants with a broker group."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    """It takes no new messages and is read to its end."""
+    REMOVED = "removed"
+
+
+_STATES: Final = {
+    nameserver_pb2.BROKER_GROUP_OPEN: BrokerGroupState.OPEN,
+    nameserver_pb2.BROKER_GROUP_CLOSED: BrokerGroupState.CLOSED,
+    nameserver_pb2.BROKER_GROUP_REMOVED: BrokerGroupState.REMOVED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadBy:
+    """What one consumer group has not read of one topic at a broker group."""
+
+    group: str
+    topic: str
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What would be lost if a broker group were removed now."""
+
+    refuses: bool
+    """It is closed, and new messages are refused."""
+    refuses_in_s: float
+    """Of a closed group: until it refuses new messages."""
+    readers: Sequence[UnreadBy]
+    """Most first; at most 1,000."""
+    unread: int
+    """Of all readers."""
+    delayed: int
+    """Messages that wait for their time, retries among them."""
+    open_transactions: int
+    set_aside: int
+    """Transactions that wait for an operator."""
+    in_flight: int
+    """Of the unread messages: handed out, and not acknowledged or committed."""
+    dead_letters: int
+    """Neither sent again nor dropped."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing would be lost."""
+        return not (
+            self.unread
+            or self.delayed
+            or self.open_transactions
+            or self.set_aside
+            or self.dead_letters
+        )
+
+
+class BrokerGroups:
+    """Over one connection.
+
+    Example::
+
+        async with ClusterConnection("127.0.0.1:8081") as connection:
+            remaining = await BrokerGroups(connection).remaining("broker-a")
+            print(remaining.unread, remaining.is_empty)
+    """
+
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 10_000) -> None:
+        self._admin = Admin(connection, timeout_ms=timeout_ms)
+        self._channels = connection.channels
+        self._nameservers = connection.nameservers
+        self._cluster = connection.cluster
+        self._timeout_ms = timeout_ms
+
+    async def state(self, broker_name: str) -> BrokerGroupState:
+        """Raises GroupNotFound; Unreachable, DeadlineExceeded."""
+        for record in (await self._admin.describe_cluster()).groups:
+            if record.broker_name == broker_name:
+                return _STATES[record.state]
+        raise errors.GroupNotFound(
+            f"there is no broker group {broker_name!r}: see `aerobee cluster show`"
+        )
+
+    async def close(self, broker_name: str) -> None:
+        """It takes no new messages from now on; those that wait there are delivered.
+
+        Raises:
+            GroupNotFound; InvalidArgument: a topic would have no queue to write to, or the group
+            was removed; Unreachable, DeadlineExceeded, RegistryUnavailable.
+        """
+        await self._nameservers.call(
+            CLOSE_BROKER_GROUP,
+            nameserver_pb2.CloseBrokerGroupRequest(cluster=self._cluster, broker_name=broker_name),
+            timeout_ms=self._timeout_ms,
+        )
+
+    async def open(self, broker_name: str) -> None:
+        """Take `close` back. Raises as `close`."""
+        await self._nameservers.call(
+            OPEN_BROKER_GROUP,
+            nameserver_pb2.OpenBrokerGroupRequest(cluster=self._cluster, broker_name=broker_name),
+            timeout_ms=self._timeout_ms,
+        )
+
+    async def remaining(self, broker_name: str) -> Remaining:
+        """Asks the group's master.
+
+        Raises NoBrokerAvailable: it has none now; Busy: it is new and does not know yet; NotMaster;
+        Unreachable, DeadlineExceeded.
+        """
+        for endpoint in await self._admin.masters():
+            if endpoint.broker_name == broker_name:
+                found = await self._channels.call(
+                    endpoint.address,
+                    DESCRIBE_REMAINING,
+                    broker_pb2.DescribeRemainingRequest(),
+                    timeout_ms=self._timeout_ms,
+                )
+                return _remaining(found)
+        raise errors.NoBrokerAvailable(
+            f"{broker_name} has no master now; see `aerobee cluster show`"
+        )
+
+    async def remove(self, broker_name: str) -> int:
+        """Take a closed group out of the cluster, whatever remains there. Its brokers cannot
+        register again, and its name is not free again. Returns how many topics had queues there.
+
+        Raises GroupNotFound; InvalidArgument: it is open; Unreachable, DeadlineExceeded,
+        RegistryUnavailable: do it again.
+        """
+        done = await self._nameservers.call(
+            REMOVE_BROKER_GROUP,
+            nameserver_pb2.RemoveBrokerGroupRequest(cluster=self._cluster, broker_name=broker_name),
+            timeout_ms=REMOVE_TIMEOUT_MS,
+        )
+        return done.topics
+
+
+def _remaining(found: broker_pb2.RemainingDescription) -> Remaining:
+    return Remaining(
+        refuses=found.refuses,
+        refuses_in_s=found.refuses_in_ms / 1_000,
+        readers=[UnreadBy(each.group, each.topic, each.unread) for each in found.readers],
+        unread=found.unread,
+        delayed=found.delayed,
+        open_transactions=found.open_transactions,
+        set_aside=found.set_aside,
+        in_flight=found.in_flight,
+        dead_letters=found.dead_letters,
+    )

@@ -1,0 +1,136 @@
+"""How calls to etcd go: what a nameserver says of it to operators.
+
+Owns: whether etcd answers, whether it takes writes, and how fast it is. A yes turns into a no, or
+back, once it has been the answer for a while: one call that a dead member did not answer says
+little, and one that it did neither.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections import deque
+
+from aerobee.nameserver.etcd_connection import OutOfSpace
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import RegistryUnavailable
+from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.histogram import LATENCY_S, Histogram
+
+log = logging.getLogger(__name__)
+
+HELD_S = 3.0
+"""How long an answer must have been the same before it counts."""
+SLOW_S = 0.5
+SLOW_CALLS = 8
+RECENT_S = 30.0
+
+WAITING = "elections, changes of in-sync sets, new brokers, topics and users wait"
+"""What cannot go on without writes. Who is registered stays so by a renewal, which is none."""
+
+
+class Steady:
+    """A yes or no that has held for a while."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._counted: bool | None = None
+        self._newest: bool | None = None
+        self._since_s = 0.0
+
+    def note(self, is_so: bool) -> None:
+        if is_so != self._newest:
+            self._settle()
+            self._newest, self._since_s = is_so, self._clock.monotonic_s()
+        if self._counted is None:
+            self._counted = is_so
+        self._settle()
+
+    @property
+    def value(self) -> bool | None:
+        """None before the first answer."""
+        self._settle()
+        return self._counted
+
+    def _settle(self) -> None:
+        if self._newest is not None and self._clock.monotonic_s() - self._since_s >= HELD_S:
+            self._counted = self._newest
+
+
+class EtcdCalls:
+    """On the loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._answers = Steady(clock)
+        self._takes_writes = Steady(clock)
+        self._failure = ""
+        self._recent: deque[tuple[float, float]] = deque(maxlen=SLOW_CALLS)
+        self._told = ""
+        self.latency = Histogram(LATENCY_S)
+        """Of calls that etcd answered, in seconds."""
+        self.failures = 0
+        """Calls that it did not, or refused."""
+
+    @property
+    def is_reachable(self) -> bool | None:
+        """Whether it answers, be it with a refusal; None before the first call."""
+        return self._answers.value
+
+    @property
+    def is_writable(self) -> bool | None:
+        """Whether it takes writes; None before the first one."""
+        return self._takes_writes.value
+
+    @property
+    def refuses_writes(self) -> bool:
+        """It did the last time that it was asked for one, and answers otherwise."""
+        return self._takes_writes.value is False and self._answers.value is not False
+
+    def answered(self, elapsed_s: float, *, is_write: bool) -> None:
+        self.latency.observe(elapsed_s)
+        self._recent.append((self._clock.monotonic_s(), elapsed_s))
+        self._answers.note(True)
+        if is_write:
+            self._takes_writes.note(True)
+        self._tell()
+
+    def failed(self, error: RegistryUnavailable, *, is_write: bool = False) -> None:
+        """It did not answer, or could not do it."""
+        self.failures += 1
+        self._failure = str(error)
+        is_out_of_space = isinstance(error, OutOfSpace)
+        self._answers.note(is_out_of_space)
+        if is_write or is_out_of_space:
+            self._takes_writes.note(False)
+        self._tell()
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with etcd, and what waits for it; empty if nothing is."""
+        if self._answers.value is False:
+            return (
+                f"etcd does not answer: {WAITING}; known routes are served, and masters of groups "
+                f"with several replicas take no messages once their leases end ({self._failure})"
+            )
+        if self._takes_writes.value is False:
+            return f"etcd takes no writes: {WAITING}; masters go on ({self._failure})"
+        now_s = self._clock.monotonic_s()
+        recent = [took_s for at_s, took_s in self._recent if now_s - at_s < RECENT_S]
+        if len(recent) == SLOW_CALLS and (median_s := statistics.median(recent)) > SLOW_S:
+            return (
+                f"etcd is slow, a call takes {median_s:.1f} s: {WAITING.removesuffix(' wait')} "
+                "take long, and leases may end although brokers are well; look at its disks"
+            )
+        return ""
+
+    def _tell(self) -> None:
+        """One line for each change."""
+        kind = self.trouble.partition(":")[0].partition(",")[0]
+        if kind == self._told:
+            return
+        self._told = kind
+        if kind:
+            log_event(log, "etcd is in trouble", level=logging.ERROR, reason=self.trouble)
+        else:
+            log_event(log, "etcd is well again")

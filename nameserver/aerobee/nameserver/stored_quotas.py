@@ -1,0 +1,126 @@
+"""Sets and deletes quotas, by compare-and-swap in etcd.
+
+Owns: how many there are. Each answer comes after this nameserver knows of the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from aerobee.access.quota import (
+    QUOTAS_MAX,
+    UNLIMITED,
+    USER,
+    Quota,
+    Subject,
+    check_fields,
+    decode_quota,
+    encode_quota,
+)
+from aerobee.access.records import UnreadableRecord
+from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_values import Delete, KeyValue, Put
+from aerobee.nameserver.route_cache import RouteCache
+from aerobee.nameserver.stored import Keys
+from aerobee.nameserver.stored_access import QuotaKey, quota_key
+from aerobee.runtime.errors import (
+    IllegalName,
+    InvalidArgument,
+    LimitReached,
+    RegistryUnavailable,
+)
+
+_ATTEMPTS_MAX: Final = 8
+_SPREAD_TIMEOUT_S: Final = 2.0
+
+
+class StoredQuotas:
+    """Of one cluster."""
+
+    def __init__(self, etcd: Etcd, keys: Keys, cache: RouteCache) -> None:
+        self._etcd = etcd
+        self._keys = keys
+        self._cache = cache
+
+    def listed(self) -> dict[Subject, Quota]:
+        """Those that can be read. Raises RegistryUnavailable."""
+        found = {}
+        for record in self._cache.table.access.records.quotas:
+            try:
+                subject, quota = decode_quota(record.value)
+            except UnreadableRecord:
+                continue
+            found[subject] = quota
+        return found
+
+    async def change(self, subject: Subject, changes: Mapping[str, int | None]) -> Quota:
+        """The quota with these fields set, or left to the default by None; that of a user only if
+        there is one.
+
+        Raises:
+            InvalidArgument, LimitReached, RegistryUnavailable.
+        """
+        key = self._keys.quota(quota_key(subject))
+        for _ in range(_ATTEMPTS_MAX):
+            expected = await self._user(subject)
+            entry = await self._etcd.get(key)
+            quota = _quota_of(entry).changed(changes)
+            check_fields(subject, quota)
+            if not quota.said():
+                raise InvalidArgument(
+                    f"nothing would be left of the quota of {subject}; name a limit, or delete it "
+                    "with `aerobee quota delete`"
+                )
+            if entry is None:
+                self._check_room()
+            expected[key] = 0 if entry is None else entry.revision
+            done = await self._etcd.transaction(expected, [Put(key, encode_quota(subject, quota))])
+            if done.succeeded:
+                await self._cache.wait_version(done.revision, _SPREAD_TIMEOUT_S)
+                return quota
+        raise _contended(subject)
+
+    async def delete(self, subject: Subject) -> None:
+        """Raises InvalidArgument: there is none; RegistryUnavailable."""
+        key = self._keys.quota(quota_key(subject))
+        for _ in range(_ATTEMPTS_MAX):
+            entry = await self._etcd.get(key)
+            if entry is None:
+                raise InvalidArgument(
+                    f"{subject} has no quota of its own; see `aerobee quota list`"
+                )
+            done = await self._etcd.transaction({key: entry.revision}, [Delete(key)])
+            if done.succeeded:
+                await self._cache.wait_version(done.revision, _SPREAD_TIMEOUT_S)
+                return
+        raise _contended(subject)
+
+    async def _user(self, subject: Subject) -> dict[str, int]:
+        """What must still hold when the quota is written: a deleted user leaves none behind."""
+        if subject.kind != USER:
+            return {}
+        key = self._keys.user(subject.name)
+        entry = await self._etcd.get(key)
+        if entry is None:
+            raise IllegalName(f"there is no user {subject.name!r}; see `aerobee user list`")
+        return {key: entry.revision}
+
+    def _check_room(self) -> None:
+        count = sum(isinstance(key, QuotaKey) for key in self._cache.table.access.values)
+        if count >= QUOTAS_MAX:
+            raise LimitReached(f"there are {QUOTAS_MAX} quotas already; delete some")
+
+
+def _quota_of(entry: KeyValue | None) -> Quota:
+    """One that cannot be read is replaced."""
+    if entry is None:
+        return UNLIMITED
+    try:
+        return decode_quota(entry.value)[1]
+    except UnreadableRecord:
+        return UNLIMITED
+
+
+def _contended(subject: Subject) -> RegistryUnavailable:
+    return RegistryUnavailable(f"the quota of {subject} is being changed by others; try again")

@@ -1,0 +1,53 @@
+"""Errors in transactions: what a new master believes to be open."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_TESTS = "tests/broker/transactions"
+
+TRANSACTIONS: Final = (
+    Mutant(
+        name="half-taken-unread",
+        breaks="a message of a transaction that is sent again to a new master is delivered twice",
+        file="broker/aerobee/broker/transactions/known.py",
+        old="if not self._is_complete:",
+        new="if False:",
+        tests=(
+            f"{_TESTS}/test_ends.py"
+            "::test_a_master_that_still_reads_which_are_open_stores_none_a_second_time",
+        ),
+    ),
+    Mutant(
+        name="lost-ends-believed",
+        breaks="an open transaction whose end a lossy election lost is forgotten with its message",
+        file="broker/aerobee/broker/offsets/state.py",
+        old="    table.remove_all(TRANSACTIONS_GROUP, None)\n",
+        new="",
+        tests=(
+            "tests/broker/test_opening_after_power_failure.py"
+            "::test_transactions_that_were_done_in_a_lost_log_are_looked_at_again",
+        ),
+    ),
+    Mutant(
+        name="not-left-if-cut-off",
+        breaks="after a hand-over that was called off nobody is asked about open transactions",
+        file="broker/aerobee/broker/transactions/wired.py",
+        old="        finally:\n            if self._led is led:",
+        new="        else:\n            if self._led is led:",
+        tests=(f"{_TESTS}/test_checks.py::test_a_hand_over_that_is_called_off_goes_on_asking",),
+    ),
+    Mutant(
+        name="leftovers-not-waited-for",
+        breaks="after a crash an operator may end again what was half set aside",
+        file="broker/aerobee/broker/transactions/wired.py",
+        old="if self.ends.drop_leftovers() or was_missing:",
+        new="if (self.ends.drop_leftovers() and False) or was_missing:",
+        tests=(
+            f"{_TESTS}/test_checks.py"
+            "::test_after_a_death_while_a_message_is_set_aside_its_producers_may_still_end_it",
+        ),
+    ),
+)
