@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -155,6 +155,10 @@ fuzz: setup
 	$(RUN) python -m tests.grpc_core.fuzz --streams 1000000
 	$(RUN) python -m tests.rocketmq_api.fuzz --requests 100000
 	$(RUN) python -m tests.sql_filter.fuzz --texts 500000
+
+# 2,000,000 fuzzed requests and attacks on HTTP/2 and TLS, against all ports of five clusters.
+fuzz-ports: setup
+	$(RUN) python -m tests.port_fuzz --requests 2000000
 
 # Apache's own filter classes and ours on 10,000 expressions and messages; needs Java and Maven.
 filter-judge: setup

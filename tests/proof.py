@@ -38,6 +38,7 @@ CAMPAIGNS = (
     Campaign(
         "fuzz", 15, "mutated byte streams against the gRPC server, odd requests of Apache's API"
     ),
+    Campaign("fuzz-ports", 45, "fuzzed requests and HTTP/2 attacks against all ports of clusters"),
     Campaign("soak", 31, "the gRPC core at half load, among clients that cancel, hang, are killed"),
     Campaign("clients-test", 8, "gRPC clients of five languages against our server, and back"),
     Campaign(

@@ -11,8 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
-from google.protobuf.message import Message
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from aerobee.access.credentials import (
@@ -41,6 +40,7 @@ from apache.rocketmq.v2 import definition_pb2, service_pb2
 from tests.access.test_needs import TABLE
 from tests.access.test_node_identity import ALTER_IN_SYNC_SET, REGISTER, REPLICATE, says
 from tests.support.local_up import Up, running
+from tests.support.plain_requests import plain_request
 
 pytestmark = pytest.mark.slow
 
@@ -81,40 +81,16 @@ def callers(up: Up, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crede
     }
 
 
-def filled(descriptor: Any, depth: int = 0) -> Message:
-    """A request that names what is there."""
-    message = GetMessageClass(descriptor)()
-    texts = {
-        "group": "readers", "user": "nobody", "broker_name": "broker-a", "cluster": "aerobee",
-        "recall_handle": RecallHandle("bank", "broker-a", 5, "key").encode(),
-        "resource": "*", "actions": "All", "decision": "Allow", "resource_namespace": "",
-    }  # fmt: skip
-    in_oneof: set[str] = set()
-    for field in descriptor.fields:
-        group = field.containing_oneof
-        if group is not None and group.name in in_oneof:
-            continue
-        in_oneof.add("" if group is None else group.name)
-        if field.type == FieldDescriptor.TYPE_MESSAGE and depth < 4:
-            if field.message_type.GetOptions().map_entry:
-                continue
-            value = filled(field.message_type, depth + 1)
-            if field.is_repeated:
-                getattr(message, field.name).append(value)
-            else:
-                getattr(message, field.name).CopyFrom(value)
-        elif field.type == FieldDescriptor.TYPE_STRING:
-            text = texts.get(field.name, "bank")
-            if field.is_repeated:
-                getattr(message, field.name).append(text)
-            else:
-                setattr(message, field.name, text)
-    return message
+TEXTS = {
+    "group": "readers", "user": "nobody", "broker_name": "broker-a", "cluster": "aerobee",
+    "recall_handle": RecallHandle("bank", "broker-a", 5, "key").encode(),
+    "resource": "*", "actions": "All", "decision": "Allow", "resource_namespace": "",
+}  # fmt: skip
 
 
 def answer_of(channel: grpc.Channel, path: str, method: MethodDescriptor, who: Credentials) -> str:
     """`refused` by the door, or what else came."""
-    request = filled(method.input_type)
+    request = plain_request(method.input_type, TEXTS, otherwise="bank")
     call: Any = channel.stream_stream(
         path,
         request_serializer=lambda message: message.SerializeToString(),

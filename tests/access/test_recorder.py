@@ -22,7 +22,7 @@ from aerobee.access.unchecked import UncheckedGate
 from aerobee.runtime.errors import AccessDenied, NotWritable, TopicNotFound, Unauthenticated
 from aerobee.runtime.metrics.families import AnyFamily
 from aerobee.v1 import access_pb2, broker_pb2, common_pb2, nameserver_pb2
-from tests.access.test_doors import filled
+from tests.access.test_doors import TEXTS
 from tests.access.test_gate import (
     REGISTER,
     SECRET,
@@ -35,6 +35,7 @@ from tests.access.test_gate import (
     shop,
 )
 from tests.access.test_needs import TABLE, methods
+from tests.support.plain_requests import plain_request
 
 CREATE_TOPIC = "/aerobee.v1.NameserverService/CreateTopic"
 CREATE_USER = "/aerobee.v1.AccessService/CreateUser"
@@ -152,7 +153,7 @@ def test_every_request_that_needs_an_administrator_is_an_act() -> None:
             # These have a say in who is master.
             assert needs.is_act == path.endswith(("/Register", "/AlterInSyncSet")), path
         elif needs.who is Who.USERS:
-            request = filled(method.input_type)
+            request = plain_request(method.input_type, TEXTS, otherwise="bank")
             if hasattr(request, "by_operator"):
                 request.by_operator = True
             of = list(needs.of(request, ""))
@@ -326,7 +327,7 @@ def test_what_is_long_or_deep_is_cut() -> None:
     assert len(many["offsets"]) == 10
     assert many["offsets"][3] == {"topic": "t3", "queue_id": 3, "offset": 3}
     for method in methods().values():
-        json.dumps(request_text(filled(method.input_type)))
+        json.dumps(request_text(plain_request(method.input_type, TEXTS, otherwise="bank")))
         assert request_text(GetMessageClass(method.input_type)()) == {}
 
 

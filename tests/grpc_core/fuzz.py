@@ -11,6 +11,7 @@ import asyncio
 import random
 import sys
 import time
+from collections.abc import Sequence
 
 from aerobee.grpc_core import frames, hpack
 from aerobee.grpc_core.limits import ConnectionLimits
@@ -24,14 +25,17 @@ METHODS = ("Echo", "Later", "Task", "Fail", "Metadata", "Never", "Count", "Sum",
            "Squeezed", "Nothing")  # fmt: skip
 
 
-def conversation(chance: random.Random) -> list[bytes]:
+PATHS = tuple(SERVICE + method for method in METHODS)
+
+
+def conversation(chance: random.Random, paths: Sequence[str] = PATHS) -> list[bytes]:
     """Whole frames of an honest, lively client."""
     parts = [
         frames.settings_frame([(frames.INITIAL_WINDOW_SIZE, chance.choice([0, 100, 1 << 20]))])
     ]
     stream = 1
     for _ in range(chance.randrange(1, 8)):
-        path = SERVICE + chance.choice(METHODS)
+        path = chance.choice(paths)
         content = b"%d" % chance.randrange(100) + b"," * chance.randrange(2)
         kind = chance.randrange(5)
         if kind < 2:

@@ -4,6 +4,7 @@ told once. Honest peers that look alike are served."""
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
 from dataclasses import replace
 
@@ -13,6 +14,8 @@ from aerobee.grpc_core import frames, hpack
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.inbox import PREFIX_BYTES
 from aerobee.grpc_core.limits import ConnectionLimits, Limit
+from aerobee.grpc_core.method import synchronous
+from aerobee.grpc_core.server_call import ServerCall
 from aerobee.runtime.clock import ManualClock
 from tests.support.grpc_core_server import SERVICE, serving
 from tests.support.raw_http2 import (
@@ -294,6 +297,35 @@ async def test_many_requests_at_once_do_not_keep_others_waiting() -> None:
         assert await peer.status(399) == b"0"
         ended = {one.stream_id for one in peer.frames if one.kind == frames.HEADERS}
         assert len(ended) == 200
+
+
+async def test_dear_requests_of_one_connection_do_not_keep_others_waiting() -> None:
+    """Each is worked on for 5 ms of the processor's time, and one read brings thirty."""
+    longest_s = 0.0
+
+    def work(request: bytes, call: ServerCall) -> bytes:
+        end_s = time.thread_time() + 0.005
+        while time.thread_time() < end_s:
+            pass
+        return b""
+
+    async def watch() -> None:
+        nonlocal longest_s
+        while True:
+            before_s = time.thread_time()
+            await asyncio.sleep(0)
+            longest_s = max(longest_s, time.thread_time() - before_s)
+
+    async with (
+        serving(synchronous(SERVICE + "Work", work)) as running,
+        raw_peer(running.port) as peer,
+    ):
+        watching = asyncio.create_task(watch())
+        calls = [call(stream, SERVICE + "Work", b"x" * 8_000) for stream in range(1, 121, 2)]
+        await peer.send(*calls)
+        assert await peer.status(119) == b"0"
+        watching.cancel()
+    assert longest_s < 0.1
 
 
 async def test_a_smaller_header_table_is_acknowledged_in_the_next_block() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import grpc
@@ -14,6 +15,8 @@ from aerobee.grpc_core import frames
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.limits import ConnectionLimits, Limit
+from aerobee.grpc_core.method import completion
+from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.status import Status
 from aerobee.runtime.clock import ManualClock
 from tests.support.grpc_core_channel import channel_to
@@ -48,6 +51,33 @@ async def test_rapid_reset_ends_the_connection() -> None:
             )
         assert (await peer.goaway()).code == ErrorCode.ENHANCE_YOUR_CALM
         assert running.limits_met == [Limit.RESETS]
+
+
+async def test_a_call_that_is_reset_before_its_task_begins_leaves_nothing() -> None:
+    """Its task ends before its first step: what it was to await would never have been awaited."""
+    asked: list[bytes] = []
+    worked: list[bytes] = []
+
+    def begin(request: bytes, call: ServerCall) -> Callable[[], Awaitable[None]]:
+        async def work() -> None:
+            worked.append(request)
+            call.finish(b"done")
+
+        asked.append(request)
+        return work
+
+    async with (
+        serving(completion(SERVICE + "Begin", begin)) as running,
+        raw_peer(running.port) as peer,
+    ):
+        await peer.send(
+            call(1, SERVICE + "Begin", b"reset") + frames.rst_stream(1, ErrorCode.CANCEL),
+            call(3, SERVICE + "Begin", b"kept"),
+        )
+        assert await peer.status(3) == b"0"
+        assert asked == [b"reset", b"kept"]
+        assert worked == [b"kept"]
+        await until(lambda: not running.server.tasks)
 
 
 async def test_calls_that_are_answered_pay_for_resets() -> None:

@@ -23,6 +23,7 @@ from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import Manifests
 from tests.kubernetes.policy.availability import broker_settings
 from tests.kubernetes.rendering import NAMESPACE, OVERLAYS, render_with
+from tests.kubernetes.test_render import COMPONENTS
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.timeout(300)]
@@ -114,6 +115,20 @@ def ha(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Space:
 def test_every_overlay_is_accepted_without_a_warning(api: Api, overlay: Overlay, name: str) -> None:
     api.apply_all(overlay(NAMESPACE).objects)
     assert api.apply_all(overlay(name).objects, dryRun="All") == ()
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_every_component_is_accepted_without_a_warning(
+    api: Api, overlay: Overlay, name: str, tmp_path: Path
+) -> None:
+    api.apply_all(overlay(NAMESPACE).objects)
+    mine = render_with(
+        tmp_path,
+        namespace="aerobee",
+        resources=["overlays/ha"],
+        components=[f"components/{name}"],
+    )
+    assert api.apply_all(mine.objects, dryRun="All") == ()
 
 
 def test_the_server_warns_and_refuses_where_it_should(api: Api, overlay: Overlay) -> None:

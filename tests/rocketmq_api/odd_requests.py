@@ -6,6 +6,7 @@ says all of it.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -19,12 +20,22 @@ from apache.rocketmq.v2 import service_pb2
 
 DEPTH_MAX: Final = 5
 _WHOLE: Final = (0, 1, -1, 2, 31, 32, 33, 10_000, 2**31 - 1, -(2**31), 2**32 - 1)
-_LONG: Final = (*_WHOLE, 2**63 - 1, -(2**63), 1_700_000_000, 253_402_300_800)
+_LONG: Final = (*_WHOLE, 2**63 - 1, -(2**63), 2**64 - 1, 1_700_000_000, 253_402_300_800)
 _TEXTS: Final = (
     "", " ", "*", "a||b", "a && b", "\x00", "ü" * 40, "%RETRY%g", "%DLQ%g", "../..", "x" * 300,
     "x" * 70_000, "TagA||" * 2_000, "\u200b", "𝒳", "SCHEDULE_TOPIC_XXXX", "null", "-1", "{}",
 )  # fmt: skip
 _TYPES: Final = FieldDescriptor
+_RANGES: Final = {
+    **dict.fromkeys(
+        (_TYPES.TYPE_INT32, _TYPES.TYPE_SINT32, _TYPES.TYPE_SFIXED32), (-(2**31), 2**31 - 1)
+    ),
+    **dict.fromkeys(
+        (_TYPES.TYPE_INT64, _TYPES.TYPE_SINT64, _TYPES.TYPE_SFIXED64), (-(2**63), 2**63 - 1)
+    ),
+    **dict.fromkeys((_TYPES.TYPE_UINT32, _TYPES.TYPE_FIXED32), (0, 2**32 - 1)),
+    **dict.fromkeys((_TYPES.TYPE_UINT64, _TYPES.TYPE_FIXED64), (0, 2**64 - 1)),
+}
 Field = Any
 """A FieldDescriptor: protobuf has two classes of them."""
 
@@ -83,7 +94,7 @@ class OddRequests:
         value: Any = getattr(message, field.name)
         if _is_map(field):
             for _ in range(count):
-                value[self._text("")] = self._text("")
+                self._put(value, *field.message_type.fields)
         elif field.is_repeated:
             for _ in range(min(count, 40) if field.message_type else count):
                 if field.message_type is None:
@@ -96,6 +107,13 @@ class OddRequests:
             value.SetInParent()
             self._fill(value, depth - 1)
 
+    def _put(self, entries: Any, key: Field, value: Field) -> None:
+        name = self._value(key)
+        if value.message_type is not None:
+            self._fill(entries[name], 1)
+        else:
+            entries[name] = self._value(value)
+
     def _value(self, field: Field) -> Any:
         chance, kind = self._chance, field.type
         if kind == _TYPES.TYPE_STRING:
@@ -106,9 +124,10 @@ class OddRequests:
             return chance.random() < 0.5
         if kind == _TYPES.TYPE_ENUM:
             return chance.choice((0, 1, 2, 3, 4, 5, 77, -1))
-        whole = _LONG if kind in (_TYPES.TYPE_INT64, _TYPES.TYPE_SINT64) else _WHOLE
-        value = chance.choice(whole)
-        return max(-(2**31), min(2**31 - 1, value)) if whole is _WHOLE else value
+        if kind in (_TYPES.TYPE_FLOAT, _TYPES.TYPE_DOUBLE):
+            return chance.choice((0.0, -1.5, 1e300, math.inf, math.nan))
+        least, most = _RANGES[kind]
+        return max(least, min(most, chance.choice(_WHOLE if most < 2**32 else _LONG)))
 
     def _text(self, name: str) -> str:
         known = self._names.get(name, self._names["topic"] + self._names["group"])

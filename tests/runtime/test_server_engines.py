@@ -71,7 +71,7 @@ class Servicer:
 
     @answered_later
     def Rest(self, request: Any, context: Any, reply: Reply) -> Any:
-        return self.Task(request, context)
+        return lambda: self.Task(request, context)
 
     def _answer(self, request: Any) -> Any:
         words = request.offset_message_id
@@ -106,7 +106,7 @@ class Servicer:
 
     @answered_later
     def SleepRest(self, request: Any, context: Any, reply: Reply) -> Any:
-        return self.Sleep(request, context)
+        return lambda: self.Sleep(request, context)
 
     @answered_later
     def Never(self, request: Any, context: Any, reply: Reply) -> None:

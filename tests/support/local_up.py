@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,10 @@ def processes_naming(folder: Path) -> list[str]:
 class Up:
     """A running `aerobee up` on free ports."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, servers: Mapping[str, str] | None = None
+    ) -> None:
+        """`servers`: added to the environment of all that it runs."""
         self.data = folder / "data"
         self.ready_file = folder / "ready.json"
         self.environment: dict[str, str] = {}
@@ -59,6 +62,7 @@ class Up:
             ],
             stdout=self.output,
             stderr=self.output,
+            env={**os.environ, **(servers or {})},
         )
 
     def wait_ready(self) -> dict[str, Any]:
@@ -121,8 +125,10 @@ class Up:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[Up]:
-    up = Up(folder, *arguments)
+def running(
+    folder: Path, *arguments: str, servers: Mapping[str, str] | None = None
+) -> Iterator[Up]:
+    up = Up(folder, *arguments, servers=servers)
     try:
         up.wait_ready()
         yield up

@@ -29,6 +29,9 @@ from aerobee.grpc_core.peer_name import peer_name
 
 _SMALL_INCREMENT: Final = 512
 _SMALL_COST: Final = 0.25
+_BETWEEN_READS_S: Final = 0.001
+"""libuv reads a connection up to 32 times before it looks at others. After a longer pause it is
+taken to have done so."""
 _OWN_COST: Final = 2 * _SMALL_COST
 """What each stream pays for, whether it is answered or not: a small window, which grpcio gives to
 each that it begins, and a reset that crosses our answer, as both sides watch the deadline."""
@@ -43,7 +46,9 @@ class Connection(Ending[S]):
         "_begun_before",
         "_receive_window",
         "_resets",
+        "_turn_began_s",
         "_unreturned",
+        "_worked_until_s",
         "control",
         "extensions",
         "has_heard",
@@ -78,6 +83,7 @@ class Connection(Ending[S]):
         self.has_heard = True
         """Something came since the last tick; the reader sets it back."""
         self.received_s = 0.0
+        self._worked_until_s = self._turn_began_s = 0.0
         """When the input that is being parsed came."""
         self.control = Budget(limits.control_burst, limits.control_per_s, now())
         self._resets = Budget(limits.reset_burst, limits.reset_per_s, now())
@@ -223,7 +229,10 @@ class Connection(Ending[S]):
         if self.is_closing:
             return
         self.has_heard = True
-        self.received_s = self.now()
+        self.received_s = now_s = self.now()
+        # One turn of the loop may read several times.
+        if now_s - self._worked_until_s > _BETWEEN_READS_S:
+            self._turn_began_s = now_s
         self.is_write_due = True  # whatever is written meanwhile leaves at the end
         try:
             self.parse(self.rest + data if self.rest else data)
@@ -231,6 +240,10 @@ class Connection(Ending[S]):
             self.fail(failure.code, failure.reason, failure.limit)
         finally:
             self.flush()
+            self._worked_until_s = self.now()
+
+    def is_turn_over(self) -> bool:
+        return self.now() - self._turn_began_s > self.limits.turn_s
 
     def yield_turn(self) -> None:
         """Other connections' turn: the rest of the input waits for the next turn of the loop."""
@@ -241,6 +254,7 @@ class Connection(Ending[S]):
     def _go_on(self) -> None:
         if not self.is_paused:
             self._resume_reading()
+        self._worked_until_s = 0.0
         self.data_received(b"")
 
     def _on_data(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None:

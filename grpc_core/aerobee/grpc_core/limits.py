@@ -69,8 +69,11 @@ class ConnectionLimits:
     """Bytes, seconds and frames that one connection may take. The defaults are a server's."""
 
     streams_max: int = 1_024
-    streams_per_turn: int = 256
-    """Begun in one turn of the event loop, before other connections have theirs."""
+    streams_per_turn: int = 32
+    """Begun in one turn of the event loop, before other connections have theirs: their handlers'
+    tasks begin together in the next."""
+    turn_s: float = 0.01
+    """How long frames may be worked on in one turn; one more after that is worked on to its end."""
     header_list_bytes_max: int = 16_384
     header_block_bytes_max: int = 24_576
     continuations_max: int = 8

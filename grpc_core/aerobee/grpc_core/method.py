@@ -5,7 +5,7 @@ A handler has one of three styles, by what it costs:
     synchronous   fn(request, call) -> answer          nothing but the call itself
     completion    fn(request, call) -> None            the same; the answer is given later by
                                                        call.finish(answer), as after a group commit
-                                    -> coroutine       this call needs more: what gives its answer
+                                    -> async fn()      this call needs more: what gives its answer
                                                        runs in a task that ends with the call
     coroutine     async fn(request, call) -> answer    a task: about 5 us more
 

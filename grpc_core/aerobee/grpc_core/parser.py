@@ -17,6 +17,8 @@ from aerobee.grpc_core.limits import ConnectionFailure, ConnectionLimits, Limit
 
 _NOTHING: Final = 0
 _SETTINGS: Final = -1
+_LONG_BYTES: Final = 1_024
+"""Of a payload; shorter frames than this cost little, unless they are HEADERS."""
 PRIORITY_BYTES: Final = 5
 _HANDLERS: Final = (
     "_on_data",
@@ -81,6 +83,10 @@ class FrameParser(ABC):
     @abstractmethod
     def spend(self, cost: float) -> None:
         """The peer has caused work for nothing. Raises ConnectionFailure if that is too often."""
+
+    @abstractmethod
+    def is_turn_over(self) -> bool:
+        """Whether the work on what was received has taken long enough for one turn of the loop."""
 
     @abstractmethod
     def yield_turn(self) -> None:
@@ -151,7 +157,8 @@ class FrameParser(ABC):
                 handlers[kind](self, data, start, end, flags, stream_id)
             else:
                 self.spend(1)  # frames of unknown kind are ignored
-            if self.must_yield:
+            may_be_dear = length > _LONG_BYTES or kind == frames.HEADERS
+            if self.must_yield or (may_be_dear and self.is_turn_over()):
                 if self.is_closing:
                     return
                 self.yield_turn()

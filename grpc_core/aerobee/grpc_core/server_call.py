@@ -7,7 +7,7 @@ without a task or a timer of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -269,9 +269,9 @@ class ServerCall(AnsweringStream):
         self.server_connection.server.tasks.add(self._task)
         self._arm()
 
-    async def _complete(self, rest: Coroutine[Any, Any, None]) -> None:
+    async def _complete(self, rest: Callable[[], Awaitable[None]]) -> None:
         try:
-            await rest
+            await rest()
         except BaseException as error:
             self._failed(error)
         finally:

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -45,6 +46,8 @@ CANCELLED = "cancelled"
 INTERNAL = "internal"
 
 Read = Callable[[bytes], Any]
+Rest = Callable[[], Awaitable[Any]]
+"""What a call in completion style still has to do, in a task."""
 SayError = Callable[[MqError], RpcError]
 """How a protocol ends a call with an error."""
 AnswerError = Callable[[MqError, Any], Sequence[Any]]
@@ -184,17 +187,17 @@ class CallBorder:
     ) -> Callable[..., Any]:
         now = self._now
 
-        async def complete(rest: Awaitable[Any], context: Any, reply: Reply) -> None:
+        async def complete(rest: Rest, context: Any, reply: Reply) -> None:
             _begin(name, context)
             try:
-                reply.answer(await rest)
+                reply.answer(await rest())
             except Exception as error:
                 reply.refuse(error)
             except asyncio.CancelledError:
                 reply.cancelled()
                 raise
 
-        def begun(request: Any, context: Any, call: OpenCall) -> Coroutine[Any, Any, None] | None:
+        def begun(request: Any, context: Any, call: OpenCall) -> Rest | None:
             reply = Reply(self, failure, name, call, now(), request)
             before = _begin(name, context)
             try:
@@ -202,7 +205,7 @@ class CallBorder:
                     reply.refuse(request)
                     return None
                 rest = behaviour(request, context, reply)
-                return None if rest is None else complete(rest, context, reply)
+                return None if rest is None else partial(complete, rest, context, reply)
             except Exception as error:
                 reply.refuse(error)
                 return None

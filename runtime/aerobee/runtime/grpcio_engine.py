@@ -102,7 +102,7 @@ def _awaited(handle: Callable[..., Any]) -> Callable[..., Any]:
         call = _FutureCall()
         rest = handle(request, context, call)
         if rest is not None:
-            await rest
+            await rest()
         return await call.answer
 
     return handled

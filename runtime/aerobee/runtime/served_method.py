@@ -7,8 +7,9 @@ A handler takes a request and a context, as protoc's servicers do, and has one o
     def M(self, request, context) -> answer             waits for nothing
     @answered_later
     def M(self, request, context, reply) -> None        answers later by `reply`, without a task
-                                         -> coroutine   the call needs a task after all: the answer
-                                                        is what the coroutine returns
+                                         -> async def() the call needs a task after all: the answer
+                                                        is what this function returns; it does not
+                                                        run if the call ends before
 
 Calls that stream are coroutines or async generators. A method that is neither is one of protoc's
 placeholders: it is not served.

@@ -90,7 +90,8 @@ def started_client(
     )
     client = Client(process)
     try:
-        assert client.answer() == {"started": True}
+        first = client.answer()
+        assert first == {"started": True}, first
     except BaseException:
         client.end()
         raise

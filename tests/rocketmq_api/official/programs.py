@@ -2,7 +2,8 @@
 clients-test` builds them, once, into the cache folder; tests use those that are built.
 
 With the variable OFFICIAL_TLS they use TLS; those that check certificates trust the authorities of
-GRPC_DEFAULT_SSL_ROOTS_FILE_PATH.
+GRPC_DEFAULT_SSL_ROOTS_FILE_PATH. They sign in by TEST_ACCESS_KEY and TEST_SECRET_KEY, if these are
+set.
 
 They run in processes of their own: their protobuf descriptors have the names of ours.
 
@@ -44,8 +45,10 @@ And a simple consumer, which polls for 5 s (the one for Rust: for 20 s),
 
 A push consumer says `{"message": ...}` by itself when its listener is called. The listener takes N
 seconds for a message whose property `takes_s` is N, and fails the first N times for one whose
-property `fails` is N. Each says `{"started": true}` before anything
-else, and answers `{"do": "stop"}` by `{"stopped": true}`.
+property `fails` is N.
+
+Each says `{"started": true}` before anything else, or the one for Go the error with which its start
+failed, and answers `{"do": "stop"}` by `{"stopped": true}`.
 """
 
 from __future__ import annotations

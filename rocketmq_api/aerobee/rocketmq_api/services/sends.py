@@ -7,8 +7,9 @@ A request whose messages all belong to one broker fails as a whole, another one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
 
 from aerobee.access.meter import PATIENCE_S, sending_meter
 from aerobee.access.quota import Traffic
@@ -87,27 +88,27 @@ class Sends:
 
     def begin(
         self, request: service_pb2.SendMessageRequest, caller: Caller, reply: Reply
-    ) -> Coroutine[Any, Any, _Answer] | None:
+    ) -> Callable[[], Awaitable[_Answer]] | None:
         """Messages that all stay here are stored and answered without a task; what is returned
         answers others. Raises as `send`; QuotaExceeded."""
         meter = sending_meter()
         if meter is not None:
             wait_s = meter.spend(Traffic.SEND, request.ByteSize(), patience_s=PATIENCE_S)
             if wait_s:
-                return self._send_later(meter.pause(wait_s), request, caller)
+                return partial(self._send_later, partial(meter.pause, wait_s), request, caller)
         own, here = self._own, self._own_name()
         if not here:
-            return self.send(request, caller)
+            return partial(self.send, request, caller)
         messages = request.messages
         check_request(messages)
         route = self._routes.known(stored_topic(messages[0].topic, caller.namespace))
         if route is None:
-            return self.send(request, caller)
+            return partial(self.send, request, caller)
         parts = self._placed(messages, route, here, caller)
         # A new master takes messages of transactions a moment later: that is waited for.
         if own is None or parts.keys() != {here} or _are_half(messages):
             self._check(messages, caller)
-            return self._send(parts, request, route, caller)
+            return partial(self._send, parts, request, route, caller)
         storing, sent = self._stored(own, parts[here], messages, route, caller)
 
         def answer(sent: asyncio.Future[list[Sent]]) -> None:
@@ -120,9 +121,12 @@ class Sends:
         return None
 
     async def _send_later(
-        self, pause: Awaitable[None], request: service_pb2.SendMessageRequest, caller: Caller
+        self,
+        pause: Callable[[], Awaitable[None]],
+        request: service_pb2.SendMessageRequest,
+        caller: Caller,
     ) -> _Answer:
-        await pause
+        await pause()
         return await self.send(request, caller)
 
     async def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> _Answer:

@@ -5,7 +5,7 @@ Each method that is missing is not served: clients are told UNIMPLEMENTED.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, NoReturn
 
@@ -133,7 +133,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
     @answered_later
     def SendMessage(  # type: ignore[override]
         self, request: service_pb2.SendMessageRequest, context: Any, reply: Reply
-    ) -> Coroutine[Any, Any, service_pb2.SendMessageResponse] | None:
+    ) -> Callable[[], Awaitable[service_pb2.SendMessageResponse]] | None:
         return self._sends.begin(request, self._presence.caller(context), reply)
 
     async def RecallMessage(

@@ -19,8 +19,10 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -239,11 +241,16 @@ final class Client {
   }
 
   public static void main(String[] arguments) throws ClientException, IOException {
-    ClientConfiguration configuration =
+    ClientConfigurationBuilder configured =
         ClientConfiguration.newBuilder()
             .setEndpoints(arguments[1])
-            .enableSsl(System.getenv("OFFICIAL_TLS") != null)
-            .build();
+            .enableSsl(System.getenv("OFFICIAL_TLS") != null);
+    String accessKey = System.getenv("TEST_ACCESS_KEY");
+    if (accessKey != null) {
+      configured.setCredentialProvider(
+          new StaticSessionCredentialsProvider(accessKey, System.getenv("TEST_SECRET_KEY")));
+    }
+    ClientConfiguration configuration = configured.build();
     String[] rest = Arrays.copyOfRange(arguments, 2, arguments.length);
     switch (arguments[0]) {
       case "producer" -> produce(configuration, rest);

@@ -14,9 +14,12 @@ const AWAIT_MS = 5000;
 
 const [role, address, ...rest] = process.argv.slice(2);
 const say = (answer) => process.stdout.write(JSON.stringify(answer) + "\n");
-// Its own words would be taken for answers.
 const sslEnabled = Boolean(process.env.OFFICIAL_TLS);
+const { TEST_ACCESS_KEY: accessKey, TEST_SECRET_KEY: accessSecret } = process.env;
+const sessionCredentials = accessKey ? { accessKey, accessSecret } : undefined;
+// Its own words would be taken for answers.
 const quiet = { debug() {}, info() {}, warn() {}, error() {}, log() {}, close() {} };
+const CONNECTION = { endpoints: address, sslEnabled, sessionCredentials, logger: quiet };
 
 async function sent(producer, asked) {
   const message = { topic: asked.topic, body: Buffer.from(asked.body), tag: asked.tag };
@@ -56,7 +59,7 @@ async function produce(...topics) {
     check: async (message) => RESOLUTIONS[message.properties.get("answer")] ?? null,
   };
   const names = { topics, topic: topics };
-  const producer = new Producer({ endpoints: address, sslEnabled, ...names, checker, logger: quiet });
+  const producer = new Producer({ ...CONNECTION, ...names, checker });
   await producer.startup();
   await obey(async (asked) => {
     if (asked.do === "send") return sent(producer, asked);
@@ -88,13 +91,11 @@ function filter(tags) {
 function options(group, topics) {
   const pairs = topics.map((topic) => topic.split(/=(.*)/s));
   return {
-    endpoints: address,
-    sslEnabled,
+    ...CONNECTION,
     consumerGroup: group,
     subscriptions: new Map(
       pairs.map(([topic, tags]) => [topic, filter(tags || "*")]),
     ),
-    logger: quiet,
   };
 }
 

@@ -209,6 +209,10 @@ async fn main() -> Anyhow<()> {
     let mut option = ClientOption::default();
     option.set_access_url(&arguments[1]);
     option.set_enable_tls(false);
+    if let Ok(key) = std::env::var("TEST_ACCESS_KEY") {
+        option.set_access_key(key);
+        option.set_secret_key(std::env::var("TEST_SECRET_KEY")?);
+    }
     match arguments[0].as_str() {
         "producer" => produce(option, arguments[2..].to_vec()).await?,
         "simple" => receive(option, &arguments[2], &arguments[3..]).await?,
