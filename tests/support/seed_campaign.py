@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -69,7 +69,9 @@ class SeedCampaign(Generic[F]):
         """The broken one of that name; with an empty name the true one."""
         return self.mutants[mutant]() if mutant else self.true_variant()
 
-    def run_seeds(self, seeds: range, mutant: str = "", *, failures_max: int = 10) -> Result[F]:
+    def run_seeds(
+        self, seeds: Iterable[int], mutant: str = "", *, failures_max: int = 10
+    ) -> Result[F]:
         """One after the other; ends early after so many failures."""
         result = Result(self.figures())
         for seed in seeds:
