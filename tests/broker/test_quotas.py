@@ -30,7 +30,7 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import batch_of
 from tests.support.v2_calls import V2, sent_message
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, until
 
 KIB = 1024
 SEND = Method("/aerobee.v1.SendService/Send", broker_pb2.SendRequest, broker_pb2.SendResponse)
@@ -241,13 +241,13 @@ async def test_subscriptions_of_one_caller_are_bounded_and_free_when_they_end(br
     unsubscribe = broker_pb2.UnsubscribeQueue(handle=2)
     await first.call.write(broker_pb2.PullCommand(unsubscribe=unsubscribe))
     account = broker.wiring.access.quotas.of_address("127.0.0.1")
-    await until(lambda: account.subscriptions == 1)
+    await until(lambda: account.subscriptions == 1, "the count")
     await broker.send_bodies("t", 0, b"x")
     await second.subscribe(2)
     assert await second.bodies(1) >= 0
     first.call.cancel()
     second.call.cancel()
-    await until(lambda: account.subscriptions == 0)
+    await until(lambda: account.subscriptions == 0, "the count")
     assert met(broker, SUBSCRIPTIONS, REFUSED) == 2
 
 
@@ -281,14 +281,8 @@ async def test_members_and_official_consumers_count_what_they_subscribe_to(broke
     assert "2 subscriptions" in refused.status.message
     assert (await told("t")).HasField("settings")
     member.cancel()
-    await until(lambda: account.subscriptions == 0)
+    await until(lambda: account.subscriptions == 0, "the count")
     assert (await told("t", "u")).HasField("settings")
-
-
-async def until(is_so: Any) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 async def test_new_groups_of_one_caller_are_bounded_and_known_ones_go_on(broker: Any) -> None:
@@ -323,7 +317,7 @@ async def test_connections_of_one_caller_are_bounded_and_free_when_they_end(brok
             await others[1].call(address, SEND, request, timeout_ms=500)
         await others[0].close()
         account = broker.wiring.access.quotas.of_address("127.0.0.1")
-        await until(lambda: len(account.connections) == 1)
+        await until(lambda: len(account.connections) == 1, "the connections")
         await others[1].call(address, SEND, request)
     finally:
         for each in others:
