@@ -138,7 +138,10 @@ def test_without_or_with_wrong_credentials_nothing_is_done(up: Up, tmp_path: Pat
 def test_secrets_rotate_with_two_valid_at_once(up: Up, tmp_path: Path) -> None:
     old = created(up, "rotating", tmp_path, "--super")
     file = tmp_path / "new.credentials"
-    up.run("user", "rotate", "rotating", "--credentials-file", str(file))
+    # Through a pod without a shell, where no file can be fetched from.
+    done = up.run("user", "rotate", "rotating", "--credentials-file", "-")
+    assert "rotating has a new secret" in done.stderr
+    file.write_text(done.stdout)
     new = AsUser(up, str(file))
     for each in (old, new):
         with each:

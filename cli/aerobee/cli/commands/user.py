@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.options import confirm, json_option, yes_option
-from aerobee.cli.output import print_documents, print_json, say
+from aerobee.cli.output import print_documents, print_json, remark, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.private_files import private_opener
@@ -17,6 +17,9 @@ from aerobee.runtime.private_files import private_opener
 if TYPE_CHECKING:
     from aerobee.client_core import ClusterConnection
     from aerobee.v1 import access_pb2
+
+
+STANDARD_OUTPUT = Path("-")
 
 
 @click.group()
@@ -36,9 +39,9 @@ def secret_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
     return click.option(
         "--credentials-file",
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, allow_dash=True),
         help="Write access key and secret to this new file, readable for you alone, as clients take"
-        " it, instead of printing them.",
+        " it, instead of printing them; `-` prints such a file and nothing else.",
     )(command)
 
 
@@ -74,7 +77,7 @@ def create(
             name, is_super=is_super, certificate_names=certificate_names, secret=secret
         )
     )
-    say(f"created user {name}")
+    _tell(f"created user {name}", credentials_file)
     _hand_over(made, credentials_file)
 
 
@@ -103,9 +106,10 @@ def rotate(
     secret = _secret_of(secret_file)
     _check_new(credentials_file)
     made = target.ask(lambda connection: Access(connection).rotate_user(name, secret=secret))
-    say(
+    _tell(
         f"user {name} has a new secret; the former one is valid until "
-        f"`aerobee user rotate {name} --finish`"
+        f"`aerobee user rotate {name} --finish`",
+        credentials_file,
     )
     _hand_over(made, credentials_file)
 
@@ -214,13 +218,18 @@ def _secret_of(file: Path | None) -> str:
 
 def _check_new(file: Path | None) -> None:
     """Before the user is made: nobody can ask for its secret again."""
-    if file is not None and file.exists():
+    if file not in (None, STANDARD_OUTPUT) and file.exists():
         raise InvalidArgument(f"{file} is there already; remove it or name another file")
+
+
+def _tell(text: str, file: Path | None) -> None:
+    """Not among what is the file."""
+    (remark if file == STANDARD_OUTPUT else say)(text)
 
 
 def _hand_over(made: access_pb2.UserSecret, file: Path | None) -> None:
     lines = (f"access_key = {made.user.name}", f"secret_key = {made.secret}")
-    if file is None:
+    if file in (None, STANDARD_OUTPUT):
         for line in lines:
             say(line)
         return
