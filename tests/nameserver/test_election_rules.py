@@ -197,6 +197,18 @@ def test_a_replica_whose_disk_hangs_is_waited_for_and_not_elected() -> None:
     assert (election.replica_set.master_id, election.is_unclean) == (0, False)
 
 
+def test_an_empty_replica_is_not_elected_while_the_one_with_messages_hangs() -> None:
+    """Unclean elections take no replica without a log, and a disk that hangs has one."""
+    hung = record(0, incarnation="x", log_epoch=1, log_end=90)
+    hung = replace(hung, condition=BrokerCondition.DISK_HUNG)
+    live = {0: hung, **{each: record(each, incarnation="y") for each in (1, 2)}}
+    assert elect(LOST_BOTH, live, allow_unclean=True) is None
+    live[0] = replace(hung, log_epoch=0, log_end=0)
+    election = elect(LOST_BOTH, live, allow_unclean=True)
+    assert election is not None
+    assert election.replica_set.master_id in (1, 2)
+
+
 def test_after_a_power_failure_the_furthest_log_is_waited_for_while_its_disk_hangs() -> None:
     hung = record(0, incarnation="new", log_epoch=4, log_end=90)
     hung = replace(hung, condition=BrokerCondition.DISK_HUNG)

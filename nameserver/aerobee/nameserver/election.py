@@ -155,8 +155,11 @@ def _choose(
         # then the record was lost, and with it who had everything. What the furthest lacks is gone.
         return furthest, furthest.log_epoch > 0 and len(replica_set.replicas) > 1
     # A replica that never followed a master of this set has nothing to offer, and that master
-    # may not even know that it is not alone.
-    has_followed = furthest.log_epoch > 0 or all(one in live for one in replica_set.replicas)
+    # may not even know that it is not alone; unless all are here, those whose disks hang as well,
+    # and none of them has anything.
+    is_all = all(one in live for one in replica_set.replicas)
+    has_any = any(record.log_epoch > 0 for record in live.values())
+    has_followed = furthest.log_epoch > 0 or (is_all and not has_any)
     if has_followed and (allow_unclean or _are_back(replica_set, live)):
         # What only lost bytes had is gone: the epoch is recorded as unclean, so that replicas which
         # kept more than the new master may cut it.
