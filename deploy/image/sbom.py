@@ -71,7 +71,7 @@ def python_packages(root: Path, hashes: dict[str, str]) -> Iterator[Component]:
             "type": "library" if digest else "application",
             "name": name,
             "version": one.version,
-            # What came from no archive of the index is not the index's, whoever has the name there.
+            # What came from no archive of the index is not the index's, even if that has the name.
             "purl": f"pkg:{'pypi' if digest else 'generic'}/{name}@{quote(one.version, safe='')}",
             "licenses": python_licences(one),
         }

@@ -19,16 +19,18 @@ def test_new_messages_are_refused_after_the_grace_and_taken_again_once_it_is_ope
     guard = Guard(topics, broker_name="broker-a", closed=closing)
     closing.hear(is_closed=False)
     guard.check_send("t", 0)
-    assert not closing.is_closed
+    assert not closing.refuses
 
     closing.hear(is_closed=True)
     clock.advance_ms(59_000)
     closing.hear(is_closed=True)  # with each directive, which does not begin the grace again
     guard.check_send("t", 0)
+    assert not closing.refuses
     assert closing.refuses_in_ms == 1_000
     clock.advance_ms(1_000)
     with pytest.raises(NotWritable, match="broker group broker-a is closed"):
         guard.check_send("t", 0)
+    assert closing.refuses
     assert closing.refuses_in_ms == 0
     # What the broker has already still moves: a dead letter that is sent again.
     guard.check_append("t", 0)

@@ -110,6 +110,18 @@ class Admin:
                 return [masters[name] for name in sorted(masters)]
             await asyncio.sleep(MASTER_POLL_S)
 
+    async def master(self, broker_name: str) -> Endpoint:
+        """The live master of a broker group, which is waited for as in `masters`.
+
+        Raises NoBrokerAvailable: it has none now, or there is no such group.
+        """
+        for endpoint in await self.masters():
+            if endpoint.broker_name == broker_name:
+                return endpoint
+        raise errors.NoBrokerAvailable(
+            f"{broker_name} has no master now; see `aerobee cluster show`"
+        )
+
     async def readers(self) -> list[Endpoint]:
         """Of each broker group one live broker that has its messages, by broker name: the master,
         or a slave while there is none."""
@@ -143,16 +155,12 @@ class Admin:
             Unreachable; DeadlineExceeded: the present master goes on, or its successor has not
                 said yet that it took over.
         """
-        for endpoint in await self.masters():
-            if endpoint.broker_name == broker_name:
-                return await self._channels.call(
-                    endpoint.address,
-                    HAND_OVER,
-                    broker_pb2.HandOverRequest(successor_id=successor_id, timeout_ms=timeout_ms),
-                    timeout_ms=timeout_ms + self._timeout_ms,
-                )
-        raise errors.NoBrokerAvailable(
-            f"{broker_name} has no master now; see `aerobee cluster show`"
+        master = await self.master(broker_name)
+        return await self._channels.call(
+            master.address,
+            HAND_OVER,
+            broker_pb2.HandOverRequest(successor_id=successor_id, timeout_ms=timeout_ms),
+            timeout_ms=timeout_ms + self._timeout_ms,
         )
 
     async def remove_replica(self, broker_name: str, broker_id: int) -> nameserver_pb2.GroupRecord:

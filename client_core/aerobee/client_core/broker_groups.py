@@ -134,18 +134,14 @@ class BrokerGroups:
         Raises NoBrokerAvailable: it has none now; Busy: it is new and does not know yet; NotMaster;
         Unreachable, DeadlineExceeded.
         """
-        for endpoint in await self._admin.masters():
-            if endpoint.broker_name == broker_name:
-                found = await self._channels.call(
-                    endpoint.address,
-                    DESCRIBE_REMAINING,
-                    broker_pb2.DescribeRemainingRequest(),
-                    timeout_ms=self._timeout_ms,
-                )
-                return _remaining(found)
-        raise errors.NoBrokerAvailable(
-            f"{broker_name} has no master now; see `aerobee cluster show`"
+        master = await self._admin.master(broker_name)
+        found = await self._channels.call(
+            master.address,
+            DESCRIBE_REMAINING,
+            broker_pb2.DescribeRemainingRequest(),
+            timeout_ms=self._timeout_ms,
         )
+        return _remaining(found)
 
     async def remove(self, broker_name: str) -> int:
         """Take a closed group out of the cluster, whatever remains there. Its brokers cannot

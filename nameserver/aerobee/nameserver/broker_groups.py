@@ -69,9 +69,7 @@ class BrokerGroups:
             for topic in table.topics.values()
             if broker_name in topic.queues_by_broker
             and not any(
-                table.replica_set(each).state is SetState.OPEN
-                for each in topic.queues_by_broker
-                if each != broker_name
+                table.is_open(each) for each in topic.queues_by_broker if each != broker_name
             )
         ]
         if stranded:

@@ -146,11 +146,7 @@ def _topic_of_all(table: RouteTable, name: str) -> Topic | None:
     if not is_retry_topic(name):
         return None
     replica_sets = {*table.replica_sets, *table.live_by_replica_set()}
-    there = [
-        each
-        for each in sorted(replica_sets)
-        if table.replica_set(each).state is not SetState.REMOVED
-    ]
+    there = [each for each in sorted(replica_sets) if not table.is_removed(each)]
     return Topic(name, queues_by_broker=dict.fromkeys(there, 1))
 
 
@@ -167,11 +163,7 @@ def topic_route(
                 broker_endpoint(cluster, table.replica_set(record.key.broker_name), record)
                 for record in table.brokers_of(topic)
             ],
-            closed=[
-                each
-                for each in sorted(topic.queues_by_broker)
-                if table.replica_set(each).state is not SetState.OPEN
-            ],
+            closed=[each for each in sorted(topic.queues_by_broker) if not table.is_open(each)],
         )
     if failure is not None:
         code = common_pb2.Code.Name(code_of(failure))

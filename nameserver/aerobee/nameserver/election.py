@@ -67,15 +67,11 @@ def elect(
     if chosen is None:
         return None
     epoch = max(replica_set.epoch, max(record.log_epoch for record in live.values())) + 1
-    kept = (
-        []
-        if is_unclean
-        else [
-            name
-            for name in replica_set.in_sync
-            if _is_intact(name, live) and _is_able(live[name.broker_id])
-        ]
-    )
+    kept = [
+        name
+        for name in replica_set.in_sync
+        if not is_unclean and _is_intact(name, live) and _is_able(live[name.broker_id])
+    ]
     own = InSyncReplica(chosen.key.broker_id, chosen.incarnation)
     others = [name for name in kept if name.broker_id != own.broker_id]
     unclean_epochs = (

@@ -184,6 +184,14 @@ class RouteTable:
         """The replica set as stored; without a record it has no master."""
         return self.replica_sets.get(broker_name, ReplicaSet(broker_name))
 
+    def is_open(self, broker_name: str) -> bool:
+        """Whether the replica set takes new messages, as far as an operator wants."""
+        return self.replica_set(broker_name).state is SetState.OPEN
+
+    def is_removed(self, broker_name: str) -> bool:
+        """Whether an operator has taken the replica set out of the cluster."""
+        return self.replica_set(broker_name).state is SetState.REMOVED
+
     def is_master(self, record: BrokerRecord) -> bool:
         """Whether a registered process is the master of its replica set."""
         return election.is_master(self.replica_set(record.key.broker_name), record)
@@ -211,7 +219,7 @@ class RouteTable:
         """Replica sets that are open and whose master is alive, by name: they can take queues."""
         masters = (record for record in self.brokers.values() if self.is_master(record))
         names = sorted(record.key.broker_name for record in masters)
-        return tuple(each for each in names if self.replica_set(each).state is SetState.OPEN)
+        return tuple(each for each in names if self.is_open(each))
 
     def topic_changes_after(self, revision: int) -> TopicChanges:
         """What a broker that knows all up to `revision` has missed."""

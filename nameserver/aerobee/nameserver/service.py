@@ -14,7 +14,7 @@ from aerobee.nameserver.broker_session import BrokerSession
 from aerobee.nameserver.replica_sets import ReplicaSets
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.sessions import BrokerSessions
-from aerobee.nameserver.stored import BrokerRecord, SetState, Topic
+from aerobee.nameserver.stored import BrokerRecord, Topic
 from aerobee.nameserver.topics import Topics
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown, Unreachable
 from aerobee.runtime.exception_groups import first_leaf
@@ -207,11 +207,8 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             stale=self._cache.stale,
             etcd_trouble=self._etcd_trouble(),
         )
-        removed = {
-            name for name, each in table.replica_sets.items() if each.state is SetState.REMOVED
-        }
         for key in sorted(table.brokers):
-            if key.broker_name in removed:
+            if table.is_removed(key.broker_name):
                 continue
             record = table.brokers[key]
             heartbeat, age_ms = self._last_heartbeat(record)
@@ -223,7 +220,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         description.groups.extend(
             convert.replica_set_record(table.replica_sets[name])
             for name in sorted(table.replica_sets)
-            if name not in removed
+            if not table.is_removed(name)
         )
         return description
 

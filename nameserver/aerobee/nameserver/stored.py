@@ -168,7 +168,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """That something was backed up, as whoever did it noted."""
+    """That something was backed up, as its job noted."""
 
     at_ms: int
     """Unix ms."""

@@ -27,8 +27,9 @@ class Closing:
             self._refuses_s = self._clock.monotonic_s() + self._grace_s
 
     @property
-    def is_closed(self) -> bool:
-        return self._refuses_s is not None
+    def refuses(self) -> bool:
+        """The group is closed, and the grace is over."""
+        return self._refuses_s is not None and self._clock.monotonic_s() >= self._refuses_s
 
     @property
     def refuses_in_ms(self) -> int:
@@ -39,7 +40,7 @@ class Closing:
 
     def check(self) -> None:
         """Raises NotWritable: new messages belong elsewhere."""
-        if self._refuses_s is not None and self._clock.monotonic_s() >= self._refuses_s:
+        if self.refuses:
             raise NotWritable(
                 f"broker group {self._broker_name} is closed and takes no new messages: send to a "
                 "queue of another one"

@@ -69,7 +69,7 @@ def apply(
     if not as_json:
         _show(plan, say)
     elif not (dry_run or yes):
-        # Whoever is asked sees what about.
+        # The plan goes before the question, so that the answer is about something seen.
         _show(plan, remark)
     if plan.refused:
         if as_json:

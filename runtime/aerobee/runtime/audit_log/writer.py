@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 BATCH_MAX: Final = 256
 PENDING_MAX: Final = 4_096
-"""So many lines wait for the thread; more are lost, and counted."""
+"""How many lines may wait for the thread; more are lost, and counted."""
 WAIT_S: Final = 5.0
-"""So long a line is waited for; a disk that hangs counts as one that fails."""
+"""How long an act waits for its line; a disk that hangs counts as one that fails."""
 TELL_S: Final = 10.0
 """How often is told how far the chain is, and how many refusals got no line."""
 

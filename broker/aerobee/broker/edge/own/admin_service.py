@@ -114,7 +114,5 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
         remaining = await self._remaining()
         closing = self._closing
         return remaining_message(
-            remaining,
-            refuses=closing.is_closed and not closing.refuses_in_ms,
-            refuses_in_ms=closing.refuses_in_ms,
+            remaining, refuses=closing.refuses, refuses_in_ms=closing.refuses_in_ms
         )
