@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-failed-alone test-fast check vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-thorough test-failed-alone test-fast check vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -46,9 +46,14 @@ demo: .venv/.product
 
 # Four workers on two cores: most tests wait for something. Each takes whole files, one the audit.
 # What takes minutes by nature is in `make proof`.
+SUITE = $(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 20
+EVERYWHERE = not long and not kubernetes and not procedures and not apache
 test: setup .venv/.java
-	$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 20 \
-	  -m "not long and not kubernetes and not procedures and not apache"
+	$(SUITE) -m "not thorough and $(EVERYWHERE)"
+
+# The same promises at length: more faults, more ways to die, whole audits. CI runs it after `test`.
+test-thorough: setup .venv/.java
+	$(SUITE) -m "thorough and $(EVERYWHERE)"
 
 # Once more, and one at a time, what failed in `make test`: a test that waits in vain on a machine
 # that does too much at once passes here; one that fails here has a cause.

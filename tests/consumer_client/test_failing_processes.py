@@ -89,6 +89,7 @@ async def member(
         await reading
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("ordering", ORDERINGS)
 async def test_a_message_that_ends_its_process_is_one_dead_letter_after_the_groups_attempts(
@@ -138,6 +139,7 @@ async def test_another_machine_goes_on_counting_what_was_tried_in_order(
     assert (letter.body, letter.properties["DLQ_ATTEMPTS"]) == (b"raise", "3")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("ordering", ORDERINGS)
 async def test_members_that_are_killed_while_they_send_back_leave_each_message_in_one_place(

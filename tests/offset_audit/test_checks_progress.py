@@ -36,6 +36,7 @@ def run(spark: SparkSession) -> ProgressRun:
     return ProgressRun(spark, cases)
 
 
+@pytest.mark.thorough
 def test_a_group_that_is_far_behind_is_found_with_the_number_of_unread_messages(
     run: ProgressRun,
 ) -> None:

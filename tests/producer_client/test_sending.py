@@ -437,7 +437,7 @@ async def test_one_way_messages_arrive_and_losses_are_counted(
 async def test_linger_gathers_sends_of_different_moments(
     nameserver: FakeNameserver, broker_a: FakeBroker
 ) -> None:
-    config = ProducerConfig(linger_ms=50)
+    config = ProducerConfig(linger_ms=1_000)
     async with Producer(nameserver.address, config=config) as producer:
         sends = []
         for n in range(5):
@@ -449,7 +449,7 @@ async def test_linger_gathers_sends_of_different_moments(
         loop = asyncio.get_running_loop()
         start_s = loop.time()
         await producer.flush()
-        assert loop.time() - start_s < 0.045
+        assert loop.time() - start_s < 0.9
 
 
 async def test_closing_waits_for_receipts_and_then_fails_the_rest(

@@ -50,6 +50,7 @@ def client(broker: RunningBroker) -> V2:
     return V2(broker.channel)
 
 
+@pytest.mark.thorough
 async def test_what_goes_beyond_a_limit_is_refused_and_nobody_waits(
     broker: RunningBroker, client: V2
 ) -> None:

@@ -103,6 +103,7 @@ async def test_a_pull_that_its_client_cancels_ends_where_it_waits(
     await until(lambda: egress.waiting == 0)
 
 
+@pytest.mark.thorough
 async def test_a_pull_that_is_passed_on_waits_as_long_as_its_client_asks(
     gateway: Gateway, client: V2
 ) -> None:
