@@ -45,7 +45,7 @@ async def _commits(group: ReplicaGroup, broker_id: int, offset: int) -> bool:
             COMMIT_OFFSETS,
             broker_pb2.CommitOffsetsRequest(group=READERS, client_id="m", offsets=[wanted]),
         )
-    except errors.MqError:
+    except errors.AerobeeError:
         return False
     return bool(answer.results[0].code == common_pb2.OK)
 
@@ -64,7 +64,7 @@ async def committed(group: ReplicaGroup, broker_id: int) -> int:
                     group=READERS, queues=[broker_pb2.TopicQueue(topic=TOPIC, queue_id=0)]
                 ),
             )
-        except errors.MqError:
+        except errors.AerobeeError:
             return False
         found = answer.offsets[0].offset
         return True
@@ -87,7 +87,7 @@ async def shows(group: ReplicaGroup, broker_id: int, *bodies: bytes) -> None:
     async def holds() -> bool:
         try:
             return await group.pull_all(broker_id, TOPIC) == list(bodies)
-        except errors.MqError:
+        except errors.AerobeeError:
             return False
 
     await until(holds)
@@ -192,7 +192,7 @@ async def _create_until_placed(group: ReplicaGroup, name: str = TOPIC) -> None:
     while True:
         try:
             await group.create_topic(name)
-        except errors.MqError:
+        except errors.AerobeeError:
             await asyncio.sleep(0.02)
         else:
             return

@@ -14,7 +14,7 @@ import pytest
 
 from aerobee.cli.local_cluster.certificates import make_certificates
 from aerobee.cli.local_cluster.plan import LocalTls
-from aerobee.client_core import Message, MqError, TlsConfig
+from aerobee.client_core import AerobeeError, Message, TlsConfig
 from aerobee.producer_client import Producer, ProducerConfig
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.health_check import check_health
@@ -39,7 +39,7 @@ async def admits(up: Up, tls: TlsConfig) -> list[bool]:
 async def _admits(address: str, tls: TlsConfig) -> bool:
     try:
         return (await check_health(address, tls=dialled_tls(tls))).is_serving
-    except MqError:
+    except AerobeeError:
         return False
 
 

@@ -149,7 +149,9 @@ async def test_a_refused_call_raises_the_servers_error_with_the_name_of_the_requ
     with pytest.raises(errors.TopicNotFound, match="no topic 'refused'") as refused:
         await channels.call(address, QUERY_ROUTE, QUESTION(topics=["refused"]))
     assert refused.value.request_id
-    with pytest.raises(errors.MqError, match="failed with INTERNAL: the server failed because"):
+    with pytest.raises(
+        errors.AerobeeError, match="failed with INTERNAL: the server failed because"
+    ):
         await channels.call(address, QUERY_ROUTE, QUESTION(topics=["bug"]))
 
 
@@ -158,7 +160,7 @@ async def test_a_message_larger_than_any_is_refused_and_the_next_call_answered(
 ) -> None:
     peer, address = served
     question = QUESTION(topics=["large", "x" * (33 * MIB)])
-    with pytest.raises(errors.MqError) as refused:
+    with pytest.raises(errors.AerobeeError) as refused:
         await channels.call(address, QUERY_ROUTE, question, timeout_ms=30_000)
     assert not isinstance(refused.value, errors.Unreachable)
     assert (await channels.call(address, QUERY_ROUTE, QUESTION())).version == peer.version
@@ -492,9 +494,9 @@ async def test_a_server_that_stops_without_patience_ends_calls_and_streams(
         caller = asyncio.create_task(channels.call(address, QUERY_ROUTE, QUESTION(topics=["late"])))
         await peer.asked.wait()
         await peer.server.stop(0)
-        with pytest.raises(errors.MqError):
+        with pytest.raises(errors.AerobeeError):
             await stream.read()
-        with pytest.raises(errors.MqError):
+        with pytest.raises(errors.AerobeeError):
             await caller
 
 

@@ -9,7 +9,7 @@ import asyncio
 import signal
 import sys
 
-from aerobee.client_core import MqError
+from aerobee.client_core import AerobeeError
 from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
 
 
@@ -35,7 +35,7 @@ async def main(nameserver: str, session_timeout_ms: int) -> None:
                 await consumer.commit()
                 await consumer.end_offsets(queues)
                 await consumer.committed(queues)
-            except MqError as error:
+            except AerobeeError as error:
                 print("raised", type(error).__name__, flush=True)
 
 

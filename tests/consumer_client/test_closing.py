@@ -141,7 +141,7 @@ async def test_without_a_master_a_commit_raises_and_the_close_after_it_warns(
         await cluster.send("single", 0, [b"x"] * 10)
         assert len(await consumer.poll(10, timeout_s=5)) == 10
         await lose_master(cluster, cluster.brokers["broker-a"])
-        with pytest.raises(errors.MqError):
+        with pytest.raises(errors.AerobeeError):
             await consumer.commit()
     (told,) = given_up(caplog)
     assert told["safe_offset"] == 10

@@ -111,7 +111,7 @@ class Sender:
         """By whoever is master; a process that hangs is not waited for."""
         others = [one for one in self.group.replicas if one != self.master]
         for broker_id in (self.master, *others):
-            with suppress(errors.MqError, TimeoutError):
+            with suppress(errors.AerobeeError, TimeoutError):
                 async with asyncio.timeout(0.5):
                     ack = await self.group.send(broker_id, "orders", body, timeout_ms=400)
                 if ack.code == common_pb2.OK:
@@ -143,7 +143,7 @@ class OffsetWatch:
         queue = MessageQueue("orders", GROUP, 0)
         offsets = Offsets(self.connection, timeout_ms=1_000)
         while True:
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 found = (await offsets.committed(self.group, [queue]))[queue]
                 self.offsets.append(-1 if found is None else found)
             await asyncio.sleep(0.02)

@@ -21,11 +21,11 @@ from aerobee.consumer_client import (
 )
 from aerobee.consumer_client.beginnings import StartPolicy
 from aerobee.runtime.errors import (
+    AerobeeError,
     FilterIllegal,
     IllegalName,
     InvalidArgument,
     MessageIllegal,
-    MqError,
 )
 
 
@@ -86,7 +86,7 @@ def test_whatever_takes_the_messages_is_a_listener(listener: Any) -> None:
     push(listener)
 
 
-WRONG: list[tuple[type[MqError], str, Callable[[], object]]] = [
+WRONG: list[tuple[type[AerobeeError], str, Callable[[], object]]] = [
     (InvalidArgument, "on_exhausted", lambda: push(on_exhausted="skip")),
     (InvalidArgument, "on_exhausted", lambda: push(on_exhausted=lambda messages: None)),
     (InvalidArgument, "ordering must be one of", lambda: push(ordering="sorted")),
@@ -129,7 +129,7 @@ WRONG: list[tuple[type[MqError], str, Callable[[], object]]] = [
 
 @pytest.mark.parametrize(("error", "sentence", "make"), WRONG, ids=range(len(WRONG)))
 def test_a_wrong_value_is_a_typed_error_with_a_sentence(
-    error: type[MqError], sentence: str, make: Callable[[], object]
+    error: type[AerobeeError], sentence: str, make: Callable[[], object]
 ) -> None:
     with pytest.raises(error, match=sentence):
         make()

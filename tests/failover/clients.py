@@ -234,7 +234,7 @@ class Clients:
             message = Message(TOPIC, body, tag=FAILING_TAG)
         try:
             receipt = await producer.send(message, queue=queue)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             waited_s = time.monotonic() - sent_s
             self.history.failed.append(
                 f"{lane} {number} after {waited_s:.1f} s: {type(error).__name__}: {error}"
@@ -286,7 +286,7 @@ class Clients:
         world = self._world
         async with ClusterConnection(world.nameserver_addresses, world.cluster) as connection:
             while not self._end:
-                with suppress(errors.MqError):
+                with suppress(errors.AerobeeError):
                     await Admin(connection).configure_group(FAILING_GROUP, settings)
                 await asyncio.sleep(CONFIGURE_EVERY_S)
 
@@ -314,7 +314,7 @@ class Clients:
 
     async def _committed_of(self, broker_id: int) -> dict[int, int]:
         """By queue; empty if the broker does not tell."""
-        with suppress(errors.MqError):
+        with suppress(errors.AerobeeError):
             answer = await self._observers.call(
                 self._world.address(broker_id),
                 QUERY_OFFSETS,

@@ -87,7 +87,7 @@ class OrderedCluster:
             place = self.nameserver if name == "nameserver" else self.brokers[int(name)]
 
             async def holds(place: Place = place) -> bool:
-                with suppress(errors.MqError):
+                with suppress(errors.AerobeeError):
                     return (await check_health(place.health)).is_serving
                 return False
 
@@ -189,7 +189,7 @@ class Traffic:
                 number, self.next = self.next, self.next + 1
                 try:
                     await producer.send(Message(TOPIC, str(number).encode()))
-                except errors.MqError as error:
+                except errors.AerobeeError as error:
                     self.failed.append(f"{number}: {type(error).__name__}: {error}")
                 else:
                     self.sent.append(number)

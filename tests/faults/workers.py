@@ -31,7 +31,7 @@ from aerobee.consumer_client import (
     StartFrom,
 )
 from aerobee.producer_client import Producer, ProducerConfig
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from tests.faults.serving import Process
 from tests.support.waiting import until
 
@@ -110,7 +110,7 @@ async def produce(nameserver: str, topic: str, name: str, path: str) -> None:
             body = f"{name}-{next(numbers)}"
             try:
                 await producer.send(Message(topic, body.encode()))
-            except MqError:
+            except AerobeeError:
                 continue  # not acknowledged: it may be stored or not
             journal.note(body)
             await asyncio.sleep(SEND_PAUSE_S)

@@ -20,7 +20,7 @@ from typing import Final
 
 import uvloop
 
-from aerobee.client_core import Message, MqError
+from aerobee.client_core import AerobeeError, Message
 from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig
 
@@ -93,7 +93,7 @@ class Watchman:
     async def _send_one(self, producer: Producer, seen: Seen, number: int) -> None:
         try:
             receipt = await producer.send(Message(self._topic, b"%d" % number))
-        except MqError as error:
+        except AerobeeError as error:
             self.log.errors.append(f"{number}: {type(error).__name__}: {error}")
         else:
             seen.stored_s = time.monotonic()

@@ -196,7 +196,7 @@ async def test_sends_are_over_at_their_deadline_while_the_nameserver_hangs(
             await asyncio.sleep(number * 0.01)
             topic = "orders" if number % 2 else "unknown"
             before_s = loop.time()
-            with pytest.raises(errors.MqError):
+            with pytest.raises(errors.AerobeeError):
                 await producer.send(Message(topic, b"x"), timeout_ms=400)
             return loop.time() - before_s
 

@@ -57,7 +57,7 @@ class Cluster:
         """Until just these are open: a broker that was started reads them first."""
 
         async def is_so() -> bool:
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 found = await self.transactions.list()
                 ids = tuple(each.transaction_id for each in found.transactions)
                 return ids == transaction_ids and not found.unanswered

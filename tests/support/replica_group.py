@@ -169,7 +169,7 @@ class ReplicaGroup:
             found = record.master_id
             try:
                 return (await self.stats(found)).writable
-            except errors.MqError:
+            except errors.AerobeeError:
                 return False
 
         await until(holds, timeout_s=timeout_s)
@@ -178,7 +178,7 @@ class ReplicaGroup:
     async def send(
         self, broker_id: int, topic: str, body: bytes, *, timeout_ms: int = 2_000
     ) -> broker_pb2.SendAck:
-        """One message to queue 0, by one replica. Raises MqError if the stream fails."""
+        """One message to queue 0, by one replica. Raises AerobeeError if the stream fails."""
         records, sizes = encode_batch(
             topic=topic.encode(),
             bodies=[body],
@@ -211,7 +211,7 @@ class ReplicaGroup:
         deadline_s = time.monotonic() + timeout_s
         while True:
             for broker_id in self.replicas:
-                with contextlib.suppress(errors.MqError):
+                with contextlib.suppress(errors.AerobeeError):
                     ack = await self.send(broker_id, topic, body, timeout_ms=1_000)
                     if ack.code == common_pb2.OK:
                         return broker_id
@@ -258,7 +258,7 @@ class ReplicaGroup:
         async def holds() -> bool:
             try:
                 ends = {(await self.stats(one)).log_appended_end for one in broker_ids}
-            except errors.MqError:
+            except errors.AerobeeError:
                 return False
             return len(ends) == 1
 

@@ -26,7 +26,7 @@ from aerobee.bench.report import Report, Row
 from aerobee.client_core import Admin, ClusterConnection, Message
 from aerobee.consumer_client import PullConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig
-from aerobee.runtime.errors import MqError, NotMaster
+from aerobee.runtime.errors import AerobeeError, NotMaster
 
 FLAGS = ("--replicas", "2", "--replication", "sync")
 BROKER = "broker-a"
@@ -118,7 +118,7 @@ class Senders:
             begun_s = time.perf_counter()
             try:
                 await producer.send(Message(TOPIC, b"%d" % number))
-            except MqError:
+            except AerobeeError:
                 self.errors += 1
             else:
                 self.acknowledged.add(number)
@@ -134,7 +134,7 @@ class Senders:
             self.due_ms[number] = due_ms
             try:
                 await producer.send(Message(TOPIC, b"%d" % number, deliver_at=due_ms))
-            except MqError:
+            except AerobeeError:
                 self.errors += 1
             else:
                 self.acknowledged.add(number)

@@ -76,7 +76,7 @@ class Broadcasting:
             )
         except errors.TopicNotFound:
             route = None
-        except errors.MqError:
+        except errors.AerobeeError:
             return
         queues: Sequence[MessageQueue] = ()
         if route is not None:

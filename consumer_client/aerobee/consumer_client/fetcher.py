@@ -44,7 +44,7 @@ class Fetcher:
         client_id: str,
         options: ConsumerOptions,
         on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
-        on_ended: Callable[[OwnedQueue, errors.MqError], None],
+        on_ended: Callable[[OwnedQueue, errors.AerobeeError], None],
     ) -> None:
         """Neither may wait. `on_result`: the queue's subscription goes on after it. `on_ended`: the
         broker ended it."""
@@ -116,7 +116,7 @@ class Fetcher:
         """Over a new stream; returns when no queue is left.
 
         Raises:
-            MqError: the stream broke.
+            AerobeeError: the stream broke.
         """
         try:
             # It knows nothing; new handles keep late frames of the stream before out.

@@ -153,7 +153,7 @@ class PullConsumer:
         `commit` before raises instead.
 
         Raises:
-            MqError: what ended the consumer before, if something did.
+            AerobeeError: what ended the consumer before, if something did.
         """
         await self.__aexit__(None, None, None)
 
@@ -180,7 +180,7 @@ class PullConsumer:
         Raises:
             InvalidArgument: topics are subscribed.
             FilterIllegal: the expression names no tag.
-            MqError: where to begin cannot be asked.
+            AerobeeError: where to begin cannot be asked.
         """
         if self._subscriptions:
             raise InvalidArgument("a consumer either subscribes to topics or is assigned queues")
@@ -209,7 +209,7 @@ class PullConsumer:
 
         Messages of one queue come in order; queues take turns.
 
-        Raises MqError: what ended the consumer, for example DuplicateClient.
+        Raises AerobeeError: what ended the consumer, for example DuplicateClient.
         """
         runtime = self._started()
         end_s = self._begin_poll(timeout_s)
@@ -262,7 +262,7 @@ class PullConsumer:
         Raises:
             LeaseExpired: a queue was lost meanwhile; its messages are handled again elsewhere.
             LeaseHeld: an assigned queue belongs to a member of the group.
-            MqError: a broker could not be reached all the time; a later commit tries again.
+            AerobeeError: a broker could not be reached all the time; a later commit tries again.
         """
         runtime = self._started()
         self._queues.settle()
@@ -296,25 +296,25 @@ class PullConsumer:
         """The group's committed offsets; None where it never committed.
 
         Raises:
-            MqError: the store cannot be read.
+            AerobeeError: the store cannot be read.
         """
         asked = list(queues)
         found = await self._started().store.read(asked)
         return {queue: found.get(queue) for queue in asked}
 
     async def begin_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """The lowest stored offset of each queue. Raises MqError."""
+        """The lowest stored offset of each queue. Raises AerobeeError."""
         return {q: found.min_offset for q, found in (await self._offsets().bounds(queues)).items()}
 
     async def end_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """The offset that each queue's next message will get. Raises MqError."""
+        """The offset that each queue's next message will get. Raises AerobeeError."""
         found = await self._offsets().bounds(queues)
         return {queue: each.max_offset_end for queue, each in found.items()}
 
     async def offsets_for_time(
         self, queues: Iterable[MessageQueue], timestamp_ms: int
     ) -> dict[MessageQueue, int]:
-        """The first offset stored at or after a time. Raises MqError."""
+        """The first offset stored at or after a time. Raises AerobeeError."""
         return await self._offsets().by_timestamp(queues, timestamp_ms)
 
     async def queues_of(self, topic: str) -> list[MessageQueue]:

@@ -259,7 +259,7 @@ class PushConsumer:
         Takes `close_timeout_ms` at most. Closing again does nothing.
 
         Raises:
-            MqError: what ended the consumer before, if something did.
+            AerobeeError: what ended the consumer before, if something did.
         """
         await self.__aexit__(None, None, None)
 

@@ -162,7 +162,7 @@ class Rebalancer:
         """The topic's route; None if it has none (any more) or it is not known."""
         try:
             return await self._routes.route(topic, timeout_ms=self._options.request_timeout_ms)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             log_event(
                 log, "no route", level=logging.DEBUG, group=self._group, topic=topic, reason=error
             )

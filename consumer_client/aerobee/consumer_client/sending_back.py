@@ -146,7 +146,7 @@ class SendingBack:
                 request,
                 timeout_ms=self._options.failover_timeout_ms,
             )
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             # Also without a lease: whether it is lost, or a new master does not know it yet, the
             # member's session finds out.
             self._log(queue, error)
@@ -174,7 +174,7 @@ class SendingBack:
             return False
         return True
 
-    def _log(self, queue: PushQueue, error: errors.MqError) -> None:
+    def _log(self, queue: PushQueue, error: errors.AerobeeError) -> None:
         log_event(
             log,
             "failed messages could not be sent back",

@@ -17,7 +17,7 @@ from aerobee.nameserver.stored import (
     Topic,
 )
 from aerobee.runtime.broker_condition import BrokerCondition
-from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import common_pb2, nameserver_pb2
@@ -151,7 +151,7 @@ def _topic_of_all(table: RouteTable, name: str) -> Topic | None:
 
 
 def topic_route(
-    cluster: str, table: RouteTable, name: str, failure: MqError | None
+    cluster: str, table: RouteTable, name: str, failure: AerobeeError | None
 ) -> nameserver_pb2.TopicRoute:
     """The route of one topic, or why there is none."""
     topic = table.topics.get(name) or _topic_of_all(table, name)

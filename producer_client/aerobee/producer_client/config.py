@@ -29,7 +29,7 @@ class ProducerConfig:
     >>> ProducerConfig(linger_ms=-1)
     Traceback (most recent call last):
     ...
-    aerobee.runtime.errors.InvalidArgument: linger_ms must be at least 0, not -1
+    aerobee.errors.InvalidArgument: linger_ms must be at least 0, not -1
     """
 
     send_timeout_ms: int = 10_000

@@ -234,7 +234,7 @@ class Producer:
                 timeout_ms = self._config.send_timeout_ms
                 self._enqueue(delivery, target, message, queue, size, timeout_ms, True, None)
                 return
-        except errors.MqError:
+        except errors.AerobeeError:
             delivery.budget.release(size)
             raise
         self._do_later(self._send_when_known(delivery, message, queue, size), "send:one-way")
@@ -256,7 +256,7 @@ class Producer:
 
         Raises:
             PartlySent: some messages are stored and others not; it says which.
-            MqError: as `send`; none is known to be stored.
+            AerobeeError: as `send`; none is known to be stored.
         """
         if timeout_ms is None:
             timeout_ms = self._config.send_timeout_ms
@@ -295,8 +295,8 @@ class Producer:
                 the broker is configured.
 
         Raises:
-            MqError: as `send`. Unless it is DeadlineExceeded, nothing was begun; else it may be
-                open, and is decided by a check.
+            AerobeeError: as `send`. Unless it is DeadlineExceeded, nothing was begun; else it may
+                be open, and is decided by a check.
         """
         if timeout_ms is None:
             timeout_ms = self._config.send_timeout_ms
@@ -319,8 +319,8 @@ class Producer:
         and rolled back when an exception leaves it. The block may also end it itself.
 
         Raises:
-            MqError: as `begin` and `Transaction.commit`. A rollback that fails is logged, since
-                the block's own exception is on its way; a check decides then.
+            AerobeeError: as `begin` and `Transaction.commit`. A rollback that fails is logged,
+                since the block's own exception is on its way; a check decides then.
         """
         transaction = await self.begin(
             message, queue=queue, timeout_ms=timeout_ms, check_after_s=check_after_s
@@ -364,7 +364,7 @@ class Producer:
     async def _roll_back(self, transaction: Transaction, timeout_ms: int | None) -> None:
         try:
             await transaction.rollback(timeout_ms=timeout_ms)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             log_event(
                 log,
                 "a transaction is not rolled back: a check decides",
@@ -494,7 +494,7 @@ class Producer:
             target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
             if queue is not None:
                 target.check_queue(queue)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             delivery.drop(message.topic, size, error)
         except asyncio.CancelledError:
             delivery.drop(message.topic, size, errors.ShuttingDown("the producer was closed"))
@@ -523,7 +523,7 @@ class Producer:
             raise errors.ShuttingDown("the producer is not open: use it inside `async with`")
         return delivery
 
-    def _on_foreign_loop(self) -> errors.MqError:
+    def _on_foreign_loop(self) -> errors.AerobeeError:
         """Its tasks live elsewhere, and would never hear of this."""
         self._process.check()
         return errors.InvalidArgument(

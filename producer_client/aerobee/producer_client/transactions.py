@@ -62,6 +62,8 @@ class TransactionUnanswered(errors.DeadlineExceeded):
     how it ends. Asking again for the same end is safe.
     """
 
+    __module__ = "aerobee.errors"
+
 
 class Transaction:
     """One transaction, begun: its message is stored and nobody sees it. Made by a `Producer`."""
@@ -149,7 +151,7 @@ class TransactionSender:
         self._entering = entering
         self._is_closed = False
         self.on_topic: Callable[[str], None] | None = None
-        """Called with the topic of each transaction before it begins. May raise MqError."""
+        """Called with the topic of each transaction before it begins. May raise AerobeeError."""
 
     def stop(self) -> None:
         """The producer is closed."""

@@ -126,7 +126,7 @@ class Producer:
         """Exactly what was committed is visible, each once."""
 
         async def is_whole() -> bool:
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 seen = await self.seen(address)
                 return {name for name, so in self.visible.items() if so} <= seen.keys()
             return False

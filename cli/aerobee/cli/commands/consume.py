@@ -169,9 +169,11 @@ async def _consume(
 
 async def _commit(consumer: PullConsumer) -> None:
     try:
-        async with asyncio.timeout(COMMIT_TIMEOUT_S):
+        async with asyncio.timeout(COMMIT_TIMEOUT_S) as scope:
             await consumer.commit()
     except TimeoutError:
+        if not scope.expired():
+            raise
         raise EnvironmentFailure(
             f"no broker took the offsets of what was printed last within {COMMIT_TIMEOUT_S:g} s: "
             "these messages will be delivered again"

@@ -205,7 +205,7 @@ async def _send_all(
     """Several batches on their way at a time; the first failure ends it.
 
     Raises:
-        MqError, in a group: lines could not be sent. Whatever ends it early, how many messages
+        AerobeeError, in a group: lines could not be sent. Whatever ends it early, how many messages
             were acknowledged before is told on standard error.
     """
     places = asyncio.Semaphore(BATCHES_IN_FLIGHT)

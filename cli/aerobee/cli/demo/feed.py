@@ -42,7 +42,7 @@ class Feed:
         """Send all; returns when every message is acknowledged.
 
         Raises:
-            MqError: one was not, after all retries.
+            AerobeeError: one was not, after all retries.
         """
         self.started_s = self.clock.monotonic_s()
         batches = _batches(topic, flights, batch_messages)

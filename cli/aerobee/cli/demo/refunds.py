@@ -127,7 +127,7 @@ class Refunds:
         """Repair the consumer, send the letter again, wait until it is handled.
 
         Raises:
-            MqError: the broker refused to send it again.
+            AerobeeError: the broker refused to send it again.
         """
         self.desk.repair()
         for refused in await self._letters.resend(self.group, [letter]):
