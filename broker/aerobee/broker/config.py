@@ -23,6 +23,7 @@ from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
+from aerobee.runtime.outside_config import BrokerOutsideConfig, require_outside_that_works
 from aerobee.runtime.tls_config import NodeTlsConfig, require_tls_that_works
 from aerobee.store_format.record_layout import HostAddress
 
@@ -257,6 +258,7 @@ class BrokerConfig:
     access: AccessConfig = field(default_factory=AccessConfig)
     audit_log: AuditLogConfig = field(default_factory=AuditLogConfig)
     tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
+    outside: BrokerOutsideConfig = field(default_factory=BrokerOutsideConfig)
 
     def __post_init__(self) -> None:
         for name in ("cluster", "broker_name"):
@@ -271,11 +273,13 @@ class BrokerConfig:
         require_ports_of_their_own(
             {
                 "listen": self.listen,
+                "outside.listen": self.outside.listen,
                 "health.listen": self.health.listen,
                 "metrics.listen": self.metrics.listen,
             }
         )
         require_tls_that_works(self)
+        require_outside_that_works(self)
         require_certificates(self.access, self.tls)
         if self.address:
             require_address("address", self.address)

@@ -116,6 +116,8 @@ async def serve_nameserver(
         services = (service, _access_service(etcd, keys, cache, access), rocketmq)
         server = _server(config, access, services, figures.latencies, peer_limits, tls, clock)
         port = await server.start(config.listen, serving=False)
+        if config.outside.listen:
+            await server.start_outside(config.outside.listen, tls.outside)
         log_event(log, "nameserver listens", address=config.listen, port=port)
         health.listens(cache.why_unknown)
         figures.listens(port)
