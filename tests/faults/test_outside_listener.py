@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -187,13 +188,13 @@ async def test_clients_outside_see_outside_addresses_and_nodes_use_none_of_them(
 
         # What nodes do among themselves is refused there, whoever asks.
         async with grpc.aio.insecure_channel(cluster.access_point) as channel:
-            stub = nameserver_pb2_grpc.NameserverServiceStub(channel)  # type: ignore[no-untyped-call]
+            stub = nameserver_pb2_grpc.NameserverServiceStub(channel)
             with pytest.raises(grpc.aio.AioRpcError, match="outside listener"):
                 await stub.AlterInSyncSet(nameserver_pb2.AlterInSyncSetRequest(cluster=CLUSTER))
             with pytest.raises(grpc.aio.AioRpcError, match="outside listener"):
                 await stub.Register().read()
         async with grpc.aio.insecure_channel(cluster.balancers[1].address) as channel:
-            replicate = channel.stream_stream("/aerobee.v1.ReplicationService/Replicate")
+            replicate: Any = channel.stream_stream("/aerobee.v1.ReplicationService/Replicate")
             with pytest.raises(grpc.aio.AioRpcError, match="outside listener"):
                 await replicate().read()
 

@@ -33,7 +33,7 @@ async def test_routes_follow_outside_addresses_and_show_what_a_broker_has(
     # As an older version registers, or one that has one listener for all.
     old = make_broker("broker-b", address="b.everywhere:1")
     async with grpc.aio.insecure_channel(outside) as channel, asyncio.TaskGroup() as tasks:
-        stub: Any = nameserver_pb2_grpc.NameserverServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = nameserver_pb2_grpc.NameserverServiceStub(channel)
         running = [
             tasks.create_task(broker.beat_until_cancelled(server.stub, interval_s=0.05))
             for broker in (new, old)

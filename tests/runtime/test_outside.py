@@ -134,8 +134,8 @@ def test_a_certificate_that_cannot_be_used_is_named_with_its_listener(tmp_path: 
         ({"outside.listen": "127.0.0.1:7"}, "listen and outside.listen must have different ports"),
         ({"outside.tls.certificate": "c"}, "outside.tls.key belong together"),
         (
-            {"outside.tls.certificate": "c", "outside.tls.key": "k"},
-            "outside.tls.certificate needs outside.listen",
+            {"outside.tls.client_auth": ClientAuth.REQUIRED},
+            "outside.tls.client_auth needs outside.tls.ca",
         ),
         (
             {"outside.listen": "127.0.0.1:8", "grpc.engine": Engine.GRPCIO},

@@ -36,7 +36,7 @@ async def serve_node_ports(
         InvalidArgument: an address or a file cannot be used.
     """
     async with (
-        NodeTls(config.tls, config.outside.tls) as tls,
+        NodeTls(config.tls, config.outside.tls if config.outside.listen else None) as tls,
         serve_health(
             config.health.listen,
             health,

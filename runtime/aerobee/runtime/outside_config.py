@@ -66,7 +66,7 @@ class OutsideTlsConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideConfig:
     """A second listener, for clients outside the cluster's network. They are told the addresses
-    that brokers have outside; nodes never use it ([why](decisions/0038-two-listeners.md))."""
+    that brokers have outside; nodes never use it ([how](listeners.md))."""
 
     listen: str = ""
     """host:port to serve clients outside on, beside `listen`. Who asks through this port is told
@@ -84,7 +84,7 @@ class OutsideConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOutsideConfig:
     """A second listener, for clients outside the cluster's network. Replicas, brokers and
-    nameservers never use it, and it refuses them ([why](decisions/0038-two-listeners.md))."""
+    nameservers never use it, and it refuses them ([how](listeners.md))."""
 
     listen: str = ""
     """host:port to serve clients outside on, beside `listen`.
@@ -135,11 +135,6 @@ class OutsideSections(Protocol):
 def _check(outside: Listener) -> None:
     if outside.listen:
         require_dialled_address("outside.listen", outside.listen)
-    require(
-        bool(outside.listen) or not outside.tls.certificate,
-        "outside.tls.certificate needs outside.listen: without it there is no such listener",
-        outside.tls.certificate,
-    )
 
 
 def require_outside_that_works(config: OutsideSections) -> None:
