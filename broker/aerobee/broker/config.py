@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aerobee.access.config import AccessConfig, require_certificates
 from aerobee.broker.observe.config_risks import broker_risks
-from aerobee.broker.replication.config import ReplicationConfig
+from aerobee.broker.replication.config import READ_MEMORY_SHARE, ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
 from aerobee.rocketmq_api.config import RocketmqConfig
 from aerobee.runtime.addresses import (
@@ -23,7 +23,9 @@ from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
+from aerobee.runtime.outside_config import BrokerOutsideConfig, require_outside_that_works
 from aerobee.runtime.tls_config import NodeTlsConfig, require_tls_that_works
+from aerobee.runtime.usable_memory import UsableMemory
 from aerobee.store_format.record_layout import HostAddress
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -257,6 +259,7 @@ class BrokerConfig:
     access: AccessConfig = field(default_factory=AccessConfig)
     audit_log: AuditLogConfig = field(default_factory=AuditLogConfig)
     tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
+    outside: BrokerOutsideConfig = field(default_factory=BrokerOutsideConfig)
 
     def __post_init__(self) -> None:
         for name in ("cluster", "broker_name"):
@@ -271,11 +274,13 @@ class BrokerConfig:
         require_ports_of_their_own(
             {
                 "listen": self.listen,
+                "outside.listen": self.outside.listen,
                 "health.listen": self.health.listen,
                 "metrics.listen": self.metrics.listen,
             }
         )
         require_tls_that_works(self)
+        require_outside_that_works(self)
         require_certificates(self.access, self.tls)
         if self.address:
             require_address("address", self.address)
@@ -306,6 +311,16 @@ class BrokerConfig:
     def risks(self) -> list[Risk]:
         """Which of these settings are risky, alone or together."""
         return broker_risks(self)
+
+    def derived(self, memory: UsableMemory) -> list[str]:
+        """What settings that were left to the broker are in a process with that memory."""
+        if self.replication.slave_read_bytes:
+            return []
+        budget = self.replication.slave_read_bytes_of(memory.bytes)
+        return [
+            f"replication.slave_read_bytes is {budget} here: {READ_MEMORY_SHARE:.0%} of "
+            f"{memory.bytes} bytes, by {memory.source}"
+        ]
 
     @property
     def own_files(self) -> int:

@@ -50,6 +50,8 @@ class BrokerRecord:
     key: BrokerKey
     instance: str
     address: str
+    outside_address: str = ""
+    """Where clients outside reach it; empty: at `address`."""
     store_host_ipv6: bool = False
     writable: bool = True
     incarnation: str = ""
@@ -268,6 +270,7 @@ def encode_broker(record: BrokerRecord) -> bytes:
         {
             "instance": record.instance,
             "address": record.address,
+            "outsideAddress": record.outside_address,
             "storeHostIpv6": record.store_host_ipv6,
             "writable": record.writable,
             "incarnation": record.incarnation,
@@ -352,6 +355,7 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         key,
         instance=str(document["instance"]),
         address=str(document["address"]),
+        outside_address=str(document.get("outsideAddress", "")),
         store_host_ipv6=bool(document.get("storeHostIpv6", False)),
         writable=bool(document.get("writable", True)),
         incarnation=str(document.get("incarnation", "")),

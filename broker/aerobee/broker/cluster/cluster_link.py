@@ -96,6 +96,7 @@ class ClusterLink:
         return nameserver_pb2.BrokerHeartbeat(
             identity=self._identity,
             address=self._address.text,
+            outside_address=self._address.outside,
             role=common_pb2.SLAVE if roles.term is None else common_pb2.MASTER,
             epoch=roles.own_epoch,
             log_begin=store.min_offset,
