@@ -127,6 +127,23 @@ async def test_many_messages_that_follow_as_many_leave_in_two_halves(
         assert await frames_of(to_one_queue) == 1
 
 
+async def test_batches_that_wait_for_the_route_together_keep_their_order(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    """However many queues the messages of each have: a long one is not overtaken."""
+    messages = [Message("orders", b"%d" % n, sharding_key=f"key-{n % 3}") for n in range(60)]
+    async with Producer(nameserver.address) as producer:
+        await asyncio.gather(
+            *(producer.send_batch(messages[n : n + 8]) for n in range(0, 24, 8)),
+            *(producer.send_batch([message]) for message in messages[24:]),
+        )
+    stored: dict[str, list[int]] = {}
+    for one in broker_a.stored:
+        number = int(bytes(one.record.body))
+        stored.setdefault(f"key-{number % 3}", []).append(number)
+    assert stored == {f"key-{key}": list(range(key, 60, 3)) for key in range(3)}
+
+
 async def test_a_send_batch_gives_receipts_in_the_order_of_its_messages(
     two_brokers: FakeNameserver, broker_a: FakeBroker, broker_b: FakeBroker
 ) -> None:
