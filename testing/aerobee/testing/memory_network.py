@@ -94,6 +94,11 @@ class MemoryNetwork:
         for place, transport in late:
             self.tell_reset(place, transport)
 
+    def heal_all(self) -> None:
+        for link in list(self._cut):
+            one, *other = link
+            self.heal(one, other[0] if other else one)
+
     def is_cut(self, one: str, other: str) -> bool:
         return frozenset((one, other)) in self._cut
 

@@ -7,7 +7,6 @@ The nodes are the real ones; only the registry is in memory, in place of etcd.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
@@ -37,6 +36,8 @@ class Node:
     def __init__(self, name: str) -> None:
         self.name = name
         self._life: asyncio.Task[None] | None = None
+        self._ended: asyncio.Task[None] | None = None
+        """One that was told to end, and may not have."""
         self._lifecycle = Lifecycle()
 
     @property
@@ -47,6 +48,7 @@ class Node:
         """Returns the port once it listens. Raises what ended it before."""
         if self.is_running:
             raise RuntimeError(f"{self.name} runs already")
+        await self._gone()
         loop = asyncio.get_running_loop()
         listening: asyncio.Future[int] = loop.create_future()
         self._lifecycle = lifecycle = Lifecycle()
@@ -75,16 +77,22 @@ class Node:
         if life is not None:
             self._lifecycle.stop.set()
             await life
+        await self._gone()
 
-    async def _end(self) -> None:
+    def _end(self) -> None:
         """The life ends at once, whatever it says about it."""
         life, self._life = self._life, None
         if life is not None:
+            self._ended = life
             life.cancel()
-            with contextlib.suppress(BaseException):
-                await asyncio.shield(asyncio.wait((life,)))
-            if not life.cancelled():
-                life.exception()
+
+    async def _gone(self) -> None:
+        """Return when nothing of the last life runs."""
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            await asyncio.wait((ended,))
+            if not ended.cancelled():
+                ended.exception()
 
 
 class NameserverNode(Node):
@@ -127,7 +135,8 @@ class NameserverNode(Node):
         """As SIGKILL does."""
         if self._network is not None:
             self._network.kill(self.name)
-        await self._end()
+        self._end()
+        await self._gone()
 
 
 class BrokerNode(Node):
@@ -178,6 +187,11 @@ class BrokerNode(Node):
         self.config = replace(self.config, listen=_with_port(self.config.listen, port))
 
     async def kill(self) -> None:
+        """As SIGKILL does; return when nothing of it runs."""
+        self.kill_now()
+        await self._gone()
+
+    def kill_now(self) -> None:
         """As SIGKILL does: nothing is written any more, nobody is told. What it had written is in
         the page cache and stays."""
         if self._node_disk is not None:
@@ -186,7 +200,7 @@ class BrokerNode(Node):
             self._network.kill(self.name)
         is_hung = self.faults.is_hung
         self.answer_disk()
-        await self._end()
+        self._end()
         if is_hung:
             self.faults.hang()
 

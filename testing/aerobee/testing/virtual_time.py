@@ -18,6 +18,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, NamedTuple, cast
 
+from aerobee.runtime.clock import LOOP_CLOCK
+
 THREAD_WAIT_S = 1.0
 """Real seconds between two looks at threads that work; their end wakes the loop anyway."""
 SOCKET_WAIT_S = 0.005
@@ -96,6 +98,7 @@ class VirtualTime:
         loop.time = self.monotonic_s
         loop.run_in_executor = self._run_counted
         loop.call_at = self._call_noted
+        setattr(loop, LOOP_CLOCK, self)
 
     def end(self) -> None:
         """Time passes as outside again, from where it is now: it never goes back."""
@@ -105,6 +108,7 @@ class VirtualTime:
         real_time = self._real_time
         loop.time = lambda: real_time() + ahead_s
         del loop.run_in_executor, loop.call_at
+        delattr(loop, LOOP_CLOCK)
         self._wake_idle()
 
     @property
