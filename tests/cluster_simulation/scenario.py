@@ -23,7 +23,7 @@ from tests.cluster_simulation.variant import Variant
 from tests.cluster_simulation.violation import Violation
 from tests.cluster_simulation.waiting import EPOCH_MS
 from tests.cluster_simulation.world import Settings, Trace, World
-from tests.support.power_failure import draw_fate
+from aerobee.testing.power_failure import draw_fate
 
 HEALED_WITHIN_S = 25.0
 FIRST_HANG = 4_000

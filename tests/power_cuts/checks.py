@@ -11,7 +11,7 @@ from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTabl
 from aerobee.runtime.clock import Clock
 from tests.power_cuts.model import UNIQUE_KEY_PREFIX, Model, Sent, Violation, expect
 from tests.power_cuts.raw_files import check_queue_files_are_whole
-from tests.support.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.stores import check_agreement, find_by_key, log_records
 
 _LAST_RECORDS = 5

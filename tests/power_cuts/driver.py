@@ -31,7 +31,7 @@ from aerobee.store_format.record_layout import (
 )
 from tests.power_cuts.model import UNIQUE_KEY_PREFIX, DocumentState, Model, Sent, expect
 from tests.power_cuts.stepped_threads import SteppedThreads, Work, is_power_cut
-from tests.support.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.stores import batch_of, topic_end_batch
 
 Trace = Callable[[str], None]

@@ -16,8 +16,8 @@ from tests.power_cuts.checks import (
 from tests.power_cuts.driver import Driver, Trace, Variant
 from tests.power_cuts.model import Model
 from tests.power_cuts.raw_files import check_checkpoint_is_not_ahead
-from tests.support.power_failure import Fate
-from tests.support.simulated_disk import SimulatedDisk
+from aerobee.testing.power_failure import Fate
+from aerobee.testing.simulated_disk import SimulatedDisk
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from aerobee.broker.edge.server import BrokerServer, count_acknowledged, promise
 from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.flush.table_files import TableFiles
+from aerobee.broker.flush.workers import Workers
 from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry
@@ -124,6 +125,7 @@ class Wiring:
         disk: Disk,
         reads: Executor,
         files: Executor,
+        workers: Workers,
         clock: Clock,
         chance: random.Random,
         health: BrokerHealth,
@@ -134,11 +136,12 @@ class Wiring:
         access: NodeAccess,
         mounts: Sequence[Mount] = (),
     ) -> None:
-        """`reads` and `files` wait for the disk, apart. `mounts` add protocols to the own one."""
+        """`reads`, `files` and `workers` wait for the disk, apart. `mounts` add protocols to the
+        own one."""
         self.config = config
         self.clock, self.chance = clock, chance
         self.store_host = store_host
-        self._files_pool, self._disk = files, disk
+        self._files_pool, self._disk, self._workers = files, disk, workers
         self.folder = opened.folder
         self.replica = opened.replica
         self.store = opened.folder.store
@@ -226,7 +229,7 @@ class Wiring:
             self._limits,
             clock,
         )
-        self.flush = FlushThread(store, self._disk, clock, config.store, self.watch)
+        self.flush = FlushThread(store, self._disk, clock, config.store, self.watch, self._workers)
         self.minutes = AcknowledgedMinutes(epoch=lambda: roles.own_epoch, now_ms=clock.now_ms)
         kept = config.metrics
         self.traffic = Traffic(topics_max=kept.topics_max, consumers_max=kept.consumers_max)

@@ -20,7 +20,7 @@ from aerobee.runtime.clock import ManualClock
 from tests.support.indexes import INDEXED, append_keys, check_answers
 from tests.support.property_runs import examples
 from tests.support.replicas import check_equal, log_bytes, replicate
-from tests.support.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.stores import (
     SMALL,
     append,

@@ -20,7 +20,7 @@ from aerobee.broker.store.queues.queue_ends import (
 )
 from aerobee.store_format.checkpoint import Checkpoint
 from tests.support.fault_disk import FaultDisk, no_space
-from tests.support.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_disk import SimulatedDisk
 
 
 def end_of(number: int, end: int, *, damaged: bool = False) -> QueueEnd:

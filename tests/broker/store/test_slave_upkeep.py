@@ -15,7 +15,7 @@ from tests.support.retention import (
     settle,
     take_removal,
 )
-from tests.support.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.stores import append, check_agreement, open_store, read_queue
 
 

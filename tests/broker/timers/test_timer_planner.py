@@ -16,7 +16,7 @@ from aerobee.broker.timers.pending import make_rows
 from aerobee.broker.timers.planner import STEPS_MAX, Plan, PlanLimits, Planner
 from aerobee.broker.timers.progress import QueueProgress, TimerProgress
 from aerobee.runtime.clock import ManualClock
-from tests.support.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_disk import SimulatedDisk
 
 NOW_MS = 1_700_000_000_000
 LEVEL_MS = 5_000
