@@ -62,6 +62,12 @@ COMMANDS = (
     LazyCommand("broker", "aerobee.cli.commands.broker:broker", "Run one broker."),
     LazyCommand("etcd", "aerobee.cli.commands.etcd:etcd", "Look after etcd: space, snapshots."),
     LazyCommand("config", "aerobee.cli.commands.config:config", "Check configuration files."),
+    LazyCommand(
+        "completion", "aerobee.cli.commands.completion:completion", "Print a shell's completions."
+    ),
+    LazyCommand(
+        "version", "aerobee.cli.commands.version:version", "Print all versions, the cluster's too."
+    ),
     LazyCommand("bench", "aerobee.bench.command:bench", "Measure this machine."),
 )
 
