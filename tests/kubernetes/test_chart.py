@@ -201,12 +201,18 @@ def test_what_no_overlay_has_keeps_every_rule_of_the_manifests(tmp_path: Path) -
     assert claim["resources"]["requests"]["storage"] == "500Gi"
     config = tomllib.loads(mine.config("aerobee-broker-config")["data"]["broker.toml"])
     assert config["replication"]["slave_read_bytes"] == 8 * 2**30 * 2 // 5
-    for name in TLS_SECRETS:
-        data = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
-        mine.objects.append(_secret(name, data))
-    mine.objects.append(_secret("aerobee-cluster-secret", {"cluster-secret": ""}))
-    found = [finding for check in CHECKS for finding in check(mine)]
-    assert found == []
+    assert _findings(mine) == []
+
+
+def test_the_example_of_its_page_keeps_every_rule_of_the_manifests(tmp_path: Path) -> None:
+    """Also the keys of its settings are ones that the services know."""
+    page = (CHART / "README.md").read_text("utf-8")
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    values = yaml.safe_load(example)
+    values["image"]["digest"] = values["image"]["digest"].replace("...", "0a" * 32)
+    mine = template(tmp_path, **values)
+    assert len(mine.pods_of("broker")) == 3
+    assert _findings(mine) == []
 
 
 def test_an_etcd_of_ones_own_takes_the_place_of_the_charts(tmp_path: Path) -> None:
@@ -288,10 +294,17 @@ def test_links_of_alerts_lead_where_the_value_says(tmp_path: Path) -> None:
                 assert link == f"{base}#{one['alert'].lower()}"
 
 
+def _findings(mine: Manifests) -> list[str]:
+    """Of the rules of the manifests, where the Secrets are there that a user makes."""
+    tls = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
+    mine.objects += [_secret(name, tls) for name in TLS_SECRETS]
+    mine.objects.append(_secret("aerobee-cluster-secret", {"cluster-secret": ""}))
+    return [finding for check in CHECKS for finding in check(mine)]
+
+
 def _secret(name: str, data: dict[str, str]) -> Object:
     metadata = {
         "name": name,
-        "namespace": "messages",
         "labels": {"app.kubernetes.io/name": "aerobee"},
     }
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
