@@ -1,8 +1,8 @@
 """Draws the pictures of the documentation: python docs/pictures/draw.py
 
-A picture is boxes on a grid and arrows between them. It carries its own background, light or dark as
-the reader's system is, so it can be read on any page. After a change here, run this and commit the
-pictures; a test compares them.
+A picture is boxes on a grid and arrows between them. It carries its own background, light or dark
+as the reader's system is, so it can be read on any page. After a change here, run this and commit
+the pictures; a test compares them.
 """
 
 from __future__ import annotations
