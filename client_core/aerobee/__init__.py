@@ -112,18 +112,21 @@ _NAMES = {
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # A type checker knows the names above, and that there are no others.
 
-        return version("aerobee")
-    if name == "errors":
-        return import_module("aerobee.errors")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'aerobee' has no attribute {name!r}")
-    found = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = found  # The next time it is simply there.
-    return found
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("aerobee")
+        if name == "errors":
+            return import_module("aerobee.errors")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'aerobee' has no attribute {name!r}")
+        found = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = found  # The next time it is simply there.
+        return found
+
 
 
 def __dir__() -> list[str]:

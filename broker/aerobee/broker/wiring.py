@@ -136,14 +136,11 @@ class Wiring:
         access: NodeAccess,
         mounts: Sequence[Mount] = (),
     ) -> None:
-        """`reads`, `files` and `workers` wait for the disk, apart. `mounts` add protocols to the
-        own one."""
-        self.config = config
+        """`reads`, `files` and `workers` wait for the disk. `mounts` add protocols to the own."""
+        self.config, self.store_host = config, store_host
         self.clock, self.chance = clock, chance
-        self.store_host = store_host
         self._files_pool, self._disk, self._workers = files, disk, workers
-        self.folder = opened.folder
-        self.replica = opened.replica
+        self.folder, self.replica = opened.folder, opened.replica
         self.store = opened.folder.store
         self.failure, self.counters = Failure(), Counters()
         self.loop_delay = LoopDelay(clock)
