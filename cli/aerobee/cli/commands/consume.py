@@ -98,7 +98,7 @@ def consume(
     error.
     """
     from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
-    from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom, sql
+    from aerobee.consumer_client import ConsumerConfig, PullConsumer, StartFrom, sql
 
     if tags is not None and condition is not None:
         raise click.UsageError("--tag and --sql cannot be combined; TAGS is a property for --sql")
@@ -113,15 +113,15 @@ def consume(
 
     async def main() -> int:
         consumer = PullConsumer(
-            target.nameserver,
             group,
+            nameservers=target.nameserver,
             broadcasting=broadcast,
             start_from=starts[start.kind],
             start_timestamp_ms=start.timestamp_ms if start.kind is MomentKind.TIME else None,
             client_id=client_id,
             cluster=target.cluster,
             tls=target.tls,
-            options=ConsumerOptions(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
+            config=ConsumerConfig(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
         )
         consumer.subscribe(topic, (tags or "*") if condition is None else sql(condition))
         return await _consume(consumer, to_line, count, idle_timeout_s)
@@ -198,7 +198,7 @@ async def _print_messages(
             patience_s = min(patience_s, last_s + idle_timeout_s - loop.time())
             if patience_s <= 0:
                 break
-        messages = await consumer.poll(min(wanted, POLL_MESSAGES_MAX), timeout_s=patience_s)
+        messages = await consumer.poll(min(wanted, POLL_MESSAGES_MAX), timeout=patience_s)
         notice.look()
         if not messages:
             continue
