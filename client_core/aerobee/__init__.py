@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from aerobee.client_core.message import ReceivedMessage as ReceivedMessage
     from aerobee.client_core.transactions import TransactionOutcome as TransactionOutcome
     from aerobee.cluster_view.route import MessageQueue as MessageQueue
+    from aerobee.consumer_client.blocking import BlockingPullConsumer as BlockingPullConsumer
+    from aerobee.consumer_client.blocking import BlockingPushConsumer as BlockingPushConsumer
     from aerobee.consumer_client.filters import sql as sql
     from aerobee.consumer_client.flow_control import FlowLimits as FlowLimits
     from aerobee.consumer_client.listener import ConsumeResult as ConsumeResult
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from aerobee.consumer_client.listener import Listener as Listener
     from aerobee.consumer_client.listener import OnExhausted as OnExhausted
     from aerobee.consumer_client.listener import Ordering as Ordering
-    from aerobee.consumer_client.options import ConsumerOptions as ConsumerOptions
+    from aerobee.consumer_client.options import ConsumerConfig as ConsumerConfig
     from aerobee.consumer_client.options import StartFrom as StartFrom
     from aerobee.consumer_client.pull_consumer import PullConsumer as PullConsumer
     from aerobee.consumer_client.push_consumer import PushConsumer as PushConsumer
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from aerobee.producer_client.config import Compression as Compression
     from aerobee.producer_client.config import ProducerConfig as ProducerConfig
     from aerobee.producer_client.producer import Producer as Producer
-    from aerobee.producer_client.producer import ProducerStats as ProducerStats
+    from aerobee.producer_client.producer import ProducerStatistics as ProducerStatistics
     from aerobee.producer_client.receipt import Durability as Durability
     from aerobee.producer_client.receipt import Receipt as Receipt
     from aerobee.producer_client.receipt import Receipts as Receipts
@@ -73,6 +75,7 @@ _NAMES = {
     "aerobee.client_core.message": ("Message", "ReceivedMessage"),
     "aerobee.client_core.transactions": ("TransactionOutcome",),
     "aerobee.cluster_view.route": ("MessageQueue",),
+    "aerobee.consumer_client.blocking": ("BlockingPullConsumer", "BlockingPushConsumer"),
     "aerobee.consumer_client.filters": ("sql",),
     "aerobee.consumer_client.flow_control": ("FlowLimits",),
     "aerobee.consumer_client.listener": (
@@ -82,7 +85,7 @@ _NAMES = {
         "OnExhausted",
         "Ordering",
     ),
-    "aerobee.consumer_client.options": ("ConsumerOptions", "StartFrom"),
+    "aerobee.consumer_client.options": ("ConsumerConfig", "StartFrom"),
     "aerobee.consumer_client.pull_consumer": ("PullConsumer",),
     "aerobee.consumer_client.push_consumer": ("PushConsumer",),
     "aerobee.consumer_client.received_batch": ("ReceivedBatch",),
@@ -102,7 +105,7 @@ _NAMES = {
     "aerobee.producer_client.blocking": ("BlockingProducer", "BlockingTransaction"),
     "aerobee.producer_client.checks": ("CheckAnswer", "CheckTransaction", "TransactionCheck"),
     "aerobee.producer_client.config": ("Compression", "ProducerConfig"),
-    "aerobee.producer_client.producer": ("Producer", "ProducerStats"),
+    "aerobee.producer_client.producer": ("Producer", "ProducerStatistics"),
     "aerobee.producer_client.receipt": ("Durability", "Receipt", "Receipts", "SendStatus"),
     "aerobee.producer_client.transactions": ("Transaction",),
     "aerobee.runtime.freed_memory": ("keep_freed_memory",),
@@ -112,7 +115,7 @@ _NAMES = {
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # A type checker knows the names above, and that there are no others.
+if not TYPE_CHECKING:  # Else every name would be right.
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
@@ -126,7 +129,6 @@ if not TYPE_CHECKING:  # A type checker knows the names above, and that there ar
         found = getattr(import_module(_MODULE_OF[name]), name)
         globals()[name] = found  # The next time it is simply there.
         return found
-
 
 
 def __dir__() -> list[str]:

@@ -27,12 +27,14 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    try:
-        module = _MODULES[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    return getattr(import_module(module), name)
+if not TYPE_CHECKING:  # Else every name would be right.
+
+    def __getattr__(name: str) -> object:
+        try:
+            module = _MODULES[name]
+        except KeyError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -102,7 +102,10 @@ def test_programs_sign_in_by_an_argument(up: Up, tmp_path: Path) -> None:
 
     async def read() -> bytes:
         consumer = PullConsumer(
-            nameserver, "signed-readers", start_from=StartFrom.FIRST, credentials=credentials
+            "signed-readers",
+            nameservers=nameserver,
+            start_from=StartFrom.FIRST,
+            credentials=credentials,
         )
         consumer.subscribe("signed")
         batch: list[ReceivedMessage] = []

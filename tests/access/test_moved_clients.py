@@ -113,7 +113,7 @@ async def test_a_client_without_credentials_is_told_and_one_with_wrong_ones_reco
     with pytest.raises(Unauthenticated, match="does not say who makes it"):
         async with Producer(nameserver, credentials=Anonymous()) as producer:
             await producer.send(Message("orders", b"x"))
-    stranger = PullConsumer(nameserver, "late-readers", credentials=Anonymous())
+    stranger = PullConsumer("late-readers", nameservers=nameserver, credentials=Anonymous())
     stranger.subscribe("orders")
     with pytest.raises(Unauthenticated, match="does not say who makes it"):
         async with stranger, asyncio.timeout(PATIENCE_S):
@@ -144,9 +144,10 @@ async def test_a_consumer_whose_right_is_taken_ends_and_the_next_goes_on_where_i
 
     def consumer() -> PushConsumer:
         made = PushConsumer(
-            up.document()["nameserver"],
             "readers",
             handle,
+            run_in_thread=False,
+            nameservers=up.document()["nameserver"],
             start_from=StartFrom.FIRST,
             credentials=credentials,
         )

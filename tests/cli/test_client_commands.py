@@ -267,7 +267,12 @@ def test_a_group_is_ordered_until_it_is_not(cluster: Up) -> None:
 
 def test_topics_of_brokers_are_listed_when_asked_for(cluster: Up) -> None:
     cluster.run("topic", "create", "listed", "--queues", "2")
-    consumer = PushConsumer(cluster.document()["nameserver"], "listing", lambda messages: None)
+    consumer = PushConsumer(
+        "listing",
+        lambda messages: None,
+        run_in_thread=False,
+        nameservers=cluster.document()["nameserver"],
+    )
     consumer.subscribe("listed")
 
     async def all_topics() -> dict[str, Any]:

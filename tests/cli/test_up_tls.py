@@ -94,8 +94,8 @@ async def certificates_change_under_load(up: Up, tls: TlsConfig) -> None:
             return all(new_ones) and old_ones == [both] * len(old_ones)
 
         async def stored_more() -> None:
-            stored = producer.stats().messages_stored
-            await until(lambda: producer.stats().messages_stored > stored + 100)
+            stored = producer.statistics().messages_stored
+            await until(lambda: producer.statistics().messages_stored > stored + 100)
 
         async with asyncio.TaskGroup() as senders:
             for _ in range(8):
@@ -108,12 +108,12 @@ async def certificates_change_under_load(up: Up, tls: TlsConfig) -> None:
             by_new = replace(former, ca=new.ca)
             await until(lambda: all_admit(up, by_new), "nodes to show certificates of the new one")
             await stored_more()
-            assert producer.stats().batches_retried == 0, "a stream ended"
+            assert producer.statistics().batches_retried == 0, "a stream ended"
             replace_file(Path(tls.ca), new.ca.read_bytes())
             await until(lambda: admitted(both=False), "nodes to trust the new authority alone")
             await stored_more()
             is_over.set()
-        assert producer.stats().messages_failed == 0
+        assert producer.statistics().messages_failed == 0
 
 
 async def all_admit(up: Up, tls: TlsConfig) -> bool:

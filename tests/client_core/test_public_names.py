@@ -19,7 +19,7 @@ FRONT = Path(__file__).resolve().parents[2] / "client_core" / "aerobee" / "__ini
 
 def test_what_type_checkers_see_is_what_programs_get() -> None:
     tree = ast.parse(FRONT.read_text())
-    checked, _getattr = [node for node in tree.body if isinstance(node, ast.If)]
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {
         alias.name: node.module
         for node in checked.body

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from aerobee.client_core import ClusterConnection, Offsets
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     MessageQueue,
     Ordering,
     PullConsumer,
@@ -35,9 +35,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 
-OPTIONS = ConsumerOptions(
-    session_timeout_ms=8_000, commit_interval_ms=100, release_timeout_ms=3_000
-)
+OPTIONS = ConsumerConfig(session_timeout_ms=8_000, commit_interval_ms=100, release_timeout_ms=3_000)
 LONG_SESSION = replace(OPTIONS, session_timeout_ms=30_000)
 QUEUES = 2
 
@@ -166,17 +164,18 @@ def push(
     group: ReplicaGroup,
     seen: Seen,
     name: str = "m",
-    settings: ConsumerOptions = OPTIONS,
+    settings: ConsumerConfig = OPTIONS,
     **options: object,
 ) -> PushConsumer:
     return PushConsumer(
-        group.nameserver,
         "g",
         seen.listener(name),
+        run_in_thread=False,
+        nameservers=group.nameserver,
         client_id=name,
         cluster=group.cluster,
         start_from=StartFrom.FIRST,
-        options=settings,
+        config=settings,
         **options,  # type: ignore[arg-type]
     ).subscribe("orders")
 
@@ -222,16 +221,17 @@ async def test_without_any_master_members_go_on_from_slaves_under_their_leases(
         replica.signal(signal.SIGSTOP)
     await group.in_sync(master)
     seen = Seen(pause_s=0.25)
-    options = ConsumerOptions(session_timeout_ms=20_000, commit_interval_ms=100)
+    options = ConsumerConfig(session_timeout_ms=20_000, commit_interval_ms=100)
     consumer = PushConsumer(
-        group.nameserver,
         "g",
         seen.listener("m"),
+        run_in_thread=False,
+        nameservers=group.nameserver,
         client_id="m",
         cluster=group.cluster,
         max_concurrency=1,
         start_from=StartFrom.FIRST,
-        options=replace(options, flow=FlowLimits(messages_max=4)),
+        config=replace(options, flow=FlowLimits(messages_max=4)),
     ).subscribe("orders")
     async with watching(group, "g") as watch, consumer:
         await until(lambda: len(seen.counts) > 3)
@@ -305,17 +305,17 @@ async def test_polling_and_committing_raise_nothing_when_the_master_is_killed(
     group: ReplicaGroup,
 ) -> None:
     consumer = PullConsumer(
-        group.nameserver,
         "g",
+        nameservers=group.nameserver,
         auto_commit=False,
         cluster=group.cluster,
         start_from=StartFrom.FIRST,
-        options=OPTIONS,
+        config=OPTIONS,
     ).subscribe("orders")
     counts: Counter[bytes] = Counter()
 
     async def poll() -> None:
-        counts.update(message.body for message in await consumer.poll(100, timeout_s=0.2))
+        counts.update(message.body for message in await consumer.poll(100, timeout=0.2))
         await consumer.commit()
 
     async with watching(group, "g"), consumer, sending(group) as sender:
@@ -337,15 +337,16 @@ async def test_broadcasting_goes_on_from_a_slave_at_once(
         await group.send_until_stored("orders", body)
     seen = Seen(pause_s=0.05)
     consumer = PushConsumer(
-        group.nameserver,
         "g",
         seen.listener("m"),
+        run_in_thread=False,
+        nameservers=group.nameserver,
         broadcasting=True,
         max_concurrency=1,
         offsets_folder=tmp_path / "offsets",
         cluster=group.cluster,
         start_from=StartFrom.FIRST,
-        options=replace(OPTIONS, flow=FlowLimits(messages_max=2)),
+        config=replace(OPTIONS, flow=FlowLimits(messages_max=2)),
     ).subscribe("orders")
     async with consumer:
         await until(lambda: len(seen.counts) > 3)
@@ -369,13 +370,14 @@ async def test_a_reader_far_behind_is_sent_to_a_slave_and_comes_back(
         seen = Seen(pause_s=0.002)
         options = replace(OPTIONS, flow=FlowLimits(messages_max=8), fetch_bytes_max=65_536)
         consumer = PushConsumer(
-            group.nameserver,
             "g",
             seen.listener("m"),
+            run_in_thread=False,
+            nameservers=group.nameserver,
             max_concurrency=1,
             cluster=group.cluster,
             start_from=StartFrom.FIRST,
-            options=options,
+            config=options,
         ).subscribe("orders")
         master = await group.master()
         async with consumer:
@@ -403,13 +405,14 @@ async def test_a_reader_returns_from_a_slave_that_dies(etcd: str, tmp_path: Path
         seen = Seen(pause_s=0.01)
         options = replace(OPTIONS, flow=FlowLimits(messages_max=8), fetch_bytes_max=65_536)
         consumer = PushConsumer(
-            group.nameserver,
             "g",
             seen.listener("m"),
+            run_in_thread=False,
+            nameservers=group.nameserver,
             max_concurrency=1,
             cluster=group.cluster,
             start_from=StartFrom.FIRST,
-            options=options,
+            config=options,
         ).subscribe("orders")
         master = await group.master()
         async with consumer:

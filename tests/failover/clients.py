@@ -23,7 +23,7 @@ from aerobee.client_core.message import Message, ReceivedMessage
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import QUERY_OFFSETS
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client import ConsumeResult, ConsumerOptions, PushConsumer, StartFrom
+from aerobee.consumer_client import ConsumerConfig, ConsumeResult, PushConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig, SendStatus
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
@@ -181,7 +181,7 @@ class Clients:
             )
         for name, producer in self.producers.items():
             with suppress(errors.ShuttingDown):
-                lines.append(f"{name}: waits for {producer.obstacles()}; {producer.stats()}")
+                lines.append(f"{name}: waits for {producer.obstacles()}; {producer.statistics()}")
         return "\n".join(lines)
 
     async def caught_up(self, places: set[Place]) -> None:
@@ -345,14 +345,15 @@ async def open_clients(
     async with asyncio.TaskGroup() as tasks:
         members = [
             PushConsumer(
-                world.nameserver_addresses,
                 CONSUMER_GROUP,
                 clients.listen,
+                run_in_thread=False,
+                nameservers=world.nameserver_addresses,
                 consume_batch_max=32,
                 start_from=StartFrom.FIRST,
                 client_id=f"member-{number}",
                 cluster=world.cluster,
-                options=ConsumerOptions(session_timeout_ms=3_000, commit_interval_ms=200),
+                config=ConsumerConfig(session_timeout_ms=3_000, commit_interval_ms=200),
             ).subscribe(TOPIC)
             for number in range(MEMBERS)
         ]
@@ -382,13 +383,14 @@ async def open_clients(
 def _failing_members(world: Group, clients: Clients) -> list[PushConsumer]:
     return [
         PushConsumer(
-            world.nameserver_addresses,
             FAILING_GROUP,
             clients.fail,
+            run_in_thread=False,
+            nameservers=world.nameserver_addresses,
             start_from=StartFrom.FIRST,
             client_id=f"failing-member-{number}",
             cluster=world.cluster,
-            options=ConsumerOptions(session_timeout_ms=3_000, commit_interval_ms=200),
+            config=ConsumerConfig(session_timeout_ms=3_000, commit_interval_ms=200),
         ).subscribe(TOPIC, FAILING_TAG)
         for number in range(MEMBERS)
     ]

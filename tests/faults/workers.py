@@ -24,7 +24,7 @@ from typing import Self
 
 from aerobee.client_core import Message
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     Ordering,
     PushConsumer,
     ReceivedMessage,
@@ -134,14 +134,14 @@ async def consume(nameserver: str, topic: str, name: str, path: str) -> None:
         await asyncio.sleep(HANDLE_S)
 
     consumer = PushConsumer(
-        nameserver,
         GROUP,
         handle,
+        nameservers=nameserver,
         ordering=Ordering.ORDERLY,
         consume_batch_max=8,
         client_id=name,
         start_from=StartFrom.FIRST,
-        options=ConsumerOptions(
+        config=ConsumerConfig(
             session_timeout_ms=SESSION_TIMEOUT_MS, commit_interval_ms=100, await_topics=True
         ),
     ).subscribe(topic)

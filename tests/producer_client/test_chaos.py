@@ -100,7 +100,7 @@ async def test_every_receipt_is_true_whatever_happens(
         )
         enough.set()
         await disturbing
-        assert producer.stats().buffered_bytes == 0
+        assert producer.statistics().buffered_bytes == 0
     stored = {
         (name, each.queue_id, each.queue_offset): each.record
         for name, broker in brokers.items()

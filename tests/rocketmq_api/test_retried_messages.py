@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.consumer_client import ConsumeResult, ConsumerOptions, PushConsumer, StartFrom
+from aerobee.consumer_client import ConsumerConfig, ConsumeResult, PushConsumer, StartFrom
 from aerobee.runtime.grpcio_channel import build_channel
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.real_brokers import RealBroker, RealCluster, RouteServer
@@ -21,7 +21,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 SENT_BACK_MS = 2_000
 """So that they come when the members are gone."""
-QUICK = ConsumerOptions(session_timeout_ms=1_000, commit_interval_ms=100, release_timeout_ms=2_000)
+QUICK = ConsumerConfig(session_timeout_ms=1_000, commit_interval_ms=100, release_timeout_ms=2_000)
 
 
 @pytest.fixture
@@ -45,11 +45,12 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RealCluster]:
 async def sent_back(cluster: RealCluster, group: str) -> None:
     """Members of the group fail on everything once, and leave."""
     consumer = PushConsumer(
-        cluster.address,
         group,
         lambda messages: ConsumeResult.RETRY_LATER,
+        run_in_thread=False,
+        nameservers=cluster.address,
         start_from=StartFrom.FIRST,
-        options=QUICK,
+        config=QUICK,
     )
     consumer.subscribe("orders")
     consumer.subscribe("refunds")

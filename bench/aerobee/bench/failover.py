@@ -215,11 +215,14 @@ async def _stored(cluster: BenchCluster, senders: Senders) -> tuple[Counter[int]
     found: Counter[int] = Counter()
     early = 0
     consumer = PullConsumer(
-        cluster.nameserver, "failover-check", start_from=StartFrom.FIRST, auto_commit=False
+        "failover-check",
+        nameservers=cluster.nameserver,
+        start_from=StartFrom.FIRST,
+        auto_commit=False,
     )
     async with consumer:
         await consumer.assign(await consumer.queues_of(TOPIC))
-        while batches := await consumer.poll_batches(timeout_s=READ_IDLE_S):
+        while batches := await consumer.poll_batches(timeout=READ_IDLE_S):
             for message in itertools.chain.from_iterable(batches):
                 number = int(message.body)
                 found[number] += 1

@@ -24,7 +24,7 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.offsets import Offsets, all_of
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.committing import PASSING_ERRORS, OffsetStore
-from aerobee.consumer_client.options import ConsumerOptions, StartFrom
+from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.runtime import errors
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
@@ -105,7 +105,7 @@ class Beginnings:
         policy: StartPolicy,
         *,
         group: str,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
     ) -> None:
         self._connection = connection
         self._store = store

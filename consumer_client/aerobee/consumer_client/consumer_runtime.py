@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Any
 
 from aerobee.client_core import Credentials
-from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.consumer_client.background_tasks import BackgroundTasks
@@ -32,7 +33,7 @@ from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.filters import Expression
 from aerobee.consumer_client.local_offsets import FileOffsetStore
 from aerobee.consumer_client.membership import Identity
-from aerobee.consumer_client.options import ConsumerOptions, StartFrom
+from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
 from aerobee.consumer_client.rebalancer import Rebalancer
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
@@ -77,7 +78,7 @@ class ConsumerSettings:
     strategy: RebalanceStrategy = field(default_factory=Averagely)
     start_policy: StartPolicy = field(default_factory=StartPolicy)
     offsets_folder: Path | None = None
-    options: ConsumerOptions = field(default_factory=ConsumerOptions)
+    options: ConsumerConfig = field(default_factory=ConsumerConfig)
     clock: Clock = field(default_factory=clock_here)
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from aerobee.consumer_client.committing import (
     OffsetStore,
 )
 from aerobee.consumer_client.group_reads import GroupReads
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
 from aerobee.consumer_client.statistics import QueueStatistics
 from aerobee.runtime import errors
@@ -46,7 +46,7 @@ class Consumption:
         client_id: str,
         store: OffsetStore,
         beginnings: Beginnings,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
         make_queue: Callable[[Assignment, int], OwnedQueue],
         tasks: BackgroundTasks,
     ) -> None:

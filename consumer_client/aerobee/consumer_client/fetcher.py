@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from aerobee.cluster_view.channels import Stream
 from aerobee.consumer_client.filters import wire_filter
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
 from aerobee.runtime.own_protocol import error_from_code
@@ -42,7 +42,7 @@ class Fetcher:
         *,
         group: str,
         client_id: str,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
         on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
         on_ended: Callable[[OwnedQueue, errors.AerobeeError], None],
     ) -> None:

@@ -23,7 +23,7 @@ from aerobee.consumer_client.background_tasks import BackgroundTasks, wait_event
 from aerobee.consumer_client.fetcher import Fetcher
 from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.lease_table import QueueKey
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
@@ -74,7 +74,7 @@ class GroupReads:
         *,
         group: str,
         client_id: str,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
         tasks: BackgroundTasks,
         on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
         on_refused: Callable[[OwnedQueue, errors.AerobeeError], None],

@@ -117,7 +117,7 @@ def consume(
     error.
     """
     from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
-    from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom, sql
+    from aerobee.consumer_client import ConsumerConfig, PullConsumer, StartFrom, sql
 
     _check_usage(group, queues, offset, broadcast, tags, condition)
     to_text = text_for_terminal if sys.stdout.isatty() else text_of_message
@@ -129,15 +129,15 @@ def consume(
             place = start if offset is None else offset
             return await _look(target, topic, queues, place, expression, printer, idle_timeout_s)
         consumer = PullConsumer(
-            target.nameserver,
             group,
+            nameservers=target.nameserver,
             broadcasting=broadcast,
             start_from=StartFrom[_STARTS[start.kind]],
             start_timestamp_ms=start.timestamp_ms if start.kind is MomentKind.TIME else None,
             client_id=client_id,
             cluster=target.cluster,
             tls=target.tls,
-            options=ConsumerOptions(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
+            config=ConsumerConfig(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
         )
         consumer.subscribe(topic, expression)
         return await _consume(consumer, printer, idle_timeout_s)
@@ -254,7 +254,7 @@ async def _print_messages(
             patience_s = min(patience_s, last_s + idle_timeout_s - loop.time())
             if patience_s <= 0:
                 break
-        messages = await consumer.poll(wanted, timeout_s=patience_s)
+        messages = await consumer.poll(wanted, timeout=patience_s)
         notice.look()
         if not messages:
             continue

@@ -117,7 +117,7 @@ def produce(
         send_timeout_ms=timeout_ms,
         create_missing_topics=not no_create,
         # A person wants to know at once.
-        await_cluster=False,
+        await_cluster_ms=0,
     )
 
     def to_message(line: bytes) -> Message:

@@ -182,9 +182,10 @@ async def opened_refunds(
         broker_pb2.RetrySettings(retries_max=settings.retries_max, exponential=back_off),
     )
     consumer = PushConsumer(
-        nameserver,
         settings.refunds_group,
         refunds.desk.handle,
+        run_in_thread=False,
+        nameservers=nameserver,
         start_from=StartFrom.FIRST,
         cluster=connection.cluster,
         tls=False,
