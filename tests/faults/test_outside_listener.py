@@ -69,6 +69,7 @@ class OutsideCluster(OrderedCluster):
             *super()._broker_argv(broker_id),
             *("--outside-listen", f"{HOST}:{self.outside_ports[1 + broker_id]}"),
             *("--outside-address", self.balancers[1 + broker_id].address),
+            *("--zone", f"zone-{broker_id}"),
         ]
 
     async def described(
@@ -162,6 +163,7 @@ async def test_clients_outside_see_outside_addresses_and_nodes_use_none_of_them(
             description = await cluster.described(channels, address)
             assert {broker.address for broker in description.brokers} == expected
             assert {beat.address for beat in description.last_heartbeats} == expected
+            assert {broker.zone for broker in description.brokers} == {"zone-0", "zone-1"}
 
         # On any node, Apache's API tells each caller the addresses of the listener that it asked.
         description = await cluster.described(channels, cluster.nameserver.address)

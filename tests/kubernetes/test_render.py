@@ -13,7 +13,7 @@ from aerobee.broker.config import BrokerConfig
 from aerobee.runtime.config import load_config
 from aerobee.runtime.tls_config import NodeTlsConfig
 from tests.kubernetes.conftest import Overlay
-from tests.kubernetes.manifests import Manifests
+from tests.kubernetes.manifests import EXAMPLE_ZONE, Manifests
 from tests.kubernetes.policy import serving
 from tests.kubernetes.policy.network import allowed
 from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render_with
@@ -132,6 +132,8 @@ def test_zones_are_a_rule_where_the_component_says_so(overlay: Overlay, tmp_path
         for pod in mine.pods_of(component):
             (spread,) = pod.spec["topologySpreadConstraints"]
             assert (spread["whenUnsatisfiable"], spread.get("minDomains")) == rule
+            if component == "broker":
+                assert pod.environment(pod.containers[0])["AEROBEE_BROKER_ZONE"] == EXAMPLE_ZONE
 
 
 def test_a_former_configuration_is_not_for_controllers_to_remove(

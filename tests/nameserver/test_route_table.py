@@ -239,6 +239,7 @@ broker_ids = st.integers(0, 2**31 - 1)
         store_host_ipv6=st.booleans(),
         writable=st.booleans(),
         outside_address=st.text(),
+        zone=st.text(),
         topics_known=st.none() | numbers,
         lease_ms=numbers,
         incarnation=st.text(),

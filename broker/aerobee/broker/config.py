@@ -29,6 +29,7 @@ from aerobee.runtime.usable_memory import UsableMemory
 from aerobee.store_format.record_layout import HostAddress
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ZONE = re.compile(r"[a-zA-Z0-9_.-]{0,64}")
 _WILDCARDS = frozenset({"0.0.0.0", "[::]"})
 
 
@@ -187,6 +188,13 @@ class BrokerConfig:
     Unit: host:port
     Costs: a name is looked up by each client that connects.
     """
+    zone: str = ""
+    """The zone that this broker's machine is in, for example `eu-1a`: shown by `aerobee cluster
+    show`, and the audit warns if [one zone has too much](audit-findings.md#one_zone).
+
+    Unit: up to 64 letters, digits, `_`, `.`, `-`; empty: unknown
+    Costs: nothing.
+    """
     store_host: str = ""
     """ip:port stamped into every record; empty: `listen`, or else what `address` resolves to.
 
@@ -269,6 +277,11 @@ class BrokerConfig:
                 f"{name} must be 1 to 64 letters, digits, '_' and '-'",
                 value,
             )
+        require(
+            _ZONE.fullmatch(self.zone) is not None,
+            "zone must be up to 64 letters, digits, '_', '.' and '-'",
+            self.zone,
+        )
         require(self.broker_id >= 0, "broker_id must be >= 0", self.broker_id)
         require_address("listen", self.listen)
         require_ports_of_their_own(

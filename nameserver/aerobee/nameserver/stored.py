@@ -52,6 +52,8 @@ class BrokerRecord:
     address: str
     outside_address: str = ""
     """Where clients outside reach it; empty: at `address`."""
+    zone: str = ""
+    """Of its machine; empty: unknown."""
     store_host_ipv6: bool = False
     writable: bool = True
     incarnation: str = ""
@@ -271,6 +273,7 @@ def encode_broker(record: BrokerRecord) -> bytes:
             "instance": record.instance,
             "address": record.address,
             "outsideAddress": record.outside_address,
+            "zone": record.zone,
             "storeHostIpv6": record.store_host_ipv6,
             "writable": record.writable,
             "incarnation": record.incarnation,
@@ -356,6 +359,7 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         instance=str(document["instance"]),
         address=str(document["address"]),
         outside_address=str(document.get("outsideAddress", "")),
+        zone=str(document.get("zone", "")),
         store_host_ipv6=bool(document.get("storeHostIpv6", False)),
         writable=bool(document.get("writable", True)),
         incarnation=str(document.get("incarnation", "")),
