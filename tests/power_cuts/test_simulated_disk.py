@@ -19,9 +19,9 @@ from aerobee.testing.power_failure import (
     LOSE_ALL,
     draw_fate,
 )
-from tests.support.property_runs import examples
 from aerobee.testing.simulated_disk import SimulatedDisk
 from aerobee.testing.simulated_power import PowerCut
+from tests.support.property_runs import examples
 
 SECTOR = 512
 

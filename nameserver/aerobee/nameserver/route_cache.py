@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator
 
 import tenacity
 
-from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.freshness import Freshness
+from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Compacted, Put, WatchBatch
 from aerobee.nameserver.notifier import Notifier
 from aerobee.nameserver.route_table import RouteTable

@@ -17,11 +17,11 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.replicas.closed_log import begin_log_at, cut_log
 from aerobee.runtime.clock import ManualClock
-from tests.support.indexes import INDEXED, append_keys, check_answers
 from aerobee.testing.power_failure import SIMPLE_FATES, Fate, draw_fate
-from tests.support.replicas import log_bytes, replicate
 from aerobee.testing.simulated_disk import SimulatedDisk
 from aerobee.testing.simulated_power import PowerCut
+from tests.support.indexes import INDEXED, append_keys, check_answers
+from tests.support.replicas import log_bytes, replicate
 from tests.support.stores import append, check_agreement, log_records, open_store
 
 CONFIG = replace(

@@ -12,9 +12,9 @@ from aerobee.broker.store.flush_work import CheckpointWork
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import ManualClock
 from aerobee.testing.power_failure import draw_fate
-from tests.support.retention import COMMAND, COMMAND_UNREAD, clean_here, fill, settle, take_removal
 from aerobee.testing.simulated_disk import SimulatedDisk
 from aerobee.testing.simulated_power import PowerCut
+from tests.support.retention import COMMAND, COMMAND_UNREAD, clean_here, fill, settle, take_removal
 from tests.support.stores import append, check_agreement, flush, log_records, open_store, read_queue
 
 pytestmark = pytest.mark.many_files

@@ -17,9 +17,9 @@ from aerobee.broker.timers.pending import FIRST, LAST, Key, Rows, key_of, make_r
 from aerobee.broker.timers.progress import DoneView
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.testing.power_failure import draw_fate
-from tests.support.property_runs import examples
 from aerobee.testing.simulated_disk import SimulatedDisk
 from aerobee.testing.simulated_power import PowerCut
+from tests.support.property_runs import examples
 
 LIMITS = IndexLimits(spill_rows=50, near_rows_max=40, load_rows=20)
 NOTHING_DONE = DoneView(0, Frontier(), np.empty(0, np.int64))

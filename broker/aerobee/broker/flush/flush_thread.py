@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any, Never
+from typing import Never
 
 from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.flush.policy import FlushPolicy
