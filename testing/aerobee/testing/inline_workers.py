@@ -23,7 +23,7 @@ class InlineWorkers:
         self._held: list[Callable[[], None]] = []
 
     def pool(self, name: str, threads: int) -> Executor:
-        return _InlinePool(self)
+        return InlinePool(self)
 
     def worker(self, name: str, post: Post, done: Done[Any]) -> _InlineWorker:
         return _InlineWorker(self, post, done)
@@ -42,7 +42,9 @@ class InlineWorkers:
             work()
 
 
-class _InlinePool(Executor):
+class InlinePool(Executor):
+    """Its works are done when they are handed over, or held by the disk; never by a thread."""
+
     def __init__(self, workers: InlineWorkers) -> None:
         self._workers = workers
 

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 INI = "aerobee_cluster"
 INSIDE, PROCESSES = "inside", "processes"
 NAME_MAX = 60
+KEPT = pytest.StashKey[list[str]]()
+"""Folders that stay."""
+WORKER_KEPT = "aerobee_kept"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +46,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"{PROCESSES}",
         default=INSIDE,
     )
+
+
+def _note_kept(config: pytest.Config, folder: str) -> None:
+    """To be said at the end; by a worker of xdist, whose output goes nowhere, to its controller."""
+    told: dict[str, list[str]] | None = getattr(config, "workeroutput", None)
+    if told is None:
+        config.stash.setdefault(KEPT, []).append(folder)
+    else:
+        told.setdefault(WORKER_KEPT, []).append(folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of xdist has ended."""
+    for folder in getattr(node, "workeroutput", {}).get(WORKER_KEPT, ()):
+        _note_kept(node.config, folder)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for folder in config.stash.get(KEPT, []):
+        terminalreporter.write_line(f"aerobee: a cluster's folder is kept: {folder}")
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +87,7 @@ def aerobee_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
             yield cluster
     finally:
         if is_kept:
-            _say(request.config, f"aerobee: the cluster's folder is {folder}")
+            _note_kept(request.config, str(folder))
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -109,11 +133,3 @@ def aerobee_blocking_producer(aerobee_producer: ClusterProducer) -> BlockingClus
 def aerobee_blocking_consumer(aerobee_consumer: ClusterConsumer) -> BlockingClusterConsumer:
     """Receives what is sent to `aerobee_topic`, without an event loop."""
     return aerobee_consumer.blocking
-
-
-def _say(config: pytest.Config, line: str) -> None:
-    """Also from a worker of xdist, whose output goes nowhere."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        reporter.ensure_newline()
-        reporter.write_line(line)

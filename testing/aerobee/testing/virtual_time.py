@@ -19,6 +19,7 @@ from concurrent.futures import Executor
 from typing import Any, NamedTuple, cast
 
 from aerobee.runtime.clock import LOOP_CLOCK
+from aerobee.testing.inline_workers import InlinePool
 
 THREAD_WAIT_S = 1.0
 """Real seconds between two looks at threads that work; their end wakes the loop anyway."""
@@ -166,6 +167,8 @@ class VirtualTime:
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         future = cast("asyncio.Future[Any]", self._run_in_executor(executor, func, *args))
+        if isinstance(executor, InlinePool):
+            return future
         self._working += 1
         future.add_done_callback(self._ended)
         return future
