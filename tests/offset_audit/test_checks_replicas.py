@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.replicas import CHECKS
-from aerobee.offset_audit.tables import BUSY, FINDINGS, schema
+from aerobee.offset_audit.rules.unreachable import BUSY
+from aerobee.offset_audit.tables import FINDINGS, schema
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
 pytestmark = pytest.mark.slow

@@ -57,6 +57,9 @@ COMMANDS = (
     ),
     LazyCommand("health", "aerobee.cli.commands.health:health", "Check the health of a process."),
     LazyCommand("store", "aerobee.cli.commands.store:store", "Inspect, check, repair stores."),
+    LazyCommand(
+        "doctor", "aerobee.cli.commands.doctor:doctor", "Say what is wrong now, without Spark."
+    ),
     LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Audit offsets, stores, replicas."),
     LazyCommand("nameserver", "aerobee.cli.commands.nameserver:nameserver", "Run one nameserver."),
     LazyCommand("broker", "aerobee.cli.commands.broker:broker", "Run one broker."),
