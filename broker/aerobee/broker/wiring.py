@@ -430,7 +430,7 @@ class Wiring:
 
     def _wire_duties(self) -> None:
         config, roles, store, clock = self.config, self.roles, self.store, self.clock
-        self.address = OwnAddress(config.address or config.listen)
+        self.address = OwnAddress(config.address or config.listen, config.outside.address)
         self.identity = identity_of(config, instance=self.replica.state.instance)
         self.channels = make_channels(self)
         registry = InSyncRegistry(config.nameservers, self.identity, self.channels)
@@ -502,7 +502,7 @@ class Wiring:
             clock,
             self.latencies,
             self.peer_limits,
-            self.tls.accepted,
+            self.tls,
             access=self.access,
             send=SendService(
                 self.ingest,
