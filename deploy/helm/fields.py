@@ -135,6 +135,8 @@ def _broker(one: Entry) -> None:
     _pods_of_a_service(one, "broker", "$group")
     _claim(one, CLAIM, "$.Values.broker.storage", "$group")
     _mounts_config(one, "broker")
+    partition = {"partition": Text("{{ $group.partition | int }}")}
+    put(one.tree, ("spec", "updateStrategy", "rollingUpdate"), If("$group.partition", partition))
     container = _at(one.tree, POD)["containers"][0]
     container["env"] = outside_addresses(container["env"])
 
@@ -174,7 +176,7 @@ def _upkeep(one: Entry) -> None:
 
 def _backups(one: Entry) -> None:
     _claim(one, (), "$.Values.etcdUpkeep.storage")
-    one.tree["metadata"]["annotations"] = dict(STAYS)
+    one.tree["metadata"]["annotations"] |= STAYS
 
 
 def _to_external_etcd(one: Entry) -> None:

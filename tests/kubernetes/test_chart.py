@@ -6,6 +6,7 @@ Nobody writes an object twice: templates are made of deploy/k8s by deploy/helm/g
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import os
 import re
@@ -69,6 +70,22 @@ def test_templates_are_up_to_date(overlay: Overlay) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_no_condition_can_say_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A component that takes something away, or moves it, must be thought about."""
+    monkeypatch.syspath_prepend(str(CHART.parent))
+    tree = importlib.import_module("template_tree")
+    plain = {"replicas": 1, "args": ["--a=1", "--b=2"], "env": [{"name": "A"}]}
+    assert tree.merged(plain, plain, "c", set()) == plain
+    for changed in (
+        {"replicas": 1, "args": ["--a=1", "--b=2"]},
+        {**plain, "args": ["--a=1"]},
+        {**plain, "args": ["--b=2", "--a=1"]},
+        {**plain, "env": {"A": "1"}},
+    ):
+        with pytest.raises(tree.Unclear):
+            tree.merged(plain, changed, "c", set())
 
 
 def test_the_chart_is_of_this_version() -> None:
@@ -163,7 +180,7 @@ def test_what_no_overlay_has_keeps_every_rule_of_the_manifests(tmp_path: Path) -
             "broker": {
                 "groups": [
                     {"name": "broker-a"},
-                    {"name": "broker-x", "replicas": 5, "storageSize": "500Gi"},
+                    {"name": "broker-x", "replicas": 5, "storageSize": "500Gi", "partition": 5},
                 ],
                 "resources": {"requests": {"memory": "8Gi"}, "limits": {"memory": "8Gi"}},
                 "storage": {"className": "fast"},
@@ -189,6 +206,7 @@ def test_what_no_overlay_has_keeps_every_rule_of_the_manifests(tmp_path: Path) -
         assert pod.spec["imagePullSecrets"] == [{"name": "registry"}]
     (pod,) = (one for one in mine.pods_of("broker") if one.name == "aerobee-broker-x")
     assert pod.replicas == 5
+    assert pod.owner["spec"]["updateStrategy"]["rollingUpdate"] == {"partition": 5}
     assert pod.spec["nodeSelector"] == {"disk": "nvme"}
     claim = pod.owner["spec"]["volumeClaimTemplates"][0]["spec"]
     assert claim["storageClassName"] == "fast"
