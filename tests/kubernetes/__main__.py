@@ -1,4 +1,4 @@
-"""`make k8s-test`: build Kubernetes' control plane and Helm if need be; run what needs them, and pods.
+"""`make k8s-test`: build Kubernetes' control plane and Helm if need be; run what needs them.
 
 With `--api-server-if-built` nothing is built and no container is started: what is accepted is
 judged if Kubernetes' programs are there, else one line says that they are not.
