@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outside import outside, outside_address
+from outside import outside, outside_addresses
+from rendered import GROUP
 from template_tree import (
     Block,
     Entry,
@@ -20,8 +21,6 @@ from template_tree import (
     substitute,
 )
 
-GROUP = "broker-a"
-"""The group of the manifests of which the chart makes every group."""
 POD = ("spec", "template", "spec")
 JOB_POD = ("spec", "jobTemplate", "spec", "template", "spec")
 PODS = {"Deployment": POD, "StatefulSet": POD, "CronJob": JOB_POD}
@@ -136,8 +135,10 @@ def _broker(one: Entry) -> None:
     _pods_of_a_service(one, "broker", "$group")
     _claim(one, CLAIM, "$.Values.broker.storage", "$group")
     _mounts_config(one, "broker")
-    address = child(_at(one.tree, POD)["containers"][0]["env"], "AEROBEE_BROKER_ADDRESS", ())
-    address["value"] = outside_address(address["value"])
+    partition = {"partition": Text("{{ $group.partition | int }}")}
+    put(one.tree, ("spec", "updateStrategy", "rollingUpdate"), If("$group.partition", partition))
+    container = _at(one.tree, POD)["containers"][0]
+    container["env"] = outside_addresses(container["env"])
 
 
 def _nameserver(one: Entry) -> None:
@@ -175,7 +176,7 @@ def _upkeep(one: Entry) -> None:
 
 def _backups(one: Entry) -> None:
     _claim(one, (), "$.Values.etcdUpkeep.storage")
-    one.tree["metadata"]["annotations"] = dict(STAYS)
+    one.tree["metadata"]["annotations"] |= STAYS
 
 
 def _to_external_etcd(one: Entry) -> None:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from template_tree import Choice, Nested, Object, Raw, Text, Unclear, substitute
+from template_tree import If, Nested, Object, Raw, Text, Unclear, substitute
 
-DOMAIN, CLIENTS, OTHERS = "mq.example.net", "192.0.2.0/24", "198.51.100.0/24"
+DOMAIN, CLIENTS = "mq.example.net", "192.0.2.0/24"
 """The examples of the components."""
-BY_PORT = "$(NODE_IP):3091$(POD_INDEX)"
+BY_NAME, BY_PORT = f"$(POD_NAME).{DOMAIN}:10911", "$(NODE_IP):3091$(AEROBEE_BROKER_BROKER_ID)"
 TENS = '{{ include "aerobee.nodePortTens" (list $ $group) }}'
 NAMESERVER_PORT = 8081
 
 
-def outside_address(address: Any) -> Choice:
-    """AEROBEE_BROKER_ADDRESS of any group.
+def outside_addresses(environment: list[Any]) -> list[Any]:
+    """AEROBEE_BROKER_OUTSIDE_ADDRESS of any group.
 
     Raises:
-        Unclear: the component for node ports has another one.
+        Unclear: the components have other ones.
     """
-    if not isinstance(address, Choice) or address.yes != BY_PORT:
-        raise Unclear("AEROBEE_BROKER_ADDRESS of outside-node-ports")
-    by_port = Text(BY_PORT.replace("3091", TENS))
-    by_name = substitute(address.no, DOMAIN, "{{ $.Values.outside.domain }}")
-    return Choice(address.condition, by_port, by_name)
+    found = [
+        item.node["value"]
+        for item in environment
+        if isinstance(item, If) and item.node["name"] == "AEROBEE_BROKER_OUTSIDE_ADDRESS"
+    ]
+    if found != [BY_NAME, BY_PORT]:
+        raise Unclear(f"addresses outside are {found}")
+    by_port = substitute(environment, BY_PORT, BY_PORT.replace("3091", TENS))
+    return list(substitute(by_port, DOMAIN, "{{ $.Values.outside.domain }}"))
 
 
 def outside(tree: Object, group: str) -> Object:
@@ -33,12 +37,8 @@ def outside(tree: Object, group: str) -> Object:
     if tree["kind"] == "Service":
         _service(tree["spec"])
     else:
-        for rule in tree["spec"].get("ingress", ()):
-            rule["from"] = _networks(rule["from"], CLIENTS, "clientNetworks")
-        for rule in tree["spec"].get("egress", ()):
-            rule["to"] = _networks(rule["to"], OTHERS, "networks")
-            if "endPort" in rule["ports"][0]:
-                rule["ports"] = [_ports_of_groups()]
+        for rule in tree["spec"]["ingress"]:
+            rule["from"] = _clients(rule["from"])
     return tree
 
 
@@ -52,24 +52,13 @@ def _service(spec: Object) -> None:
         port["nodePort"] = Text(of_nameserver if is_nameserver else TENS + "{{ $replica }}")
 
 
-def _networks(peers: Any, example: str, values: str) -> list[Raw]:
-    if peers != [{"ipBlock": {"cidr": example}}]:
-        raise Unclear(f"networks of clients outside: {peers}")
+def _clients(peers: Any) -> list[Raw]:
+    if peers != [{"ipBlock": {"cidr": CLIENTS}}]:
+        raise Unclear(f"networks of clients outside are {peers}")
     lines = [
-        f"{{{{- range $.Values.outside.{values} }}}}",
+        "{{- range $.Values.outside.clientNetworks }}",
         "- ipBlock:",
         "    cidr: {{ . }}",
         "{{- end }}",
     ]
     return [Raw("\n".join(lines))]
-
-
-def _ports_of_groups() -> Raw:
-    lines = [
-        "{{- range $group := $.Values.broker.groups }}",
-        "- protocol: TCP",
-        f"  port: {TENS}0",
-        f"  endPort: {TENS}9",
-        "{{- end }}",
-    ]
-    return Raw("\n".join(lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from template_tree import Entry, Object, merge
 
 MANIFESTS = Path(__file__).resolve().parent.parent / "k8s"
 CLUSTER = "overlays/ha"
+GROUP = "broker-a"
+"""The group of the manifests of which the chart makes every group."""
 RENDER_TIMEOUT_S = 60
 
 
@@ -22,6 +24,7 @@ class Feature:
     """A component, the condition under which the chart has it, and the file of its own objects."""
 
     component: str
+    """With a `+`: and its folder for the group of which the chart makes all."""
     condition: str
     file: str = ""
     contains: str = ""
@@ -44,12 +47,12 @@ FEATURES = (
     Feature("service-monitors", "$.Values.monitoring.serviceMonitor.enabled", "monitoring"),
     Feature("prometheus-rules", "$.Values.monitoring.prometheusRule.enabled", "monitoring"),
     Feature("dashboard", "$.Values.monitoring.dashboard.enabled", "monitoring"),
-    Feature("outside-load-balancers", 'eq $.Values.outside.type "loadBalancer"', "load-balancers"),
+    Feature("outside-load-balancers+", 'eq $.Values.outside.type "loadBalancer"', "load-balancers"),
     Feature(
-        "outside-node-ports",
+        "outside-node-ports+",
         'eq $.Values.outside.type "nodePort"',
         "node-ports",
-        excludes="outside-load-balancers",
+        excludes="outside-load-balancers+",
     ),
 )
 
@@ -84,12 +87,19 @@ def _file_of(one: Object) -> str:
     return str(one["metadata"]["labels"]["app.kubernetes.io/component"])
 
 
+def _folders(components: list[str]) -> Iterator[str]:
+    for name in components:
+        yield name.removesuffix("+")
+        if name.endswith("+"):
+            yield f"{name[:-1]}/{GROUP}"
+
+
 def _render(kustomize: Sequence[str], folder: str, components: list[str]) -> list[Object]:
     with tempfile.TemporaryDirectory() as place:
         relative = os.path.relpath(MANIFESTS, os.path.realpath(place))
         kustomization = {
             "resources": [f"{relative}/{folder}"],
-            "components": [f"{relative}/components/{one}" for one in components],
+            "components": [f"{relative}/components/{one}" for one in _folders(components)],
         }
         (Path(place) / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), "utf-8")
         done = subprocess.run(

@@ -12,9 +12,6 @@
   },
   "metrics": {
     "listen": "0.0.0.0:5557"
-  },
-  "replication": {
-    "slave_read_bytes": 858993459
   }
 }
 {{- end }}

@@ -38,8 +38,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 
 {{/* The base of the manifests, then what the chart knows, then the user's keys. */}}
 {{- define "aerobee.brokerConfig" -}}
-{{- $known := dict "replication" (dict "slave_read_bytes" (include "aerobee.slaveReadBytes" . | int64)) -}}
-{{- $config := mergeOverwrite (include "aerobee.brokerBase" . | fromJson) $known (deepCopy .Values.broker.config) -}}
+{{- $config := mergeOverwrite (include "aerobee.brokerBase" . | fromJson) (deepCopy .Values.broker.config) -}}
 {{ include "aerobee.toml" (list "" $config) | trim }}
 {{- end }}
 
@@ -56,20 +55,6 @@ aerobee-broker-config-{{ include "aerobee.brokerConfig" . | sha256sum | trunc 10
 
 {{- define "aerobee.nameserverConfigName" -}}
 aerobee-nameserver-config-{{ include "aerobee.nameserverConfig" . | sha256sum | trunc 10 }}
-{{- end }}
-
-{{/* 40 % of the memory limit: left out, it would be 40 % of the node's memory. */}}
-{{- define "aerobee.slaveReadBytes" -}}
-{{- $own := dig "replication" "slave_read_bytes" 0 .Values.broker.config -}}
-{{- $memory := dig "limits" "memory" "" .Values.broker.resources | toString -}}
-{{- if $own -}}
-{{ int64 $own }}
-{{- else if regexMatch "^[0-9]+(Mi|Gi)$" $memory -}}
-{{- $unit := ternary 1073741824 1048576 (hasSuffix "Gi" $memory) -}}
-{{ div (mul (regexFind "^[0-9]+" $memory | int64) $unit 2) 5 }}
-{{- else -}}
-{{- fail (printf "broker.resources.limits.memory is %q: write it in Mi or Gi, or set broker.config.replication.slave_read_bytes to 40 %% of it" $memory) -}}
-{{- end -}}
 {{- end }}
 
 {{/* (list PREFIX SETTINGS): keys of a table come before the tables below it. What JSON writes of a string,

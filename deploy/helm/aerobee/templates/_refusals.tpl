@@ -46,9 +46,6 @@
 {{- if not .Values.outside.clientNetworks -}}
 {{- fail "an empty list would let everybody in: set outside.clientNetworks to the networks of clients" -}}
 {{- end -}}
-{{- if not .Values.outside.networks -}}
-{{- fail "brokers reach each other by their outside addresses: set outside.networks to the network of load balancers, or of nodes" -}}
-{{- end -}}
 {{- end -}}
 {{- if and .Values.apply.enabled (not .Values.apply.file) -}}
 {{- fail "apply.enabled needs a file: --set-file apply.file=cluster.yaml" -}}
