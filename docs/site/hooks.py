@@ -30,13 +30,21 @@ FENCE = re.compile(r"^(\s*```\w*).*")
 
 
 def on_config(config: Any) -> Any:
-    """The navigation has a line for every decision: a new file needs no second place."""
+    """Every decision is in the navigation, and so is every page that mkdocs.yml does not place."""
+    placed: set[str] = set()
     for section in config.nav:
-        for pages in section.values():
+        for name, pages in section.items():
             if pages == [DECISIONS]:
-                paths = [ROOT / DECISIONS / "README.md", *sorted((ROOT / DECISIONS).glob("0*.md"))]
-                pages[:] = [path.relative_to(ROOT).as_posix() for path in paths]
+                section[name] = pages = [f"{DECISIONS}/README.md", *_pages(f"{DECISIONS}/0*.md")]
+            placed.update(pages if isinstance(pages, list) else [pages])
+    more = [page for pattern in PAGES for page in _pages(pattern) if page not in placed]
+    if more:
+        config.nav.append({"More": more})
     return config
+
+
+def _pages(pattern: str) -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob(pattern))]
 
 
 def on_files(files: Files, config: Any) -> Files:
