@@ -71,6 +71,16 @@ LAYERS: dict[str, frozenset[str]] = {
             "bench",
         }
     ),
+    "testing": frozenset(
+        {
+            "runtime",
+            "nameserver",
+            "broker",
+            "client_core",
+            "producer_client",
+            "consumer_client",
+        }
+    ),
     "bench": frozenset(
         {
             "v1",

@@ -129,6 +129,7 @@ async def test_a_client_without_credentials_is_told_and_one_with_wrong_ones_reco
         await until(becomes(producer, "sent"), "the right file to be read")
 
 
+@pytest.mark.thorough
 async def test_a_consumer_whose_right_is_taken_ends_and_the_next_goes_on_where_it_was(
     up: Up, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ async def shows(group: ReplicaGroup, broker_id: int, *bodies: bytes) -> None:
     await until(holds)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_topic_made_again_has_nothing_of_the_former_one_on_any_replica(
     tmp_path: Path, etcd: str
@@ -152,6 +153,7 @@ async def test_a_broker_that_was_away_empties_a_topic_that_was_made_again(
         assert await committed(group, 0) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_what_is_acknowledged_after_etcd_was_emptied_outlives_deletions_there(
     tmp_path: Path,

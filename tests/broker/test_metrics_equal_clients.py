@@ -143,6 +143,7 @@ async def _stored_sizes(address: str, topic: str) -> list[int]:
     raise AssertionError("queues without end")
 
 
+@pytest.mark.thorough
 async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched) -> None:
     nameserver = watched.cluster.nameserver
     await until(watched.find_master, "a master")

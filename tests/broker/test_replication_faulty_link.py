@@ -95,6 +95,7 @@ class FaultyLink:
             down.put_nowait(None)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(8))
 async def test_whatever_the_link_does_the_logs_become_equal(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -463,6 +463,7 @@ def test_a_group_and_offsets_are_deleted_and_the_group_begins_anew(cluster: Up) 
     assert sorted(received(cluster, "forgotten", "leaver", 30)) == sorted(lines)
 
 
+@pytest.mark.thorough
 def test_a_group_with_a_member_is_deleted_by_force_only_and_its_member_begins_anew(
     cluster: Up, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ async def _admits(address: str, tls: TlsConfig) -> bool:
         return False
 
 
+@pytest.mark.thorough
 async def test_a_cluster_lives_through_a_death_and_new_certificates_without_plain_text(
     tmp_path: Path,
 ) -> None:

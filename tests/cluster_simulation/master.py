@@ -259,6 +259,7 @@ class MasterPart:
             return
         except AerobeeError as error:
             self._world.checks.diverged(broker, hello, error)
+            self._world.empty_folder(hello.name)
             stream.close(broker)
             return
         bases = dict(broker.folder.queue_bases)

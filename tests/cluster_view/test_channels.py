@@ -120,6 +120,7 @@ async def test_each_answer_is_given_when_it_comes_until_the_end_or_an_error(
         await channels.open_stream("127.0.0.1:1", SEND_STREAM).read_each(note)
 
 
+@pytest.mark.thorough
 async def test_messages_of_many_megabytes_pass_both_ways(
     channels: Channels, served: tuple[Peer, str]
 ) -> None:
@@ -349,6 +350,7 @@ def black_hole() -> Iterator[str]:
                 one.close()
 
 
+@pytest.mark.thorough
 async def test_where_nobody_answers_at_all_calls_end_in_time_and_streams_soon(
     channels: Channels,
 ) -> None:
@@ -365,6 +367,7 @@ async def test_where_nobody_answers_at_all_calls_end_in_time_and_streams_soon(
 # -------------------------------------------------------------------------------- servers that end
 
 
+@pytest.mark.thorough
 async def test_a_server_that_is_killed_ends_what_runs_and_is_found_when_it_is_back(
     channels: Channels,
 ) -> None:
@@ -440,6 +443,7 @@ async def test_a_server_that_stands_still_costs_a_call_its_time_and_is_used_agai
         await peer.kill()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_stream_to_a_server_that_stands_still_ends_by_itself() -> None:
     """Of our own engine: a PING after 10 s without a word, and 5 s for its answer. grpcio takes

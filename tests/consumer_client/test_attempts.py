@@ -58,6 +58,7 @@ async def run(cluster: RealCluster, folder: Path, batch_max: int = 1) -> tuple[i
     return process.returncode, said.decode().splitlines()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "code"), [("exit", 3), ("kill", -9), ("sys.exit", 3)])
 async def test_a_message_that_ends_its_process_is_given_up_after_as_many_attempts_as_any_other(

@@ -208,6 +208,7 @@ async def test_a_killed_master_costs_its_members_neither_messages_nor_queues(
     seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_without_any_master_members_go_on_from_slaves_under_their_leases(
     group: ReplicaGroup,
 ) -> None:
@@ -255,6 +256,7 @@ async def test_without_any_master_members_go_on_from_slaves_under_their_leases(
     seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_a_master_that_sleeps_beyond_its_lease_and_wakes_confuses_nobody(
     group: ReplicaGroup,
 ) -> None:
@@ -298,6 +300,7 @@ async def test_a_hand_over_is_no_event_for_its_members(group: ReplicaGroup) -> N
     seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_polling_and_committing_raise_nothing_when_the_master_is_killed(
     group: ReplicaGroup,
 ) -> None:
@@ -355,6 +358,7 @@ async def test_broadcasting_goes_on_from_a_slave_at_once(
     seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_a_reader_far_behind_is_sent_to_a_slave_and_comes_back(
     etcd: str, tmp_path: Path
 ) -> None:
@@ -424,6 +428,7 @@ async def test_a_reader_returns_from_a_slave_that_dies(etcd: str, tmp_path: Path
         seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_many_changes_of_master_one_after_the_other_lose_and_repeat_nothing(
     group: ReplicaGroup,
 ) -> None:

@@ -409,6 +409,7 @@ async def test_members_keep_their_queues_when_a_broker_is_killed_and_comes_back_
         await cluster.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_storm_of_joins_and_leaves_never_gives_one_message_to_two_members_at_once(
     cluster: RealCluster, quick: ConsumerConfig

@@ -23,6 +23,7 @@ MEMBER = Path(__file__).with_name("pausing_member.py")
 QUEUE = MessageQueue("single", "broker-a", 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("session_timeout_ms", "may_raise"), [(8_000, set()), (1_000, {"LeaseExpired"})]

@@ -226,6 +226,7 @@ async def test_a_message_that_comes_again_passes_the_filter_that_the_member_has_
         await cluster.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ordering", list(Ordering))
 async def test_calls_of_any_size_that_fail_for_reasons_of_any_length_go_back(
     tmp_path: Path, ordering: Ordering

@@ -75,6 +75,7 @@ async def test_leases_are_kept_over_a_time_without_master_that_is_shorter_than_t
     assert await cluster.committed("g") == {("single", 0): 1}
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["not stale", "stale", "unreachable", "no replica alive"])
 async def test_without_a_master_a_member_stops_with_its_session_whatever_a_nameserver_says(

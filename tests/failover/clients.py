@@ -41,6 +41,7 @@ from tests.failover.history import (
     read_body,
 )
 from tests.failover.world import GROUP, QUEUES, TOPIC
+from tests.support.waiting import PATIENCE_S
 
 CONSUMER_GROUP = "billing"
 PRODUCERS = 2
@@ -156,7 +157,7 @@ class Clients:
 
         await self._world.until(holds, "messages that come again", CAUGHT_UP_TIMEOUT_S)
 
-    async def acknowledged_after(self, moment_s: float, timeout_s: float = 30.0) -> float:
+    async def acknowledged_after(self, moment_s: float, timeout_s: float = PATIENCE_S) -> float:
         """Until a message sent after `moment_s` is acknowledged; the pause in seconds."""
         deadline_s = time.monotonic() + timeout_s
         while (pause_s := self.history.pause_s(moment_s)) is None:

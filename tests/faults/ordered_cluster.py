@@ -216,9 +216,12 @@ class Traffic:
 
 
 @asynccontextmanager
-async def open_traffic(cluster: OrderedCluster, first: int = 0) -> AsyncIterator[Traffic]:
+async def open_traffic(
+    cluster: OrderedCluster, first: int = 0, *, access_point: str = ""
+) -> AsyncIterator[Traffic]:
+    """By the nameserver's own address, if none is given."""
     traffic = Traffic(first)
-    address = cluster.nameserver.address
+    address = access_point or cluster.nameserver.address
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         consumer = traffic.consumer(address)

@@ -52,6 +52,7 @@ def test_an_error_of_a_source_is_raised_as_what_it_was() -> None:
     assert exit_code_of(bug) == BROKE_OFF
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(

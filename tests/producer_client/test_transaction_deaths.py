@@ -162,6 +162,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield process.endpoint
 
 
+@pytest.mark.thorough
 async def test_masters_change_while_transactions_end_and_are_checked(
     tmp_path: Path, etcd: str
 ) -> None:

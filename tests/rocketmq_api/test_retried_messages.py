@@ -78,6 +78,7 @@ async def acknowledged(
     return bodies
 
 
+@pytest.mark.thorough
 async def test_each_topic_s_messages_come_to_its_own_polls_by_its_own_tags(
     cluster: RealCluster,
 ) -> None:
@@ -93,6 +94,7 @@ async def test_each_topic_s_messages_come_to_its_own_polls_by_its_own_tags(
             assert (await client.receive(topic, "g", tags=tags)).code == v2.MESSAGE_NOT_FOUND
 
 
+@pytest.mark.thorough
 async def test_an_expression_is_for_the_messages_that_came_from_its_topic(
     cluster: RealCluster,
 ) -> None:
@@ -108,6 +110,7 @@ async def test_an_expression_is_for_the_messages_that_came_from_its_topic(
         assert (await client.receive("orders", "g", wait_s=1)).code == v2.MESSAGE_NOT_FOUND
 
 
+@pytest.mark.thorough
 async def test_a_topic_that_nobody_polls_loses_nothing(cluster: RealCluster) -> None:
     await sent_back(cluster, "g")
     async with build_channel(cluster.brokers["broker-a"].address) as channel:

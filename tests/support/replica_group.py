@@ -44,7 +44,7 @@ from aerobee.store_format.record import HostAddress, encode_batch, iterate_recor
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.support.hanging_disk import make_syncs_hang
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 MIB = 1024 * 1024
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
@@ -148,7 +148,7 @@ class ReplicaGroup:
             nameserver_pb2.CreateTopicRequest(cluster=self.cluster, name=name, queues=queues),
         )
 
-    async def in_sync(self, *broker_ids: int, timeout_s: float = 20.0) -> None:
+    async def in_sync(self, *broker_ids: int, timeout_s: float = PATIENCE_S) -> None:
         """Until exactly these are in sync, under a live master."""
 
         async def holds() -> bool:
@@ -157,7 +157,7 @@ class ReplicaGroup:
 
         await until(holds, timeout_s=timeout_s)
 
-    async def master(self, *, timeout_s: float = 20.0, not_id: int = -1) -> int:
+    async def master(self, *, timeout_s: float = PATIENCE_S, not_id: int = -1) -> int:
         """The id of the master that takes messages."""
         found = -1
 
@@ -204,7 +204,9 @@ class ReplicaGroup:
             raise errors.Unreachable("the stream ended without an answer")
         return answer.acks[0]
 
-    async def send_until_stored(self, topic: str, body: bytes, timeout_s: float = 20.0) -> int:
+    async def send_until_stored(
+        self, topic: str, body: bytes, timeout_s: float = PATIENCE_S
+    ) -> int:
         """To whoever is master; returns its id once one has acknowledged."""
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -250,7 +252,7 @@ class ReplicaGroup:
             timeout_ms=timeout_ms + 20_000,
         )
 
-    async def logs_equal(self, *broker_ids: int, timeout_s: float = 20.0) -> None:
+    async def logs_equal(self, *broker_ids: int, timeout_s: float = PATIENCE_S) -> None:
         """Until these have equal logs of equal ends."""
 
         async def holds() -> bool:

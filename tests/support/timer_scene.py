@@ -40,9 +40,9 @@ from aerobee.broker.timers.state import TimerJournalState, file_reader
 from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError, Busy
+from aerobee.testing.power_failure import draw_fate
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.journal_scene import Broken, Crash, Journalled, Log, SceneWriter, Written
-from tests.support.power_failure import draw_fate
-from tests.support.simulated_disk import SimulatedDisk
 
 LEVELS_MS = {1: 1_000, 2: 5_000, 3: 30_000}
 INDEX_LIMITS = IndexLimits(spill_rows=12, near_rows_max=10, load_rows=6)

@@ -16,7 +16,7 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.dead_letters import DeadLetters, Letter, LetterFilter
 from aerobee.client_core.deletions import DeletedGroup, Deletions
 from aerobee.client_core.message import Message, MessageId, ReceivedMessage
-from aerobee.client_core.messages import FoundMessages, Messages
+from aerobee.client_core.messages import FoundMessages, Messages, QueueMessages
 from aerobee.client_core.offsets import Offsets, QueueBounds
 from aerobee.client_core.schedules import Schedules, WaitingMessage, WaitingMessages
 from aerobee.client_core.topics import Topics
@@ -61,6 +61,7 @@ __all__ = [
     "OpenTransaction",
     "OpenTransactions",
     "QueueBounds",
+    "QueueMessages",
     "ReceivedMessage",
     "Remaining",
     "RouteChanges",

@@ -19,7 +19,7 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.nameservers import Nameservers, parse_addresses
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.routes import Routes
-from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.clock import Clock, clock_here, system_random
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.tls import client_tls
 from aerobee.runtime.tls_config import TlsConfig
@@ -64,7 +64,7 @@ class ClusterConnection:
     ) -> None:
         addresses = parse_addresses(nameservers_or_default(nameservers))
         self.cluster = cluster_or_default(cluster)
-        self.clock: Clock = clock or SystemClock()
+        self.clock: Clock = clock or clock_here()
         self.random = chance or system_random()
         self._process = OwnProcess("connection")
         self._tls = client_tls(tls)

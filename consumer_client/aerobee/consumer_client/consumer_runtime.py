@@ -38,7 +38,7 @@ from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
 from aerobee.consumer_client.rebalancer import Rebalancer
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime import errors
-from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.clock import Clock, clock_here, system_random
 from aerobee.runtime.log import log_event
 from aerobee.runtime.names import (
     check_client_id,
@@ -79,7 +79,7 @@ class ConsumerSettings:
     start_policy: StartPolicy = field(default_factory=StartPolicy)
     offsets_folder: Path | None = None
     options: ConsumerConfig = field(default_factory=ConsumerConfig)
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=clock_here)
 
     def __post_init__(self) -> None:
         check_group_name(self.group)

@@ -26,7 +26,7 @@ from aerobee.consumer_client.pull_queue import PulledQueues, PullQueue
 from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
-from aerobee.runtime.clock import Clock, SystemClock
+from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name
 from aerobee.runtime.tls_config import TlsConfig
@@ -91,7 +91,7 @@ class PullConsumer:
             start_policy=StartPolicy(start_from, start_timestamp_ms),
             offsets_folder=offsets_folder,
             options=replace(config or ConsumerConfig(), fetch_messages_max=FRAME_MESSAGES_MAX),
-            clock=clock or SystemClock(),
+            clock=clock or clock_here(),
         )
         self._auto_commit = auto_commit
         self._subscriptions: dict[str, Expression] = {}

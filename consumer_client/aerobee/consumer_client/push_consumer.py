@@ -36,7 +36,7 @@ from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.consumer_client.sending_back import FailedWork, SendingBack
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
-from aerobee.runtime.clock import Clock, SystemClock
+from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name, is_retry_topic
 from aerobee.runtime.tls_config import TlsConfig
@@ -142,7 +142,7 @@ class PushConsumer:
             start_policy=StartPolicy(start_from, start_timestamp_ms),
             offsets_folder=offsets_folder,
             options=config or ConsumerConfig(),
-            clock=clock or SystemClock(),
+            clock=clock or clock_here(),
         )
         self._in_order = ordering == Ordering.ORDERLY
         self._retries_max = RETRIES_WITHOUT_END if retry or on_exhausted else None

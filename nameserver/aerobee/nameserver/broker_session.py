@@ -389,6 +389,8 @@ def check_heartbeat(heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
     if heartbeat.HasField("successor_id") and heartbeat.successor_id < -1:
         raise InvalidArgument(f"successor id {heartbeat.successor_id} is negative")
     _check_text("address", heartbeat.address, ADDRESS_LENGTH_MAX)
+    _check_text("outside address", heartbeat.outside_address, ADDRESS_LENGTH_MAX)
+    _check_text("zone", heartbeat.zone, NAME_LENGTH_MAX)
     _check_text("instance", heartbeat.identity.instance, NAME_LENGTH_MAX)
     _check_text("incarnation", heartbeat.incarnation, NAME_LENGTH_MAX)
     _check_text("predecessor", heartbeat.predecessor, NAME_LENGTH_MAX)

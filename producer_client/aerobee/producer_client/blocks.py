@@ -197,7 +197,7 @@ class BlockSender:
         for index, message in enumerate(part):
             chosen = queue
             if chosen is None and message.sharding_key is not None:
-                target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
+                target = await self._targets.found(message.topic, timeout_ms=timeout_ms)
                 chosen = by_sharding_key(target.keyed_queues, message.sharding_key)
             level = None if message.schedule is None else message.schedule.level
             groups.setdefault((message.topic, chosen, level), []).append(index)
@@ -220,7 +220,7 @@ class BlockSender:
     ) -> None:
         """Messages of one topic and kind of delay, in batches; without a queue each batch takes the
         next one."""
-        target = await self._targets.find(messages[0].topic, timeout_ms=timeout_ms)
+        target = await self._targets.found(messages[0].topic, timeout_ms=timeout_ms)
         now_ms = self._clock.now_ms()
         bodies = list(map(_BODY, messages))
         ids = self._ids.next_ids(now_ms, len(messages))

@@ -112,6 +112,13 @@ class Targets:
             if self._last_in_line.get(topic) is mine:
                 del self._last_in_line[topic]
 
+    async def found(self, topic: str, *, timeout_ms: int) -> Target:
+        """The same for a caller whom `find` let go on already: it is not the last in line again.
+
+        Raises as `find`.
+        """
+        return self._cached(topic) or await self.find(topic, timeout_ms=timeout_ms)
+
     async def _ask(self, topic: str, timeout_ms: int) -> TopicRoute:
         """Again and again while there is time: a cluster may be started after its producers."""
         loop = asyncio.get_running_loop()

@@ -162,6 +162,7 @@ async def send_some(group: ReplicaGroup, sender: Sender, times: int) -> int:
     return master
 
 
+@pytest.mark.thorough
 async def test_a_new_master_delivers_what_the_last_one_had_waiting(
     tmp_path: Path, etcd: str
 ) -> None:

@@ -101,6 +101,7 @@ class Scene:
                     tasks.create_task(worker())
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_refused_records_and_restarts_decide_nothing_twice(

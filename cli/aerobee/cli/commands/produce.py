@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.completion import topic_names
 from aerobee.cli.event_loop import run
 from aerobee.cli.moments import delay_argument, time_argument
 from aerobee.cli.options import format_option, json_option, settings_option, timeout_option
@@ -33,7 +34,7 @@ ToMessage = Callable[[bytes], "Message"]
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--tag", help="The tag of each message.")
 @click.option("--key", "keys", multiple=True, help="A key of each message; repeatable.")
