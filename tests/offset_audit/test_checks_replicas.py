@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.replicas import CHECKS
-from aerobee.offset_audit.tables import BUSY, FINDINGS, schema
+from aerobee.offset_audit.rules.unreachable import BUSY
+from aerobee.offset_audit.tables import FINDINGS, schema
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
 pytestmark = pytest.mark.slow
@@ -178,6 +179,7 @@ def test_replicas_with_different_bytes_are_found_unless_damage_explains_it(
     assert differs["command"] == "aerobee store verify /differs/1"
 
 
+@pytest.mark.thorough
 def test_epoch_tables_must_say_the_same_of_what_both_logs_hold(spark: SparkSession) -> None:
     rows = TableRows()
 
@@ -416,6 +418,7 @@ def test_unclean_elections_are_told_until_retention_has_passed_them(spark: Spark
     assert "retention has removed" in findings["past", None]["evidence"]
 
 
+@pytest.mark.thorough
 def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(spark: SparkSession) -> None:
     rows = TableRows()
 

@@ -18,13 +18,14 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
 from aerobee.access.recording import recording
 from aerobee.broker.cluster.wired import access_of, node_name
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.flush.workers import Threads, Workers
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE
 from aerobee.broker.replication.opening import (
@@ -91,13 +92,15 @@ async def serve_broker(
     on_listening: Callable[[int], None] | None = None,
     on_opened: Callable[[], None] = lambda: None,
     mounts: Sequence[Mount] = (),
+    workers: Workers | None = None,
 ) -> None:
     """Serve until `lifecycle.stop`; `on_listening` gets the port once clients are served.
 
     A replica may have to open its folder again, as a new instance on the same port; `on_opened` is
     called each time. `mounts` add protocols to the own one.
 
-    `disk` replaces the file system below `config.store_root`, for tests.
+    `disk` replaces the file system below `config.store_root`, and `workers` the threads that wait
+    for it, for tests.
 
     Raises:
         InvalidArgument: the folder cannot be used, the address cannot be listened on, or too few
@@ -108,6 +111,7 @@ async def serve_broker(
     connections_max(config.own_files)
     config = _with_budgets(config)
     disk = _own_folder(config.store_root) if disk is None else disk
+    workers = Threads() if workers is None else workers
     health = BrokerHealth(clock)
     peer_limits = PeerLimits()
     async with (
@@ -116,8 +120,8 @@ async def serve_broker(
     ):
         store_host = await _store_host(config, clock)
         with (
-            ThreadPoolExecutor(config.read_threads_max, thread_name_prefix="read") as reads,
-            ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files") as files,
+            workers.pool("read", config.read_threads_max) as reads,
+            workers.pool("files", FILE_THREADS) as files,
         ):
             store_config = replace(config.store, store_host=store_host)
             folder = _Folder(disk, store_config, files, clock, chance, health)
@@ -129,6 +133,7 @@ async def serve_broker(
                     disk=disk,
                     reads=reads,
                     files=files,
+                    workers=workers,
                     clock=clock,
                     chance=chance,
                     health=health,

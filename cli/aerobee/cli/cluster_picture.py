@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ async def _stats(admin: Admin, address: str) -> broker_pb2.BrokerStats | None:
     """None for a broker that is registered but does not answer."""
     try:
         return await admin.broker_stats(address)
-    except MqError:
+    except AerobeeError:
         return None
 
 

@@ -356,9 +356,11 @@ class BrokerSession:
 async def _etcd_time() -> AsyncIterator[None]:
     """Raises RegistryUnavailable when what is done within takes etcd too long."""
     try:
-        async with asyncio.timeout(ETCD_TIMEOUT_S):
+        async with asyncio.timeout(ETCD_TIMEOUT_S) as scope:
             yield
     except TimeoutError:
+        if not scope.expired():
+            raise
         raise RegistryUnavailable(
             f"cannot reach etcd: it did not answer within {ETCD_TIMEOUT_S:g} s"
         ) from None

@@ -17,7 +17,7 @@ from aerobee.nameserver.stored import (
     Topic,
 )
 from aerobee.runtime.broker_condition import BrokerCondition
-from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import common_pb2, nameserver_pb2
@@ -173,7 +173,7 @@ def topic_route(
     cluster: str,
     table: RouteTable,
     name: str,
-    failure: MqError | None,
+    failure: AerobeeError | None,
     *,
     is_outside: bool = False,
 ) -> nameserver_pb2.TopicRoute:

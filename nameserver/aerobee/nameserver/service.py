@@ -16,7 +16,7 @@ from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import BrokerRecord, Topic
 from aerobee.nameserver.topics import Topics
-from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown, Unreachable
+from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown, Unreachable
 from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.names import check_topic_name, is_retry_topic
 from aerobee.runtime.outside import came_outside, require_inside
@@ -84,6 +84,8 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             async with asyncio.timeout(SILENCE_S_MIN) as silence:
                 await self._converse(inbox, context, silence)
         except TimeoutError:
+            if not silence.expired():
+                raise
             raise Unreachable(
                 "the broker sent nothing for longer than its registration lasts"
             ) from None
@@ -116,7 +118,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self, request: nameserver_pb2.QueryRouteRequest, context: Context
     ) -> nameserver_pb2.QueryRouteResponse:
         self._check_cluster(request.cluster)
-        failures: dict[str, MqError] = {}
+        failures: dict[str, AerobeeError] = {}
         for name in dict.fromkeys(request.topics):
             if name in self._cache.table.topics or is_retry_topic(name):
                 continue
@@ -124,7 +126,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                 check_topic_name(name)
                 if request.create_missing and self._auto_create:
                     await self._tell_brokers(await self._topics.create_missing(name))
-            except MqError as error:
+            except AerobeeError as error:
                 failures[name] = error
         return self._routes(request.topics, failures, is_outside=came_outside(context))
 
@@ -287,7 +289,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         return session.heartbeat, int(age_s * 1_000)
 
     def _routes(
-        self, topics: Sequence[str], failures: dict[str, MqError], *, is_outside: bool
+        self, topics: Sequence[str], failures: dict[str, AerobeeError], *, is_outside: bool
     ) -> nameserver_pb2.QueryRouteResponse:
         table = self._cache.table
         return nameserver_pb2.QueryRouteResponse(
@@ -345,11 +347,11 @@ class _Inbox:
             self.wake.set()
 
 
-def _name_failures(topics: Sequence[str]) -> dict[str, MqError]:
-    failures: dict[str, MqError] = {}
+def _name_failures(topics: Sequence[str]) -> dict[str, AerobeeError]:
+    failures: dict[str, AerobeeError] = {}
     for name in topics:
         try:
             check_topic_name(name)
-        except MqError as error:
+        except AerobeeError as error:
             failures[name] = error
     return failures

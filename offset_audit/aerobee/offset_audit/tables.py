@@ -50,9 +50,6 @@ stored until `entries_until_ms` must be in queue files, until `keys_until_ms` in
 `epoch`: null of a slave that no master has told one yet. `misplaced_records`: those that a broker
 read at its start or copied since, and that did not go on where their queue ended; null of files."""
 
-BUSY = "busy: "
-"""`error` of a broker that spoke, but had no room for the reading until time was up, begins so."""
-
 TOPICS = f"""{ORIGIN}, topic string, read_queue_count int, write_queue_count int, perm int,
 revision long"""
 

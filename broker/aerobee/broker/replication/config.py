@@ -74,7 +74,7 @@ class ReplicationConfig:
     """How much of the log may be on its way to a replica without an acknowledgement. Use more for
     fast links with a long round trip.
 
-    Costs: so much memory for each replica.
+    Costs: that much memory for each replica.
     """
     chunk_bytes: int = 512 * KIB
     """At most this much of the log travels in one frame.

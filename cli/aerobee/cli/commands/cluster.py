@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.completion import broker_names
 from aerobee.cli.options import confirm, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
@@ -76,7 +77,7 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
 
 
 @cluster.command("remove-replica")
-@click.argument("broker")
+@click.argument("broker", shell_complete=broker_names)
 @click.argument("broker_id", metavar="ID", type=click.IntRange(min=0))
 @yes_option
 @json_option
@@ -100,7 +101,7 @@ def remove_replica(target: Target, broker: str, broker_id: int, yes: bool, as_js
 
 
 @cluster.command()
-@click.argument("broker")
+@click.argument("broker", shell_complete=broker_names)
 @click.option(
     "--force", is_flag=True, help="Also remove unexpired segments while the disk is too full."
 )
