@@ -23,7 +23,7 @@ from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import Manifests
 from tests.kubernetes.policy.availability import broker_settings
 from tests.kubernetes.rendering import NAMESPACE, OVERLAYS, render_with
-from tests.kubernetes.test_render import COMPONENTS
+from tests.kubernetes.test_render import COMPONENTS, folders_of
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.timeout(300)]
@@ -126,7 +126,7 @@ def test_every_component_is_accepted_without_a_warning(
         tmp_path,
         namespace="aerobee",
         resources=["overlays/ha"],
-        components=[f"components/{name}"],
+        components=folders_of(name),
     )
     assert api.apply_all(mine.objects, dryRun="All") == ()
 
