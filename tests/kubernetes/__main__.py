@@ -33,7 +33,8 @@ def main() -> int:
             print(f"building Kubernetes {VERSION}: about ten minutes, once", flush=True)
             build_programs()
     pytest = [sys.executable, "-m", "pytest", "-ra", "-m", "kubernetes", "--durations=10"]
-    return subprocess.call([*pytest, str(FOLDER / "test_api_server.py" if is_quick else FOLDER)])
+    files = ("test_api_server.py", "test_page_commands.py") if is_quick else ("",)
+    return subprocess.call([*pytest, *(str(FOLDER / file) for file in files)])
 
 
 if __name__ == "__main__":
