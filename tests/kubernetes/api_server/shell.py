@@ -77,7 +77,7 @@ class Shell:
         """
         path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-x", "-c", "\n".join(commands)],
+            ["bash", "-e", "-x", "-c", "\n".join(commands)],
             cwd=self.folder,
             env={**os.environ, "PATH": path, "HOME": str(self.folder)},
             stdin=subprocess.DEVNULL,
