@@ -69,8 +69,15 @@ hung, a log of an epoch that an unclean election passed over, for which an opera
 seeds)."""
 
 
-def test_no_promise_is_broken_in_hundreds_of_clusters() -> None:
-    seeds = [*range(SEEDS), *range(FIRST_HANG, FIRST_HANG + SEEDS // 4)]
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(SEEDS // 10, id="tens"),
+        pytest.param(SEEDS, id="hundreds", marks=pytest.mark.thorough),
+    ],
+)
+def test_no_promise_is_broken_in_many_clusters(count: int) -> None:
+    seeds = [*range(count), *range(FIRST_HANG, FIRST_HANG + count // 4)]
     for seed in CAMPAIGN.run_seeds(seeds, failures_max=1).failures:
         pytest.fail(CAMPAIGN.describe_failure(seed), pytrace=False)
 
@@ -80,6 +87,7 @@ def test_no_promise_is_broken_where_one_was(seed: int) -> None:
     run_seed(seed)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_cluster_that_is_broken_on_purpose_is_caught(mutant: str) -> None:

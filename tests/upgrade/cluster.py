@@ -45,7 +45,7 @@ class Node:
         """Until its health says so: a replica is then in sync."""
 
         async def holds() -> bool:
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 return (await check_health(self.health, "readiness")).is_serving
             return False
 
