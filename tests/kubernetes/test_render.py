@@ -27,6 +27,7 @@ COMPONENTS = (
     "etcd-peer-tls",
     "etcd-tls",
     "etcd-upkeep",
+    "held-rollouts",
     "outside-load-balancers",
     "outside-node-ports",
     "prometheus-rules",
