@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from aerobee.cli.__main__ import main
+from aerobee.cli.audit_display import WatchScreen
 from aerobee.offset_audit.run.arguments import ARGUMENTS
+from aerobee.runtime.clock import ManualClock
 
 BLOCKER = """
 import sys
@@ -94,3 +98,21 @@ def test_without_pyspark_it_says_how_to_get_it_and_all_else_works() -> None:
         "        assert result.exit_code == 0, (command.name, result.output)\n"
     )
     assert every.returncode == 0, every.stderr
+
+
+def test_the_screen_of_watch_says_what_the_run_does_meanwhile() -> None:
+    clock = ManualClock()
+    console = Console(file=io.StringIO(), width=100, height=24, force_terminal=True)
+    screen = WatchScreen(console, 30, clock)
+
+    def foot() -> str:
+        with console.capture() as captured:
+            console.print(screen.picture())
+        return captured.get()
+
+    with screen.stage("brokers"):
+        clock.advance_ms(4_000)
+        assert "the first run is under way; now: brokers (4 s)" in foot()
+    screen.seen(None, "no answer")
+    assert "last run failed: no answer" in foot()
+    assert "run 1; waits; every 30 s" in foot()

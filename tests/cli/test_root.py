@@ -92,7 +92,7 @@ def test_the_help_of_bench_breaks_no_name() -> None:
         (["store", "ver"], "no such command 'ver'; did you mean 'verify'? See `aerobee store "),
         (["zzzz"], "no such command 'zzzz'; see `aerobee --help`"),
         (["--frob"], "no such option '--frob'; see `aerobee --help`"),
-        (["consume", "t"], "missing option '--group'; see `aerobee consume --help`"),
+        (["consume"], "missing argument 'TOPIC'; see `aerobee consume --help`"),
         (["broker", "--frob", "1"], "no such option '--frob'; see `aerobee broker --help`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

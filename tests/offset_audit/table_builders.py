@@ -100,6 +100,10 @@ class TableRows:
         subscriptions = [{"topic": topic, "expression": "*", "is_sql": False} for topic in topics]
         self.add("members", group=group, client_id=client_id, subscriptions=subscriptions, **values)
 
+    def forget(self, table: str) -> None:
+        """As if nothing had been added to it."""
+        self._rows.pop(table, None)
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """What was added to one table."""
         return list(self._rows.get(table, ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -12,11 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from aerobee.offset_audit import checks
+from aerobee.offset_audit import checks, rules
 from aerobee.offset_audit.checks.data.stores import repair_command, verify_command
-from aerobee.offset_audit.checks.finding_rows import command_line, shell_word
-from aerobee.offset_audit.checks.progress.telling import findings, phrase, reset_to
+from aerobee.offset_audit.checks.finding_rows import command_line
+from aerobee.offset_audit.checks.progress.telling import findings
 from aerobee.offset_audit.outputs.verdict import effect_of
+from aerobee.offset_audit.rules.texts import phrase, reset_to, shell_word
 from tests.support.command_parsing import parsed
 
 pytestmark = pytest.mark.slow
@@ -87,7 +89,8 @@ def test_what_is_not_known_is_no_argument(spark: SparkSession) -> None:
 def written_commands() -> list[str]:
     """Every text of the checks that begins a command, with 1 for whatever is put into it."""
     found = set()
-    for path in Path(checks.__path__[0]).rglob("*.py"):
+    sources = (Path(each.__path__[0]).rglob("*.py") for each in (checks, rules))
+    for path in chain.from_iterable(sources):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.JoinedStr):
                 parts = [one.value if isinstance(one, ast.Constant) else "1" for one in node.values]

@@ -8,6 +8,9 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
+from aerobee.offset_audit.checks.limits import Limits
+from aerobee.offset_audit.doctor.examining import RULES, examined
+from aerobee.offset_audit.tables import COLUMNS, FINDINGS
 from tests.offset_audit.progress_cases import (
     MINUTE,
     Cases,
@@ -36,6 +39,41 @@ def run(spark: SparkSession) -> ProgressRun:
     return ProgressRun(spark, cases)
 
 
+def now_only() -> Cases:
+    """All cases, without what earlier runs and journals tell."""
+    cases = Cases()
+    for name in ("broker-a", "broker-b"):
+        cases.add("brokers", broker_name=name)
+    for tell in (lags, speeds, stuck, stopped, ranges, orphans, uncommitted, others):
+        tell(cases)
+    for table in ("history", "journal", "queue_ranges"):
+        cases.forget(table)
+    return cases
+
+
+def test_the_doctor_says_the_same_as_spark_of_the_same_rows(spark: SparkSession) -> None:
+    cases = now_only()
+    # What a run adds is not told by rules.
+    by_run = ("run_id", "run_at_ms", "previous_state", "first_seen_ms")
+    told = [each.split()[0] for each in FINDINGS.split(",") if each.split()[0] not in by_run]
+    limits = Limits(now_ms=NOW_MS)
+    names = {rule.name for rule in RULES}
+    by_spark = {
+        tuple(row[name] for name in told)
+        for row in ProgressRun(spark, cases).findings
+        if row.check in names and row.role != "STORE"
+    }
+    tables = {name: cases.rows(name) for name in COLUMNS}
+    by_doctor = {
+        tuple(each[name] for name in told)
+        for each in examined(tables, limits)
+        if each["check"] in names and each["role"] != "STORE"
+    }
+    assert by_doctor == by_spark
+    assert {each[told.index("check")] for each in by_doctor} == names
+
+
+@pytest.mark.thorough
 def test_a_group_that_is_far_behind_is_found_with_the_number_of_unread_messages(
     run: ProgressRun,
 ) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from aerobee.offset_audit.checks.registry import all_checks
 from aerobee.offset_audit.outputs.report.charts import age_scale, nice_scale
 from aerobee.offset_audit.outputs.report.data import (
     Bounds,
@@ -24,6 +26,7 @@ from aerobee.offset_audit.outputs.report.formats import age, number, short
 from aerobee.offset_audit.outputs.report.heat_map import step
 from aerobee.offset_audit.outputs.report.markup import escaped, tag
 from aerobee.offset_audit.outputs.report.render import render
+from aerobee.offset_audit.outputs.verdict import page_of
 from tests.offset_audit.sample_report import NOW_MS, sample
 
 HOSTILE = (
@@ -306,3 +309,32 @@ def test_a_tag_leaves_out_what_is_none_and_escapes_the_rest() -> None:
     made = tag("a", "<b>", None, href='"x"', class_="c", aria_label=None, hidden=True)
     assert made == '<a href="&quot;x&quot;" class="c" hidden>&lt;b&gt;</a>'
     assert escaped(made) == made
+
+
+def test_findings_that_differ_in_little_are_folded_beyond_three() -> None:
+    data = sample()
+    one = data.findings[2]
+    few = dataclasses.replace(data, findings=(one,) * 3)
+    assert "<details>" not in render(few).partition('id="finding-list"')[2].partition("</ol>")[0]
+    several = tuple(dataclasses.replace(one, group=f"g-{place}") for place in range(9))
+    text = render(dataclasses.replace(data, findings=several))
+    assert f"7 more {one.check} findings" in text
+    assert text.count('<li class="finding ') == 9
+
+
+def test_each_finding_says_where_the_documentation_explains_it() -> None:
+    docs = Path(__file__).resolve().parents[2]
+    headings = re.findall(r"(?m)^### (.*)$", (docs / "docs/audit-findings.md").read_text("utf-8"))
+    anchors = {one.lower().replace(",", "").replace(" ", "-") for one in headings}
+    for check in all_checks():
+        page, _, anchor = page_of(check.name).partition("#")
+        assert page == "docs/audit-findings.md"
+        assert anchor in anchors, check.name
+
+
+def test_a_first_run_has_no_lines_of_one_point() -> None:
+    data = sample()
+    groups = tuple(dataclasses.replace(one, points=one.points[-1:]) for one in data.groups)
+    text = render(dataclasses.replace(data, groups=groups))
+    assert "lines begin with the next one" in text
+    assert "Unread messages of the groups furthest behind" not in text

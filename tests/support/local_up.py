@@ -120,8 +120,8 @@ class Up:
             self.environment
         )
 
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self.run(*arguments, "--json").stdout)
+    def json(self, *arguments: str, expect: int = 0) -> Any:
+        return json.loads(self.run(*arguments, "--json", expect=expect).stdout)
 
 
 @contextlib.contextmanager

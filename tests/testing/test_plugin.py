@@ -37,9 +37,11 @@ def used_bytes(folder):
 async def test_own_clients(aerobee_cluster, aerobee_topic):
     async with Producer(aerobee_cluster.nameservers) as producer:
         await producer.send(Message(aerobee_topic, b"own"))
-    consumer = PullConsumer(aerobee_cluster.nameservers, "g", start_from=StartFrom.FIRST)
+    consumer = PullConsumer(
+        "g", nameservers=aerobee_cluster.nameservers, start_from=StartFrom.FIRST
+    )
     async with consumer.subscribe(aerobee_topic):
-        [message] = await consumer.poll(1, timeout_s=10)
+        [message] = await consumer.poll(1, timeout=10)
     assert message.body == b"own"
 
 
@@ -68,7 +70,7 @@ def test_plain(
         producer.send(Message(aerobee_topic, b"blocking"))
     assert aerobee_blocking_consumer.receive()[0].body == b"blocking"
     with pytest.raises(AssertionError, match="0 of 1 messages came"):
-        aerobee_blocking_consumer.receive(timeout_s=0.1)
+        aerobee_blocking_consumer.receive(timeout=0.1)
 
 
 def test_size_and_name(aerobee_cluster, aerobee_topic):
@@ -141,7 +143,7 @@ def test_it(aerobee_cluster, aerobee_blocking_producer, aerobee_blocking_consume
     faults.kill(aerobee_cluster)
     aerobee_cluster.start_broker()
     aerobee_blocking_producer.send(Message(aerobee_topic, b"after"))
-    received = aerobee_blocking_consumer.receive(2, timeout_s=60)
+    received = aerobee_blocking_consumer.receive(2, timeout=60)
     assert sorted(one.body for one in received) == [b"after", b"before"]
 """,
     )

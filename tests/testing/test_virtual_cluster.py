@@ -15,7 +15,7 @@ from aerobee.client_core.dead_letters import DeadLetters
 from aerobee.client_core.message import Message, ReceivedMessage
 from aerobee.consumer_client import ConsumeResult, Ordering, PushConsumer, StartFrom
 from aerobee.producer_client import CheckAnswer, Producer, TransactionCheck
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.testing import NotVirtual, VirtualCluster, faults
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -41,7 +41,7 @@ class Seen:
         group = "billing"
         nameservers = self._cluster.nameservers
         consumer = PushConsumer(
-            nameservers, group, self, start_from=StartFrom.FIRST, ordering=ordering
+            group, self, nameservers=nameservers, start_from=StartFrom.FIRST, ordering=ordering
         )
         return consumer.subscribe(topic)
 
@@ -153,7 +153,7 @@ async def test_what_a_cut_network_and_a_full_disk_hold_up_goes_on_when_they_are_
         await sending
         with faults.full_disk(cluster):
             await cluster.advance(minutes=1)
-            with pytest.raises(MqError):
+            with pytest.raises(AerobeeError):
                 await producer.send(Message("orders", b"refused"))
         await cluster.advance(minutes=1)
         await producer.send(Message("orders", b"2"))

@@ -48,6 +48,7 @@ from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.private_files import close_to_others
 from aerobee.runtime.spared_collector import SparedCollector
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
+from aerobee.runtime.usable_memory import usable_memory
 from aerobee.store_format.record_layout import HostAddress
 
 log = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ async def serve_broker(
         StoreFailed: a write or fsync failed while running.
     """
     connections_max(config.own_files)
+    config = _with_budgets(config)
     disk = _own_folder(config.store_root) if disk is None else disk
     workers = Threads() if workers is None else workers
     health = BrokerHealth(clock)
@@ -244,6 +246,14 @@ async def _serve_again_and_again(
         await folder.change(reopening)
         # Clients and replicas know the port, which was reported at the start.
         config, on_listening = replace(config, listen=run.listens_on), None
+
+
+def _with_budgets(config: BrokerConfig) -> BrokerConfig:
+    """With what follows from the memory that this process may use, where nothing is set."""
+    memory = usable_memory()
+    budget = config.replication.slave_read_bytes_of(memory.bytes)
+    log_event(log, "memory", bytes=memory.bytes, source=memory.source, slave_read_bytes=budget)
+    return replace(config, replication=replace(config.replication, slave_read_bytes=budget))
 
 
 async def _store_host(config: BrokerConfig, clock: Clock) -> HostAddress:

@@ -135,11 +135,9 @@ class Wiring:
         mounts: Sequence[Mount] = (),
     ) -> None:
         """`workers` wait for the disk. `mounts` add protocols to the own one."""
-        self.config = config
+        self.config, self.store_host = config, store_host
         self.clock, self.chance, self._disk, self._workers = clock, chance, disk, workers
-        self.store_host = store_host
-        self.folder = opened.folder
-        self.replica = opened.replica
+        self.folder, self.replica = opened.folder, opened.replica
         self.store = opened.folder.store
         self.failure, self.counters = Failure(), Counters()
         self.loop_delay = LoopDelay(clock)
@@ -430,7 +428,7 @@ class Wiring:
 
     def _wire_duties(self) -> None:
         config, roles, store, clock = self.config, self.roles, self.store, self.clock
-        self.address = OwnAddress(config.address or config.listen)
+        self.address = OwnAddress(config.address or config.listen, config.outside.address)
         self.identity = identity_of(config, instance=self.replica.state.instance)
         self.channels = make_channels(self)
         registry = InSyncRegistry(config.nameservers, self.identity, self.channels)
@@ -502,7 +500,7 @@ class Wiring:
             clock,
             self.latencies,
             self.peer_limits,
-            self.tls.accepted,
+            self.tls,
             access=self.access,
             send=SendService(
                 self.ingest,

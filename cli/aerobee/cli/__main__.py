@@ -57,11 +57,20 @@ COMMANDS = (
     ),
     LazyCommand("health", "aerobee.cli.commands.health:health", "Check the health of a process."),
     LazyCommand("store", "aerobee.cli.commands.store:store", "Inspect, check, repair stores."),
+    LazyCommand(
+        "doctor", "aerobee.cli.commands.doctor:doctor", "Say what is wrong now, without Spark."
+    ),
     LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Audit offsets, stores, replicas."),
     LazyCommand("nameserver", "aerobee.cli.commands.nameserver:nameserver", "Run one nameserver."),
     LazyCommand("broker", "aerobee.cli.commands.broker:broker", "Run one broker."),
     LazyCommand("etcd", "aerobee.cli.commands.etcd:etcd", "Look after etcd: space, snapshots."),
     LazyCommand("config", "aerobee.cli.commands.config:config", "Check configuration files."),
+    LazyCommand(
+        "completion", "aerobee.cli.commands.completion:completion", "Print a shell's completions."
+    ),
+    LazyCommand(
+        "version", "aerobee.cli.commands.version:version", "Print all versions, the cluster's too."
+    ),
     LazyCommand("bench", "aerobee.bench.command:bench", "Measure this machine."),
 )
 

@@ -25,6 +25,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from aerobee.runtime.clock import Clock
+
 if TYPE_CHECKING:
     from aerobee.offset_audit.outputs.summary import Summary
 
@@ -103,16 +105,20 @@ class BarProgress:
 class WatchScreen:
     """What is on the screen; `seen` is called after each run."""
 
-    def __init__(self, console: Console, interval_s: int) -> None:
+    def __init__(self, console: Console, interval_s: int, clock: Clock) -> None:
         self._console = console
         self._interval_s = interval_s
-        self._live = Live(
-            Text("waiting for the first run"), console=console, screen=True, auto_refresh=False
-        )
+        self._clock = clock
+        self._stage = "starting"
+        self._stage_since_s = clock.monotonic_s()
         self._runs = 0
         self._failures = 0
         self._summary: Summary | None = None
         self._trouble = ""
+        # Drawn again by itself, so that one sees for how long a stage has run.
+        self._live = Live(
+            get_renderable=self.picture, console=console, screen=True, refresh_per_second=2
+        )
 
     @contextmanager
     def shown(self) -> Iterator[WatchScreen]:
@@ -128,7 +134,19 @@ class WatchScreen:
             self._summary = summary
         else:
             self._failures += 1
-        self._live.update(self.picture(), refresh=True)
+        self._live.refresh()
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        """What the run that is under way does now; the screen is its Progress."""
+        self._stage, self._stage_since_s = title, self._clock.monotonic_s()
+        try:
+            yield
+        finally:
+            self._stage, self._stage_since_s = "", self._clock.monotonic_s()
+
+    def note(self, text: str) -> None:
+        """The screen shows what was found instead."""
 
     def picture(self) -> RenderableType:
         """The whole screen, no higher than the terminal."""
@@ -138,7 +156,10 @@ class WatchScreen:
             parts += _picture(self._summary, rows)
         if self._trouble:
             parts.append(Text(f"last run failed: {self._trouble}", style="bold red"))
-        foot = f"run {self._runs}, every {self._interval_s} s, Ctrl-C ends"
+        foot = f"run {self._runs}" if self._runs else "the first run is under way"
+        since_s = self._clock.monotonic_s() - self._stage_since_s
+        foot += f"; now: {self._stage} ({since_s:.0f} s)" if self._stage else "; waits"
+        foot += f"; every {self._interval_s} s, Ctrl-C ends"
         if self._failures:
             foot += f"; {self._failures} failed"
         parts.append(Text(foot, style="dim"))

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from aerobee.cli.failures import (
     BROKEN_PIPE,
@@ -69,6 +70,22 @@ class LazyGroup(click.Group):
         ]
         meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise click.UsageError(f"no such command {name!r}{meant}", ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As click's, but what it lists is not imported for its help."""
+        found = [
+            CompletionItem(name, help=command.short_help)
+            for name, command in self._lazy_commands.items()
+            if name.startswith(incomplete)
+        ]
+        # Commands first, then options, as click has them.
+        found += [
+            CompletionItem(name, help=command.get_short_help_str())
+            for name in super().list_commands(ctx)
+            if name.startswith(incomplete)
+            and (command := super().get_command(ctx, name)) is not None
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(command.name, command.short_help) for command in self._lazy_commands.values()]

@@ -16,7 +16,7 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.dead_letters import DeadLetters, Letter, LetterFilter
 from aerobee.client_core.deletions import DeletedGroup, Deletions
 from aerobee.client_core.message import Message, MessageId, ReceivedMessage
-from aerobee.client_core.messages import FoundMessages, Messages
+from aerobee.client_core.messages import FoundMessages, Messages, QueueMessages
 from aerobee.client_core.offsets import Offsets, QueueBounds
 from aerobee.client_core.schedules import Schedules, WaitingMessage, WaitingMessages
 from aerobee.client_core.topics import Topics
@@ -31,13 +31,14 @@ from aerobee.cluster_view.own_process import UsedAfterFork
 from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
 from aerobee.cluster_view.routes import RouteChanges, Routes
 from aerobee.runtime import errors
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.freed_memory import keep_freed_memory
 from aerobee.runtime.tls_config import TlsConfig
 
 __all__ = [
     "Access",
     "Admin",
+    "AerobeeError",
     "Audit",
     "BrokerGroupState",
     "BrokerGroups",
@@ -56,11 +57,11 @@ __all__ = [
     "MessageId",
     "MessageQueue",
     "Messages",
-    "MqError",
     "Offsets",
     "OpenTransaction",
     "OpenTransactions",
     "QueueBounds",
+    "QueueMessages",
     "ReceivedMessage",
     "Remaining",
     "RouteChanges",

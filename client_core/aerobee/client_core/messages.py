@@ -1,4 +1,5 @@
-"""Single messages over all brokers: by id, by place, by key. For operators; no group is involved.
+"""Stored messages over all brokers: by id, by place, by key, or from a queue on. For operators; no
+group is involved.
 
 A message is looked for wherever it may be and returned as it lies in a log. A broker that does not
 answer is never taken for one that has nothing.
@@ -11,15 +12,17 @@ from dataclasses import dataclass
 
 from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.group_calls import GroupCalls
 from aerobee.client_core.message import MessageId, ReceivedMessage
 from aerobee.client_core.offsets import all_of
-from aerobee.cluster_view.methods import GET_MESSAGE, QUERY_MESSAGES
+from aerobee.cluster_view.methods import GET_MESSAGE, PULL, QUERY_MESSAGES
 from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.runtime import errors
-from aerobee.store_format.record import Record
+from aerobee.store_format.record import Record, iterate_records
 from aerobee.v1 import broker_pb2
 
 FOUND_MESSAGES_MAX = 64
+_READ_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,17 @@ class FoundMessages:
     """Others match that are not here."""
     unanswered: tuple[str, ...]
     """Brokers of the topic that could not be asked; their messages are missing here."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMessages:
+    """What was read of a queue."""
+
+    messages: tuple[ReceivedMessage, ...]
+    """With a filter by tags a few others may be among them, whose tags have the same hash."""
+    next_offset: int
+    """Where to read on."""
+    max_offset_end: int
 
 
 class Messages:
@@ -49,6 +63,7 @@ class Messages:
         self._admin = Admin(connection, timeout_ms=timeout_ms)
         self._channels = connection.channels
         self._routes = connection.routes
+        self._calls = GroupCalls(connection)
         self._timeout_ms = timeout_ms
 
     async def by_id(self, message_id: str) -> ReceivedMessage:
@@ -107,7 +122,7 @@ class Messages:
                 answer = await self._get(
                     endpoint, broker_pb2.GetMessageRequest(physical_offset=physical_offset)
                 )
-                if isinstance(answer, errors.MqError):
+                if isinstance(answer, errors.AerobeeError):
                     raise answer
                 return answer
         known = ", ".join(endpoint.broker_name for endpoint in readers) or "none"
@@ -162,11 +177,50 @@ class Messages:
             )
         )
 
+    async def from_queue(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        wanted: broker_pb2.Filter | None = None,
+        messages_max: int = 0,
+        wait_ms: int = 0,
+    ) -> QueueMessages:
+        """Messages of a queue from an offset on, at most a mebibyte of them; nothing is committed.
+
+        An offset that the queue does not have gives no message, and the nearest one to read on.
+
+        Args:
+            messages_max: 0: as many as fit.
+            wait_ms: for so long the broker waits for a message, if there is none.
+
+        Raises:
+            TopicNotFound, QueueNotFound, NoBrokerAvailable, Unreachable, DeadlineExceeded.
+        """
+        request = broker_pb2.PullRequest(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=offset,
+            filter=wanted,
+            max_bytes=_READ_BYTES,
+            max_messages=messages_max,
+            wait_ms=wait_ms,
+        )
+        result = await self._calls.at_any(
+            queue.topic,
+            queue.broker_name,
+            PULL,
+            request,
+            timeout_ms=self._timeout_ms + wait_ms,
+        )
+        messages = tuple(ReceivedMessage(each, queue) for each in iterate_records(result.records))
+        return QueueMessages(messages, result.next_offset, result.max_offset)
+
     # ---------------------------------------------------------------------- asking
 
     async def _get(
         self, endpoint: Endpoint, request: broker_pb2.GetMessageRequest
-    ) -> ReceivedMessage | errors.MqError:
+    ) -> ReceivedMessage | errors.AerobeeError:
         """The message, or why this broker does not give it: MessageNotFound if it has none."""
         try:
             answer = await self._channels.call(
@@ -174,7 +228,7 @@ class Messages:
             )
         except errors.InvalidArgument:
             raise
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             return error
         return _received(answer.record, endpoint.broker_name)
 

@@ -116,8 +116,7 @@ async def serve_nameserver(
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
         services = (service, _access_service(etcd, keys, cache, access), rocketmq)
         server = _server(config, access, services, figures.latencies, peer_limits, tls, clock)
-        port = await server.start(config.listen, serving=False)
-        log_event(log, "nameserver listens", address=config.listen, port=port)
+        port = await _listen(config, server, tls)
         health.listens(cache.why_unknown)
         figures.listens(port)
         metrics.show(NODE_TYPE, figures.gather)
@@ -265,6 +264,15 @@ def _server(
     add_access(users, server.server)  # type: ignore[no-untyped-call]
     add_messaging_service(rocketmq, server.server)
     return server
+
+
+async def _listen(config: NameserverConfig, server: RpcServer, tls: NodeTls) -> int:
+    """Gives the port inside. Raises InvalidArgument."""
+    port = await server.start(config.listen, serving=False)
+    if config.outside.listen:
+        await server.start_outside(config.outside.listen, tls.outside)
+    log_event(log, "nameserver listens", address=config.listen, port=port)
+    return port
 
 
 def _place(config: NameserverConfig) -> str:

@@ -50,9 +50,6 @@ stored until `entries_until_ms` must be in queue files, until `keys_until_ms` in
 `epoch`: null of a slave that no master has told one yet. `misplaced_records`: those that a broker
 read at its start or copied since, and that did not go on where their queue ended; null of files."""
 
-BUSY = "busy: "
-"""`error` of a broker that spoke, but had no room for the reading until time was up, begins so."""
-
 TOPICS = f"""{ORIGIN}, topic string, read_queue_count int, write_queue_count int, perm int,
 revision long"""
 
@@ -84,7 +81,8 @@ is_whole boolean"""
 STORED (records in the log). `group` is null: what groups were given is in the journal."""
 
 REGISTRY_BROKERS = """cluster string, revision long, broker_name string, broker_id int,
-address string, role string, epoch long, instance string, heartbeat_age_ms long, stale boolean"""
+address string, role string, epoch long, instance string, heartbeat_age_ms long, stale boolean,
+zone string"""
 
 REGISTRY_GROUPS = """cluster string, revision long, broker_name string, epoch long, master_id int,
 master_instance string, in_sync array<int>, replicas array<int>, unclean_epochs array<long>"""

@@ -78,37 +78,40 @@ class ClusterConsumer:
         """The same for tests without an event loop."""
 
     async def receive(
-        self, count: int = 1, *, topic: str | None = None, timeout_s: float = PATIENCE_S
+        self, count: int = 1, *, topic: str | None = None, timeout: float = PATIENCE_S
     ) -> list[ReceivedMessage]:
         """The next `count` messages of `topic`, or of the test's own.
 
-        Raises NotReceived when fewer come within `timeout_s`.
+        Raises NotReceived when fewer come within `timeout`.
         """
-        return await self._cluster.thread.wait(self._receive(count, topic, timeout_s))
+        return await self._cluster.thread.wait(self._receive(count, topic, timeout))
 
     async def _receive(
-        self, count: int, topic: str | None, timeout_s: float
+        self, count: int, topic: str | None, timeout: float
     ) -> list[ReceivedMessage]:
         name = self._topic if topic is None else topic
         consumer, left = await self._opened(name), self._left.setdefault(name, [])
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + timeout_s
+        end_s = loop.time() + timeout
         while len(left) < count:
             left_s = end_s - loop.time()
             if left_s <= 0:
                 bodies = [message.body for message in left]
                 raise NotReceived(
-                    f"{len(bodies)} of {count} messages came to {name} within {timeout_s:g} s: "
+                    f"{len(bodies)} of {count} messages came to {name} within {timeout:g} s: "
                     f"{bodies}"
                 )
-            left += await consumer.poll(POLL_MESSAGES_MAX, timeout_s=left_s)
+            left += await consumer.poll(POLL_MESSAGES_MAX, timeout=left_s)
         received, left[:count] = left[:count], []
         return received
 
     async def _opened(self, topic: str) -> PullConsumer:
         if topic not in self._consumers:
             consumer = PullConsumer(
-                self._cluster.nameservers, self._group, start_from=StartFrom.FIRST, tls=False
+                self._group,
+                nameservers=self._cluster.nameservers,
+                start_from=StartFrom.FIRST,
+                tls=False,
             ).subscribe(topic)
             await consumer.start()
             self._consumers[topic] = consumer
@@ -129,7 +132,7 @@ class BlockingClusterConsumer:
         self._of = consumer
 
     def receive(
-        self, count: int = 1, *, topic: str | None = None, timeout_s: float = PATIENCE_S
+        self, count: int = 1, *, topic: str | None = None, timeout: float = PATIENCE_S
     ) -> list[ReceivedMessage]:
         """As `ClusterConsumer.receive`."""
-        return self._of._cluster.thread.call(self._of._receive(count, topic, timeout_s))
+        return self._of._cluster.thread.call(self._of._receive(count, topic, timeout))

@@ -297,6 +297,7 @@ def fates(disk: SimulatedDisk, count: int) -> list[Fate]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [cut_log, begin_log_at])
 def test_a_change_of_the_log_may_be_cut_short_at_any_step(
@@ -343,6 +344,7 @@ def run_seeds(seeds: range) -> int:
     return power_cuts
 
 
+@pytest.mark.thorough
 def test_no_power_cut_harms_a_slave() -> None:
     assert run_seeds(range(30)) > 60
 

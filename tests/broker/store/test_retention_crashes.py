@@ -147,6 +147,7 @@ def go_on(scenario: Scenario, disk: SimulatedDisk) -> None:
     store.close()
 
 
+@pytest.mark.thorough
 @WAYS
 def test_a_kill_at_any_step_of_cleaning_leaves_a_store_that_opens_and_rebuilds_nothing(
     clean: Clean,
@@ -165,6 +166,7 @@ def test_a_kill_at_any_step_of_cleaning_leaves_a_store_that_opens_and_rebuilds_n
         go_on(scenario, scenario.disk)
 
 
+@pytest.mark.thorough
 @WAYS
 @pytest.mark.parametrize("has_journal", [True, False])
 def test_a_power_failure_at_any_step_of_cleaning_loses_nothing_that_was_kept(
@@ -182,6 +184,7 @@ def test_a_power_failure_at_any_step_of_cleaning_loses_nothing_that_was_kept(
             raise
 
 
+@pytest.mark.thorough
 @WAYS
 def test_what_was_being_removed_when_the_power_failed_goes_with_the_next_removal(
     clean: Clean,

@@ -137,6 +137,7 @@ def test_what_is_done_is_dropped_and_nothing_else(chance: random.Random) -> None
     assert everything(index, view) == sorted(left)
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(25))
 @given(st.randoms())
 def test_what_is_due_is_loaded_beside_a_merge_that_takes_long(chance: random.Random) -> None:

@@ -154,10 +154,11 @@ def _watch(request: AuditRequest) -> int:
                 audit_session(request.master, settings=dict(request.spark_settings))
             )
         seen = echo
+        told: Progress = SilentProgress()
         if sys.stdout.isatty() and request.format == "text":
-            screen = WatchScreen(Console(), request.watch_s or 0)
-            seen = stack.enter_context(screen.shown()).seen
-        last = watch(session, request, seen, clock=clock, chance=chance, progress=SilentProgress())
+            screen = WatchScreen(Console(), request.watch_s or 0, clock)
+            seen, told = stack.enter_context(screen.shown()).seen, screen
+        last = watch(session, request, seen, clock=clock, chance=chance, progress=told)
     return last.exit_code if last is not None else 0
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import click
 
 from aerobee.broker.config import BrokerConfig
+from aerobee.cli.completion import broker_names
 from aerobee.cli.config_command import ConfigGroup
 from aerobee.cli.event_loop import run
 from aerobee.cli.options import json_option, timeout_option
@@ -69,7 +70,7 @@ def drain(address: str, timeout_ms: int, as_json: bool, tls: TlsConfig | bool) -
 
 
 @broker.command()
-@click.argument("broker")
+@click.argument("broker", shell_complete=broker_names)
 @click.option("--to", "successor_id", type=click.IntRange(min=0), help="Id of the next master.")
 @timeout_option(10_000, "How long the hand-over may take.")
 @json_option

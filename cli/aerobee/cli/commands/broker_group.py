@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.completion import broker_names
 from aerobee.cli.options import confirm, json_option, yes_option
 from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
@@ -21,7 +22,7 @@ def broker_group() -> None:
 
 
 @broker_group.command()
-@click.argument("broker")
+@click.argument("broker", shell_complete=broker_names)
 @target_options
 def close(target: Target, broker: str) -> None:
     """Let the broker group BROKER take no new messages; reading goes on.
@@ -34,7 +35,7 @@ def close(target: Target, broker: str) -> None:
 
 
 @broker_group.command("open")
-@click.argument("broker")
+@click.argument("broker", shell_complete=broker_names)
 @target_options
 def open_again(target: Target, broker: str) -> None:
     """Let the closed broker group BROKER take new messages again."""
@@ -43,7 +44,7 @@ def open_again(target: Target, broker: str) -> None:
 
 
 @broker_group.command()
-@click.argument("broker")
+@click.argument("broker", shell_complete=broker_names)
 @json_option
 @target_options
 def show(target: Target, broker: str, as_json: bool) -> None:
@@ -95,7 +96,7 @@ def _show(broker: str, state: BrokerGroupState, remaining: Remaining) -> None:
 
 
 @broker_group.command()
-@click.argument("broker")
+@click.argument("broker", shell_complete=broker_names)
 @click.option("--force", is_flag=True, help="Also if something remains there.")
 @yes_option
 @target_options

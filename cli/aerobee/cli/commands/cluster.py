@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.completion import broker_names
 from aerobee.cli.options import confirm, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
@@ -31,7 +32,8 @@ def cluster() -> None:
 def show(target: Target, as_json: bool, wide: bool) -> None:
     """Show the state of each replica.
 
-    The columns are its role, epoch, lag, address, last heartbeat, log, disk, traffic and memory.
+    The columns are its role, epoch, lag, address, last heartbeat, log, disk, traffic and memory;
+    and its zone, if any broker has one.
     """
     from aerobee.cli import cluster_picture
 
@@ -59,9 +61,10 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
         return
     if description.stale:
         remark("etcd is away: this is what the nameserver last knew")
+    headers, rows = cluster_picture.table(replicas)
     print_table(
-        cluster_picture.HEADERS,
-        [cluster_picture.row(each) for each in replicas],
+        headers,
+        rows,
         droppable=cluster_picture.DROPPABLE,
         wide=wide,
         empty="no broker is registered yet; start one with `aerobee broker`",
@@ -74,7 +77,7 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
 
 
 @cluster.command("remove-replica")
-@click.argument("broker")
+@click.argument("broker", shell_complete=broker_names)
 @click.argument("broker_id", metavar="ID", type=click.IntRange(min=0))
 @yes_option
 @json_option
@@ -98,7 +101,7 @@ def remove_replica(target: Target, broker: str, broker_id: int, yes: bool, as_js
 
 
 @cluster.command()
-@click.argument("broker")
+@click.argument("broker", shell_complete=broker_names)
 @click.option(
     "--force", is_flag=True, help="Also remove unexpired segments while the disk is too full."
 )

@@ -1,37 +1,45 @@
-"""`aerobee consume`: print a topic's messages as a member of a group."""
+"""`aerobee consume`: print a topic's messages, as a member of a group or without a trace."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.completion import group_names, topic_names
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
 from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
 from aerobee.cli.options import format_option
 from aerobee.cli.output import counted, remark
+from aerobee.cli.queue_places import queue_option
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
     from aerobee.cli.notices import WaitNotice
     from aerobee.client_core import ReceivedMessage
     from aerobee.consumer_client import PullConsumer
+    from aerobee.consumer_client.filters import Expression
 
 POLL_MESSAGES_MAX = 1_000
 POLL_TIMEOUT_S = 1.0
 COMMIT_TIMEOUT_S = 5.0
 
 ToLine = Callable[["ReceivedMessage"], bytes]
+_STARTS = {MomentKind.FIRST: "FIRST", MomentKind.LAST: "LAST", MomentKind.TIME: "TIMESTAMP"}
 
 
 @click.command()
-@click.argument("topic")
-@click.option("--group", required=True, help="The consumer group, whose members share the queues.")
+@click.argument("topic", shell_complete=topic_names)
+@click.option(
+    "--group",
+    shell_complete=group_names,
+    help="The consumer group, whose members share the queues. Without it, nothing is committed.",
+)
 @click.option(
     "--from",
     "start",
@@ -39,7 +47,13 @@ ToLine = Callable[["ReceivedMessage"], bytes]
     metavar=MOMENT_METAVAR,
     default="first",
     show_default=True,
-    help="Where a group starts that has no committed offset; a committed offset always wins.",
+    help="Where to start; of a group, only where it has no committed offset.",
+)
+@queue_option(help="Without a group: only this queue; repeatable.  [default: all queues]")
+@click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    help="Without a group: start at this offset of each queue, instead of --from.",
 )
 @click.option("--count", type=click.IntRange(min=1), help="End after this many messages.")
 @click.option(
@@ -80,8 +94,10 @@ ToLine = Callable[["ReceivedMessage"], bytes]
 def consume(
     target: Target,
     topic: str,
-    group: str,
+    group: str | None,
     start: Moment,
+    queues: tuple[str, ...],
+    offset: int | None,
     count: int | None,
     idle_timeout_s: float | None,
     broadcast: bool,
@@ -91,40 +107,40 @@ def consume(
     client_id: str | None,
     session_timeout_ms: int,
 ) -> None:
-    """Print messages of TOPIC, one a line, and commit what was printed.
+    """Print messages of TOPIC, one a line; with --group, commit what was printed.
+
+    Without --group it only looks: it reads all queues, or those of --queue, and the cluster keeps
+    no trace of it.
 
     Runs until Ctrl-C unless --count or --idle-timeout ends it. Exit code 1: fewer than --count
     messages arrived before the idle timeout. After 3 s, prints what it is waiting for to standard
     error.
     """
     from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
-    from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom, sql
+    from aerobee.consumer_client import ConsumerConfig, PullConsumer, StartFrom, sql
 
-    if tags is not None and condition is not None:
-        raise click.UsageError("--tag and --sql cannot be combined; TAGS is a property for --sql")
-
-    starts = {
-        MomentKind.FIRST: StartFrom.FIRST,
-        MomentKind.LAST: StartFrom.LAST,
-        MomentKind.TIME: StartFrom.TIMESTAMP,
-    }
+    _check_usage(group, queues, offset, broadcast, tags, condition)
     to_text = text_for_terminal if sys.stdout.isatty() else text_of_message
-    to_line = json_of_message if line_format == "json" else to_text
+    printer = _Printer(json_of_message if line_format == "json" else to_text, count)
+    expression = (tags or "*") if condition is None else sql(condition)
 
     async def main() -> int:
+        if group is None:
+            place = start if offset is None else offset
+            return await _look(target, topic, queues, place, expression, printer, idle_timeout_s)
         consumer = PullConsumer(
-            target.nameserver,
             group,
+            nameservers=target.nameserver,
             broadcasting=broadcast,
-            start_from=starts[start.kind],
+            start_from=StartFrom[_STARTS[start.kind]],
             start_timestamp_ms=start.timestamp_ms if start.kind is MomentKind.TIME else None,
             client_id=client_id,
             cluster=target.cluster,
             tls=target.tls,
-            options=ConsumerOptions(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
+            config=ConsumerConfig(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
         )
-        consumer.subscribe(topic, (tags or "*") if condition is None else sql(condition))
-        return await _consume(consumer, to_line, count, idle_timeout_s)
+        consumer.subscribe(topic, expression)
+        return await _consume(consumer, printer, idle_timeout_s)
 
     printed = run(main)
     if count is not None and printed < count:
@@ -135,15 +151,59 @@ def consume(
         remark(counted(printed, "message"))
 
 
+def _check_usage(
+    group: str | None,
+    queues: tuple[str, ...],
+    offset: int | None,
+    broadcast: bool,
+    tags: str | None,
+    condition: str | None,
+) -> None:
+    """Raises click.UsageError for options that contradict each other."""
+    if tags is not None and condition is not None:
+        raise click.UsageError("--tag and --sql cannot be combined; TAGS is a property for --sql")
+    if group is not None and (queues or offset is not None):
+        raise click.UsageError(
+            "--queue and --offset are for reading without --group; to move a group: "
+            "`aerobee offset reset`"
+        )
+    if group is None and broadcast:
+        raise click.UsageError("--broadcast needs --group, under which it keeps its offsets")
+
+
+async def _look(
+    target: Target,
+    topic: str,
+    queues: tuple[str, ...],
+    place: Moment | int,
+    expression: Expression,
+    printer: _Printer,
+    idle_timeout_s: float | None,
+) -> int:
+    """Without a group. Returns how many messages were printed."""
+    from aerobee.cli.peeking import peek
+    from aerobee.client_core import ClusterConnection
+
+    async with ClusterConnection(target.nameserver, target.cluster, tls=target.tls) as connection:
+        await peek(
+            connection,
+            topic,
+            queues=queues,
+            place=place,
+            expression=expression,
+            idle_timeout_s=idle_timeout_s,
+            show=printer.show,
+        )
+    return printer.printed
+
+
 def _too_few(printed: int, count: int, idle_timeout_s: float) -> str:
     if printed == 0:
         return f"0 of {count:,} messages arrived within {idle_timeout_s:g} s"
     return f"{printed:,} of {count:,} messages arrived, then none within {idle_timeout_s:g} s"
 
 
-async def _consume(
-    consumer: PullConsumer, to_line: ToLine, count: int | None, idle_timeout_s: float | None
-) -> int:
+async def _consume(consumer: PullConsumer, printer: _Printer, idle_timeout_s: float | None) -> int:
     """Returns how many messages were printed."""
     from aerobee.cli.notices import WaitNotice
     from aerobee.runtime.clock import SystemClock
@@ -157,7 +217,7 @@ async def _consume(
             watch.cancel()
         stack.push_async_exit(consumer)
         try:
-            printed = await _print_messages(consumer, notice, to_line, count, idle_timeout_s)
+            printed = await _print_messages(consumer, notice, printer, idle_timeout_s)
         except asyncio.CancelledError:
             # After Ctrl-C too, what was printed does not come again. If printing itself failed,
             # the messages in hand stay uncommitted.
@@ -169,9 +229,11 @@ async def _consume(
 
 async def _commit(consumer: PullConsumer) -> None:
     try:
-        async with asyncio.timeout(COMMIT_TIMEOUT_S):
+        async with asyncio.timeout(COMMIT_TIMEOUT_S) as scope:
             await consumer.commit()
     except TimeoutError:
+        if not scope.expired():
+            raise
         raise EnvironmentFailure(
             f"no broker took the offsets of what was printed last within {COMMIT_TIMEOUT_S:g} s: "
             "these messages will be delivered again"
@@ -181,27 +243,46 @@ async def _commit(consumer: PullConsumer) -> None:
 async def _print_messages(
     consumer: PullConsumer,
     notice: WaitNotice,
-    to_line: ToLine,
-    count: int | None,
+    printer: _Printer,
     idle_timeout_s: float | None,
 ) -> int:
     loop = asyncio.get_running_loop()
-    output = sys.stdout.buffer
-    printed = 0
     last_s = loop.time()
-    while count is None or printed < count:
-        wanted = POLL_MESSAGES_MAX if count is None else count - printed
+    while wanted := printer.wanted:
         patience_s = POLL_TIMEOUT_S
         if idle_timeout_s is not None:
             patience_s = min(patience_s, last_s + idle_timeout_s - loop.time())
             if patience_s <= 0:
                 break
-        messages = await consumer.poll(min(wanted, POLL_MESSAGES_MAX), timeout_s=patience_s)
+        messages = await consumer.poll(wanted, timeout=patience_s)
         notice.look()
         if not messages:
             continue
-        output.write(b"".join(to_line(message) + b"\n" for message in messages))
-        output.flush()
-        printed += len(messages)
+        printer.show(messages)
         last_s = loop.time()
-    return printed
+    return printer.printed
+
+
+class _Printer:
+    """Prints what is shown to it, up to `count` messages."""
+
+    def __init__(self, to_line: ToLine, count: int | None) -> None:
+        self._to_line = to_line
+        self._count = count
+        self.printed = 0
+
+    @property
+    def wanted(self) -> int:
+        """How many messages to ask for; 0: that was all."""
+        if self._count is None:
+            return POLL_MESSAGES_MAX
+        return min(self._count - self.printed, POLL_MESSAGES_MAX)
+
+    def show(self, messages: Sequence[ReceivedMessage]) -> bool:
+        """Whether more is wanted."""
+        some = messages if self._count is None else messages[: self._count - self.printed]
+        output = sys.stdout.buffer
+        output.write(b"".join(self._to_line(message) + b"\n" for message in some))
+        output.flush()
+        self.printed += len(some)
+        return self.wanted > 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.completion import group_names
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import time_argument, timestamp_text
 from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
@@ -47,7 +48,7 @@ def filter_options(command: Command) -> Command:
 
 
 @dead_letter.command("list")
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @filter_options
 @click.option(
     "--max",
@@ -106,7 +107,7 @@ def list_(
 
 
 @dead_letter.command()
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @click.argument("message_id", metavar="ID")
 @target_options
 def show(target: Target, group: str, message_id: str) -> None:
@@ -129,7 +130,7 @@ def show(target: Target, group: str, message_id: str) -> None:
 
 
 @dead_letter.command()
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @filter_options
 @click.option("--to", "to_topic", default="", metavar="TOPIC", help="Not to where they were first.")
 @click.option(
@@ -172,7 +173,7 @@ def resend(
 
 
 @dead_letter.command()
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @filter_options
 @dry_run_option
 @yes_option

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.completion import group_names
 from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_documents, print_json, say
 from aerobee.cli.target import Target, target_options
@@ -74,7 +75,7 @@ def list_groups(target: Target, as_json: bool) -> None:
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=group_names)
 @json_option
 @wide_option
 @target_options
@@ -139,7 +140,46 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
 
 
 @group.command()
-@click.argument("name")
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=group_names)
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    default=2.0,
+    show_default=True,
+    help="Of --watch.",
+)
+@json_option
+@wide_option
+@target_options
+def lag(
+    target: Target,
+    names: tuple[str, ...],
+    watch: bool,
+    interval_s: float,
+    as_json: bool,
+    wide: bool,
+) -> None:
+    """Show how many messages each group, or those named, has not read, by topic.
+
+    With --watch also how fast the group reads and messages come, and when it will have caught up
+    if both go on like this. With --json, --watch prints one document a line.
+    """
+    from aerobee.cli.group_lag import watch_lag
+
+    watch_lag(
+        target,
+        names,
+        interval_s=interval_s if watch else None,
+        as_json=as_json,
+        wide=wide,
+    )
+
+
+@group.command()
+@click.argument("name", shell_complete=group_names)
 @click.option(
     "--retries-max",
     type=click.IntRange(0),
@@ -211,7 +251,7 @@ def configure(
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=group_names)
 @click.option("--force", is_flag=True, help="End the sessions of its members first.")
 @dry_run_option
 @yes_option

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.completion import topic_names
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import Moment, MomentKind, moment_argument, timestamp_text
 from aerobee.cli.options import json_option, wide_option
@@ -31,7 +32,11 @@ def message() -> None:
 
 @message.command()
 @click.argument("message_id", metavar="ID")
-@click.option("--topic", help="Look for ID as a producer's message id, in this topic.")
+@click.option(
+    "--topic",
+    shell_complete=topic_names,
+    help="Look for ID as a producer's message id, in this topic.",
+)
 @json_option
 @target_options
 def get(target: Target, message_id: str, topic: str | None, as_json: bool) -> None:
@@ -90,7 +95,7 @@ async def _get(messages: Messages, message_id: str, topic: str | None) -> Receiv
 
 
 @message.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--key", help="One of the keys that the producer gave the message.")
 @click.option("--unique-key", help="The message id that the producer's client made.")
 @click.option(

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
+from aerobee.cli.completion import group_names, topic_names
+from aerobee.cli.moments import MOMENT_METAVAR, Moment, moment_argument
 from aerobee.cli.options import confirm, dry_run_option, json_option, yes_option
 from aerobee.cli.output import print_documents, print_json
+from aerobee.cli.queue_places import chosen_queues, offsets_at, queue_option, queue_place
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.client_core import ClusterConnection, MessageQueue, Offsets, QueueBounds
-
-
-queue_option = partial(click.option, "--queue", "queues", multiple=True, metavar="BROKER:ID")
+    from aerobee.client_core import ClusterConnection, MessageQueue
 
 
 @click.group()
@@ -25,8 +23,8 @@ def offset() -> None:
 
 
 @offset.command()
-@click.argument("group")
-@click.argument("topic")
+@click.argument("group", shell_complete=group_names)
+@click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--to",
     callback=moment_argument,
@@ -54,7 +52,8 @@ def reset(
 
     Messages between the old and the new offset are skipped, or come again.
     """
-    if (to is None) == (to_offset is None):
+    place = to if to_offset is None else to_offset
+    if place is None or (to is not None and to_offset is not None):
         raise click.UsageError("give either --to first|last|TIME or --to-offset NUMBER")
     if not dry_run:
         confirm(f"Set the offsets of {group} on {topic}, whatever they are now?", yes=yes)
@@ -63,11 +62,11 @@ def reset(
         from aerobee.client_core import Offsets
 
         route = await connection.routes.route(topic)
-        chosen = _chosen(route.queues, queues)
+        chosen = chosen_queues(route.queues, queues)
         offsets = Offsets(connection)
         before = await offsets.committed(group, chosen)
         bounds = await offsets.bounds(chosen)
-        after = await _targets(offsets, bounds, to, to_offset)
+        after = await offsets_at(offsets, bounds, place)
         if not dry_run:
             await offsets.reset(group, after)
         return [
@@ -88,8 +87,8 @@ def reset(
 
 
 @offset.command()
-@click.argument("group")
-@click.argument("topic")
+@click.argument("group", shell_complete=group_names)
+@click.argument("topic", shell_complete=topic_names)
 @queue_option(help="Only this queue, which may no longer exist; repeatable.  [default: all queues]")
 @dry_run_option
 @yes_option
@@ -109,7 +108,7 @@ def delete(
     Includes offsets on queues and topics that no longer exist. Refused while a member holds one of
     the queues.
     """
-    chosen = [_place(name) for name in queues]
+    chosen = [queue_place(name) for name in queues]
     if not dry_run:
         confirm(f"Delete the offsets of {group} on {topic}?", yes=yes)
 
@@ -127,52 +126,6 @@ def delete(
     ]
     verb = "would be deleted" if dry_run else "deleted"
     _print(group, topic, removed, {"offset": "offset"}, verb, dry_run=dry_run, as_json=as_json)
-
-
-def _place(name: str) -> tuple[str, int]:
-    broker, _, queue_id = name.rpartition(":")
-    if not broker or not (queue_id.isascii() and queue_id.isdigit()):
-        raise click.UsageError(f"--queue must be BROKER:ID, such as broker-a:3, not {name!r}")
-    return broker, int(queue_id)
-
-
-def _chosen(known: tuple[MessageQueue, ...], wanted: tuple[str, ...]) -> list[MessageQueue]:
-    if not wanted:
-        return list(known)
-    by_name = {f"{queue.broker_name}:{queue.queue_id}": queue for queue in known}
-    for name in wanted:
-        if name not in by_name:
-            raise click.UsageError(
-                f"the topic has no queue {name!r}; its queues are {', '.join(by_name)}"
-            )
-    return [by_name[name] for name in dict.fromkeys(wanted)]
-
-
-async def _targets(
-    offsets: Offsets,
-    bounds: dict[MessageQueue, QueueBounds],
-    to: Moment | None,
-    to_offset: int | None,
-) -> dict[MessageQueue, int]:
-    """The new offset of each queue, inside what the queue holds."""
-    if to is None:
-        assert to_offset is not None
-        return {
-            queue: min(max(to_offset, held.min_offset), held.max_offset_end)
-            for queue, held in bounds.items()
-        }
-    if to.kind is MomentKind.FIRST:
-        return {queue: held.min_offset for queue, held in bounds.items()}
-    if to.kind is MomentKind.LAST:
-        return {queue: held.max_offset_end for queue, held in bounds.items()}
-    found = await offsets.by_timestamp(bounds, to.timestamp_ms)
-    return {
-        # Nothing is as new as that: the end.
-        queue: held.max_offset_end
-        if held.count == 0 or held.last_store_timestamp_ms < to.timestamp_ms
-        else found[queue]
-        for queue, held in bounds.items()
-    }
 
 
 def _print(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.completion import topic_names
 from aerobee.cli.event_loop import run
 from aerobee.cli.moments import delay_argument, time_argument
 from aerobee.cli.options import format_option, json_option, settings_option, timeout_option
@@ -33,7 +34,7 @@ ToMessage = Callable[[bytes], "Message"]
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--tag", help="The tag of each message.")
 @click.option("--key", "keys", multiple=True, help="A key of each message; repeatable.")
@@ -116,7 +117,7 @@ def produce(
         send_timeout_ms=timeout_ms,
         create_missing_topics=not no_create,
         # A person wants to know at once.
-        await_cluster=False,
+        await_cluster_ms=0,
     )
 
     def to_message(line: bytes) -> Message:
@@ -205,7 +206,7 @@ async def _send_all(
     """Several batches on their way at a time; the first failure ends it.
 
     Raises:
-        MqError, in a group: lines could not be sent. Whatever ends it early, how many messages
+        AerobeeError, in a group: lines could not be sent. Whatever ends it early, how many messages
             were acknowledged before is told on standard error.
     """
     places = asyncio.Semaphore(BATCHES_IN_FLIGHT)

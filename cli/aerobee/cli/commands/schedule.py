@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.completion import topic_names
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import delay_argument, time_argument, timestamp_text
 from aerobee.cli.options import confirm, json_option, wide_option, yes_option
@@ -29,7 +30,7 @@ def schedule() -> None:
 
 
 @schedule.command("list")
-@click.argument("topic", required=False, default="")
+@click.argument("topic", shell_complete=topic_names, required=False, default="")
 @click.option(
     "--from", "begin_ms", metavar="TIME", callback=time_argument, help="Only those due at or after."
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.completion import topic_names
 from aerobee.cli.moments import timestamp_text
 from aerobee.cli.options import confirm, json_option, settings_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_documents, print_json, say
@@ -13,11 +15,17 @@ from aerobee.cli.target import Target, target_options
 from aerobee.runtime.topic_attributes import MESSAGE_TYPE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aerobee.client_core import ClusterConnection, MessageQueue, QueueBounds, TopicRoute
     from aerobee.v1 import common_pb2
 
 READ = 4
 WRITE = 2
+COUNTED_TOPICS_MAX = 100
+COUNTED_QUEUES_MAX = 5_000
+"""Within these, counting the messages of all topics takes a moment."""
+COUNT_TIMEOUT_MS = 2_000
 TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 
 
@@ -88,18 +96,40 @@ def create(
 
 @topic.command("list")
 @click.option("--all", "with_own", is_flag=True, help="Also those that brokers make themselves.")
+@click.option(
+    "--counts/--no-counts",
+    "is_counted",
+    default=None,
+    help="Count each topic's messages.  [default: if there are few topics]",
+)
 @json_option
+@wide_option
 @target_options
-def list_topics(target: Target, with_own: bool, as_json: bool) -> None:
+def list_topics(
+    target: Target, with_own: bool, is_counted: bool | None, as_json: bool, wide: bool
+) -> None:
     """List the cluster's topics.
 
     --all adds what masters have besides: groups' retry topics and dead letters, system topics.
     """
 
-    from aerobee.client_core import Topics
+    async def question(
+        connection: ClusterConnection,
+    ) -> tuple[list[common_pb2.TopicConfig], dict[str, int | None]]:
+        from aerobee.client_core import Topics
 
-    listed = target.ask(lambda connection: Topics(connection).list(with_own=with_own))
+        listed = list(await Topics(connection).list(with_own=with_own))
+        queues = sum(sum(each.queues_by_broker.values()) for each in listed)
+        is_cheap = len(listed) <= COUNTED_TOPICS_MAX and queues <= COUNTED_QUEUES_MAX
+        if not (is_cheap if is_counted is None else is_counted):
+            return listed, {}
+        return listed, await _message_counts(connection, [each.name for each in listed])
+
+    listed, counts = target.ask(question)
     topics = [_config(each) for each in listed]
+    for each in topics:
+        if counts:
+            each["messages"] = counts[each["topic"]]
     if as_json:
         print_json(topics)
         return
@@ -108,6 +138,7 @@ def list_topics(target: Target, with_own: bool, as_json: bool) -> None:
         {
             "topic": "topic",
             "queues": "queues",
+            **({"messages": "messages"} if counts else {}),
             "brokers": lambda each: len(each["queuesByBroker"]),
             "permission": "permission",
             "ordered": "ordered",
@@ -116,12 +147,14 @@ def list_topics(target: Target, with_own: bool, as_json: bool) -> None:
                 or "-"
             ),
         },
+        droppable=("brokers", "ordered", "attributes"),
+        wide=wide,
         empty="no topics yet; create one with `aerobee topic create NAME`",
     )
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @json_option
 @wide_option
 @target_options
@@ -170,7 +203,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option("--queues", type=click.IntRange(min=1), help="New total; it can only grow.")
 @click.option("--permission", type=click.Choice(["rw", "r", "w"]), help="What clients may do.")
 @attribute_option
@@ -201,8 +234,14 @@ def update(
     say(f"topic {name} now has {_spread(changed)}, permission {_permission(changed.perm)}")
 
 
+# The name that Kafka's users look for.
+alter = copy.copy(update)
+alter.name, alter.hidden = "alter", True
+topic.add_command(alter)
+
+
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @yes_option
 @target_options
 def delete(target: Target, name: str, yes: bool) -> None:
@@ -212,6 +251,28 @@ def delete(target: Target, name: str, yes: bool) -> None:
     confirm(f"Delete topic {name} with its messages?", yes=yes)
     target.ask(lambda connection: Topics(connection).delete(name))
     say(f"deleted topic {name}")
+
+
+async def _message_counts(
+    connection: ClusterConnection, names: Sequence[str]
+) -> dict[str, int | None]:
+    """Messages that each topic's queues hold; None where a part of them is not known."""
+    from aerobee.client_core import Offsets
+    from aerobee.client_core.offsets import all_of
+    from aerobee.runtime.errors import AerobeeError
+
+    offsets = Offsets(connection, timeout_ms=COUNT_TIMEOUT_MS)
+
+    async def count(name: str) -> int | None:
+        try:
+            route = await connection.routes.route(name, timeout_ms=COUNT_TIMEOUT_MS)
+            found = await offsets.bounds(route.queues)
+        except AerobeeError:
+            return None
+        return sum(each.count for each in found.values())
+
+    counts = await all_of([count(name) for name in names])
+    return dict(zip(names, counts, strict=True))
 
 
 def _spread(config: common_pb2.TopicConfig) -> str:

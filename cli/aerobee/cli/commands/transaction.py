@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.completion import topic_names
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import time_argument, timestamp_text
 from aerobee.cli.options import confirm, json_option, wide_option, yes_option
@@ -34,7 +35,7 @@ def transaction() -> None:
 
 
 @transaction.command("list")
-@click.argument("topic", required=False, default="")
+@click.argument("topic", shell_complete=topic_names, required=False, default="")
 @click.option(
     "--from",
     "begin_ms",
@@ -112,7 +113,7 @@ def list_(
 
 
 @transaction.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("transaction_id", metavar="ID")
 @target_options
 def show(target: Target, topic: str, transaction_id: str) -> None:
@@ -147,7 +148,7 @@ def show(target: Target, topic: str, transaction_id: str) -> None:
 
 
 @transaction.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @ids_argument
 @yes_option
 @target_options
@@ -164,7 +165,7 @@ def commit(target: Target, topic: str, transaction_ids: tuple[str, ...], yes: bo
 
 
 @transaction.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @ids_argument
 @yes_option
 @target_options

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from pyspark.sql import DataFrame
 
 from aerobee.offset_audit.checks.limits import Limits
+from aerobee.offset_audit.checks.severity import Severity
 from aerobee.offset_audit.tables import Tables
 
 __all__ = ["Check", "Limits", "Severity"]
-
-
-class Severity(StrEnum):
-    """How much a finding matters; the worst one makes the exit code."""
-
-    INFO = "INFO"
-    WARNING = "WARNING"
-    ERROR = "ERROR"
-    CRITICAL = "CRITICAL"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Severity
+from aerobee.offset_audit.rules.texts import TIME_MS_MAX, shell_word, sql_text
 from aerobee.offset_audit.tables import FINDINGS, schema
-
-_UNSAFE = "[^A-Za-z0-9_@%+=:,./-]"
-"""Has a meaning for a shell, or may have."""
-
-TIME_MS_MAX = 253_402_300_799_999
-"""The end of the year 9999."""
 
 
 def finding_rows(
@@ -52,22 +47,6 @@ def command_line(text: str, word: str, *, otherwise: str = "") -> Column:
     return F.expr(
         f"coalesce(concat({sql_text(text + ' ')}, {shell_word(word)}), {sql_text(otherwise)})"
     )
-
-
-def shell_word(expression: str) -> str:
-    """SQL of a value as `shlex.quote` writes it: names and paths are whatever users chose."""
-    word = f"cast({expression} as string)"
-    quote, inner = sql_text("'"), sql_text("""'"'"'""")
-    return (
-        f"if({word} = '' or {word} rlike {sql_text(_UNSAFE)}, "
-        f"concat({quote}, replace({word}, {quote}, {inner}), {quote}), {word})"
-    )
-
-
-def sql_text(text: str) -> str:
-    """A literal of Spark's SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def sentence(*parts: Column | str) -> Column:

@@ -16,6 +16,10 @@ _NOUNS: Final = (
     ("INFO", "note", "notes"),
 )
 
+_PAGE: Final = "docs/audit-findings.md"
+_TOGETHER: Final = ("HALF_OVERDUE", "DELAY_OVERDUE", "TIMER_OVERDUE")
+"""Checks that share a heading there."""
+
 SHOWS: Final = "shows"
 CURES: Final = "cures"
 _CURES: Final = ("aerobee offset delete ", "aerobee offset reset ", "aerobee group delete ")
@@ -42,6 +46,16 @@ def not_read(depth: str, not_asked: Sequence[str]) -> str:
     if depth == "deep":
         return "Of stored bytes only the brokers' own checksums were compared."
     return "Stored bytes were not read."
+
+
+def page_of(check: str) -> str:
+    """Where the documentation explains a check's findings.
+
+    >>> page_of("LAG")
+    'docs/audit-findings.md#lag'
+    """
+    names = _TOGETHER if check in _TOGETHER else (check,)
+    return f"{_PAGE}#{'-'.join(names).lower()}"
 
 
 def effect_of(command: str) -> str:

@@ -15,6 +15,7 @@ from aerobee.offset_audit.outputs.report.collect import report_data
 from aerobee.offset_audit.outputs.report.data import CheckFact, RunFacts
 from aerobee.offset_audit.outputs.report.render import render
 from aerobee.offset_audit.outputs.summary import Summary
+from aerobee.offset_audit.rules.names import IS_SYSTEM_TOPIC
 from aerobee.offset_audit.run.progress import TimedProgress
 from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.offset_audit.tables import Tables
@@ -100,7 +101,8 @@ def _report(request: AuditRequest, judged: Judged) -> str:
         states=judged.states,
         findings=judged.findings,
         brokers=judged.tables.brokers,
-        queues=judged.tables.queues,
+        # The page is of users' topics, as `aerobee topic list` is.
+        queues=judged.tables.queues.where(f"not {IS_SYSTEM_TOPIC}"),
         history=judged.tables.history,
         waiting=waiting_by_topic(judged.tables),
         failed=failed_by_group(

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from aerobee.offset_audit.checks.data import fault_kinds
 from aerobee.offset_audit.checks.data.stores import ORIGIN
 from aerobee.offset_audit.checks.progress.journal import BLOCK_RECORDS
-from aerobee.offset_audit.checks.progress.names import IS_SYSTEM_GROUP
 from aerobee.offset_audit.checks.progress.replicas import JOURNAL_TOPIC
+from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP
 from aerobee.offset_audit.tables import Tables
 
 _TOPIC: Final = [*ORIGIN, "topic"]

@@ -33,51 +33,17 @@ from aerobee.offset_audit.checks.progress.history import (
     earlier_points,
 )
 from aerobee.offset_audit.checks.progress.journal import changes, standings
-from aerobee.offset_audit.checks.progress.names import (
-    IS_LIGHT_TOPIC,
-    IS_SYSTEM_GROUP,
-    IS_SYSTEM_TOPIC,
-    RETRY_TOPIC,
-)
 from aerobee.offset_audit.checks.progress.replicas import (
     BROKER,
     judging_replicas,
     of_replicas,
 )
+from aerobee.offset_audit.rules.judging import CAUSE, KNOWN, SINCE, STATE, WAITING_SINCE
+from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP, RETRY_TOPIC
+from aerobee.offset_audit.rules.rule import numbers_of
 from aerobee.offset_audit.tables import STATES, Tables, schema
 
 QUEUE: Final = (*BROKER, "topic", "queue_id")
-
-WAITING_SINCE: Final = """if(unread > 0, coalesce(
-    if(committed_at_ms is not null and first_unread_ms is not null,
-        greatest(committed_at_ms, first_unread_ms), null),
-    least(standing_since_ms,
-        if(committed_at_ms is not null and last_store_ms is not null,
-            greatest(committed_at_ms, last_store_ms), null))), null)"""
-"""Since when messages have waited without any commit: never too early, null if not known. It is
-known from the times of the last commit and of the first unread message. Otherwise the newest
-message is unread too, so what is unread has waited since it came at least; and the runs that saw
-the same offset are witnesses."""
-
-CAUSE: Final = """case
-    when state <> 'STUCK' then null
-    when holder is null then 'NOT_HELD'
-    when holder_epoch < lease_epoch or (is_reset and holder_epoch <= lease_epoch) then 'REFUSED'
-    when try_subtract(as_of_ms, holder_committed_at_ms) between 0 and {stuck_ms} then 'POISON'
-    else 'SILENT' end"""
-"""Why a queue is stuck."""
-
-STATE: Final = """case
-    when is_system or is_broadcasting or is_gone or unread is null or lag < 0 then 'UNKNOWN'
-    when unread = 0 then 'OK'
-    when members = 0 and try_subtract(as_of_ms, waiting_since_ms) >= {stopped_ms} then 'STOPPED'
-    when members > 0 and try_subtract(as_of_ms, waiting_since_ms) >= {stuck_ms} then 'STUCK'
-    when unread >= {slow_messages} and rise.runs >= {slow_runs}
-        and try_subtract(as_of_ms, rise.run_at_ms) >= {slow_ms}
-        and committed_offset > rise.committed_offset then 'SLOW'
-    when unread >= {lag_messages}
-        or try_subtract(as_of_ms, first_unread_ms) >= {lag_age_ms} then 'LAGGING'
-    else 'OK' end"""
 
 
 def judged(tables: Tables, limits: Limits) -> DataFrame:
@@ -87,28 +53,10 @@ def judged(tables: Tables, limits: Limits) -> DataFrame:
 
 def judge(tables: Tables, limits: Limits) -> DataFrame:
     """One wide row for each group and queue; a run persists it as `Tables.judged`."""
-    numbers = {
-        name: getattr(limits, name)
-        for name in limits.__slots__
-        if isinstance(getattr(limits, name), int)
-    }
-    known = _joined(tables, limits).withColumns(
+    numbers = numbers_of(limits)
+    rows = _joined(tables, limits)
+    known = rows.withColumns({name: F.expr(text) for name, text in KNOWN.items()}).withColumns(
         {
-            "lag": F.expr("try_subtract(max_offset, committed_offset)"),
-            "unread": F.expr(
-                """if(max_offset >= committed_offset,
-                    coalesce(matching_lag, try_subtract(max_offset, committed_offset)), null)"""
-            ),
-            "members": F.expr("if(role = 'MASTER', coalesce(subscribers, 0), null)"),
-            "group_members": F.expr("if(role = 'MASTER', coalesce(group_members, 0), null)"),
-            "is_broadcasting": F.expr(
-                "role = 'MASTER' and coalesce(group_members, 0) = 0"
-                " and coalesce(broadcasters, 0) > 0"
-            ),
-            "is_system": F.expr(f"{IS_SYSTEM_GROUP} or {IS_SYSTEM_TOPIC}"),
-            "is_light": F.expr(IS_LIGHT_TOPIC),
-            "is_gone": F.expr(f"has_topics and is_in_topics is null and not {IS_LIGHT_TOPIC}"),
-            "is_lost": F.expr("coalesce(committed_offset < min_offset, false)"),
             "previous": F.expr(PREVIOUS),
             "before_reset": F.expr(BEFORE_RESET),
             "standing_since_ms": F.expr(STANDING_SINCE),
@@ -117,17 +65,7 @@ def judge(tables: Tables, limits: Limits) -> DataFrame:
     return (
         known.withColumns({"rise": F.expr(RISE), "waiting_since_ms": F.expr(WAITING_SINCE)})
         .withColumn("state", F.expr(STATE.format(**numbers)))
-        .withColumns(
-            {
-                "cause": F.expr(CAUSE.format(**numbers)),
-                "since_ms": F.expr(
-                    """coalesce(
-                        if(previous.state = state, previous.since_ms, null),
-                        if(state in ('STUCK', 'STOPPED'), waiting_since_ms, null),
-                        as_of_ms)"""
-                ),
-            }
-        )
+        .withColumns({"cause": F.expr(CAUSE.format(**numbers)), "since_ms": F.expr(SINCE)})
         .drop("points", "subscribers", "broadcasters", "is_snapshot_old")
     )
 

@@ -23,14 +23,8 @@ from aerobee.offset_audit.checks.progress.moves import (
     UNPROVEN,
     moves,
 )
-from aerobee.offset_audit.checks.progress.telling import (
-    either,
-    findings,
-    gather,
-    phrase,
-    reset_to,
-    where,
-)
+from aerobee.offset_audit.checks.progress.telling import findings, gather
+from aerobee.offset_audit.rules.texts import either, phrase, reset_to, where
 from aerobee.offset_audit.tables import Tables
 
 

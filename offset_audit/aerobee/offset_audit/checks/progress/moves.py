@@ -17,7 +17,7 @@ from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.progress.history import KEY, SEEN_BEFORE, earlier_points
 from aerobee.offset_audit.checks.progress.journal import NEVER_CONSUMED, changes, steps
 from aerobee.offset_audit.checks.progress.judged import judged
-from aerobee.offset_audit.checks.progress.names import IS_SYSTEM_GROUP
+from aerobee.offset_audit.rules.names import IS_SYSTEM_GROUP
 from aerobee.offset_audit.tables import Tables
 
 BY_OPERATOR: Final = "RESET"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from aerobee.offset_audit.checks.check import Check, Limits, Severity
-from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.checks.check import Check, Limits
+from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
-from aerobee.offset_audit.tables import BUSY, Tables
-
-NAME = "UNREACHABLE"
+from aerobee.offset_audit.rules import unreachable as rules
+from aerobee.offset_audit.tables import Tables
 
 
 def run(tables: Tables, _limits: Limits) -> DataFrame:
@@ -32,36 +31,11 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
     )
     return finding_rows(
         found,
-        NAME,
-        # It is there and at work; the next audit may find room.
-        severity=F.when(F.col("is_busy"), Severity.WARNING.value).otherwise(Severity.ERROR.value),
-        evidence=sentence(
-            F.coalesce(sentence(F.col("broker_name"), ":", F.col("broker_id")), F.lit("A broker")),
-            F.when(F.col("address").isNotNull(), sentence(" at ", F.col("address"))).otherwise(""),
-            " ",
-            F.col("reason"),
-            F.when(
-                F.coalesce("has_master", F.lit(False)),
-                "; the group's master answers, so its queues are known",
-            )
-            .when(
-                F.col("queues").isNotNull(),
-                sentence(
-                    "; no master of the group answers: the state of ",
-                    F.col("queues"),
-                    " queues of ",
-                    F.col("topics"),
-                    " topics is not known",
-                ),
-            )
-            .otherwise("; what it holds is not known"),
-            ".",
-        ),
-        # Queues that nobody else answers for.
-        affected=F.when(F.coalesce("has_master", F.lit(False)), F.lit(0)).otherwise(
-            F.col("queues")
-        ),
-        command="aerobee cluster show",
+        rules.NAME,
+        severity=F.expr(rules.SEVERITY),
+        evidence=F.expr(rules.EVIDENCE),
+        affected=F.expr(rules.AFFECTED),
+        command=rules.COMMAND,
     )
 
 
@@ -80,17 +54,8 @@ def _unanswered(live: DataFrame) -> DataFrame:
             F.max("epoch").alias("epoch"),
             F.first("error", ignorenulls=True).alias("error"),
         )
-        .withColumn("is_busy", F.coalesce(F.startswith("error", F.lit(BUSY)), F.lit(False)))
-        .withColumn(
-            "reason",
-            F.when(
-                F.col("is_busy"),
-                sentence(
-                    "is busy with other audits: ",
-                    F.substring("error", F.lit(len(BUSY) + 1), F.length("error")),
-                ),
-            ).otherwise(sentence("did not answer: ", F.col("error"))),
-        )
+        .withColumn("is_busy", F.expr(rules.IS_BUSY))
+        .withColumn("reason", F.expr(rules.NO_ANSWER))
         .select(*_COLUMNS)
     )
 
@@ -100,14 +65,14 @@ def _unasked(live: DataFrame, tables: Tables) -> DataFrame:
     registered ones that were not asked. Without any live broker nothing was expected to answer."""
     registered = tables.registry_brokers.select(
         "cluster", "broker_name", "broker_id", "address", "role", "epoch"
-    ).withColumn("reason", F.lit("is registered but was not asked"))
+    ).withColumn("reason", F.lit(rules.NOT_ASKED))
     expected = (
         tables.registry_groups.select(
             "cluster", "broker_name", F.explode("replicas").alias("broker_id"), "epoch"
         )
         .withColumn("address", F.lit(None).cast("string"))
         .withColumn("role", F.lit(None).cast("string"))
-        .withColumn("reason", F.lit("is a replica of the group but no longer registered"))
+        .withColumn("reason", F.lit(rules.NOT_REGISTERED))
     )
     missing = (
         expected.join(registered, [*GROUP[1:], "broker_id"], "left_anti")
@@ -124,8 +89,8 @@ def _unasked(live: DataFrame, tables: Tables) -> DataFrame:
 
 
 CHECK = Check(
-    NAME,
-    "A broker that should be there did not answer.",
+    rules.NAME,
+    rules.TITLE,
     run,
     needs={"brokers": "bool_or(coalesce(role, '') <> 'STORE')"},
 )

@@ -8,7 +8,10 @@ from aerobee.offset_audit.outputs.report.data import SEVERITIES, FindingRow, Rep
 from aerobee.offset_audit.outputs.report.formats import age, counted, moment, number
 from aerobee.offset_audit.outputs.report.markup import Markup, joined, name, tag
 from aerobee.offset_audit.outputs.report.overview import sign, state_chip
-from aerobee.offset_audit.outputs.verdict import effect_of
+from aerobee.offset_audit.outputs.verdict import effect_of, page_of
+
+ALIKE_MAX = 3
+"""So many cards that differ in little are shown side by side."""
 
 
 def findings(data: ReportData) -> Markup:
@@ -21,7 +24,7 @@ def findings(data: ReportData) -> Markup:
         _filters(data),
         tag(
             "ol",
-            *(_card(one, titles, data, place) for place, one in enumerate(data.findings)),
+            *_cards(data, titles),
             class_="findings",
             id="finding-list",
         ),
@@ -36,6 +39,26 @@ def findings(data: ReportData) -> Markup:
         if more > 0
         else None,
     )
+
+
+def _cards(data: ReportData, titles: Mapping[str, str]) -> list[Markup]:
+    """In order; of those that one check has on one topic, what is beyond a few is folded away."""
+    alike: dict[tuple[str, str, str], list[Markup]] = {}
+    for place, one in enumerate(data.findings):
+        key = (one.severity, one.check, one.topic)
+        alike.setdefault(key, []).append(_card(one, titles, data, place))
+    cards = []
+    for (_, check, topic), same in alike.items():
+        if len(same) <= ALIKE_MAX:
+            cards += same
+            continue
+        cards += same[: ALIKE_MAX - 1]
+        hidden = same[ALIKE_MAX - 1 :]
+        of_topic = joined(" of topic ", name(topic)) if topic else None
+        summary = tag("summary", f"{number(len(hidden))} more {check} findings", of_topic)
+        folded = tag("details", summary, tag("ol", *hidden, class_="findings"))
+        cards.append(tag("li", folded, class_="alike"))
+    return cards
 
 
 def _filters(data: ReportData) -> Markup:
@@ -94,6 +117,7 @@ def _card(one: FindingRow, titles: Mapping[str, str], data: ReportData, place: i
         tag("p", one.evidence, class_="evidence", dir="auto"),
         _times(one, data),
         _command(one.command, place) if one.command else None,
+        tag("p", "What it means: ", tag("code", page_of(one.check)), class_="meaning"),
         class_=f"finding {one.severity.lower()}",
         data_severity=one.severity,
         data_words=words,

@@ -218,7 +218,7 @@ def _broker(broker: BrokerRow, data: ReportData) -> Markup:
         ("log", None if size is None else f"{short(size)}B"),
         ("unconfirmed", None if behind is None or not behind else f"{short(behind)}B"),
         ("epoch", None if broker.epoch is None else number(broker.epoch)),
-        ("in sync", None if not broker.in_sync else ", ".join(map(str, broker.in_sync))),
+        ("replicas in sync", _ids(broker.in_sync)),
         ("flush", broker.flush_mode.lower() or None),
         ("version", broker.version or None),
     ]
@@ -242,6 +242,11 @@ def _broker(broker: BrokerRow, data: ReportData) -> Markup:
         tag("p", name(broker.address), class_="quiet") if broker.address else None,
         class_="broker",
     )
+
+
+def _ids(ids: tuple[int, ...] | None) -> str | None:
+    """As names, not as a number of them."""
+    return ", ".join(f"#{each}" for each in ids) if ids else None
 
 
 def _number(broker: BrokerRow) -> str:

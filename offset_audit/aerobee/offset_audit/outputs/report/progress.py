@@ -35,15 +35,12 @@ def lag_over_time(data: ReportData) -> Markup:
     labels = [group.group for group in shown]
     more = data.totals.groups - len(shown)
     runs = len({point.run_at_ms for group in shown for point in group.points})
-    remark = (
-        tag(
+    if runs < 2:
+        return tag(
             "p",
             "This is the first run with this history: lines begin with the next one.",
             class_="more",
         )
-        if runs < 2
-        else None
-    )
     return joined(
         legend(labels),
         tag(
@@ -52,7 +49,6 @@ def lag_over_time(data: ReportData) -> Markup:
             _age_chart(shown, "Age of the oldest unread message"),
             class_="two",
         ),
-        remark,
         tag("p", f"and {counted(more, 'more group')}: each has its own chart below.", class_="more")
         if more > 0
         else None,

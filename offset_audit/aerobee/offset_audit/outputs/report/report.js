@@ -51,6 +51,12 @@
       card.hidden = !fits;
       shown += fits;
     }
+    const narrowed = shown < cards.length;
+    for (const group of all(".alike")) {
+      const fitting = [...group.querySelectorAll(".finding")].some((card) => !card.hidden);
+      group.hidden = !fitting;
+      if (narrowed) group.querySelector("details").open = true;
+    }
     one(".none-match").hidden = shown > 0;
     one(".shown").textContent = shown === cards.length ? "" : `${shown} of ${cards.length} shown`;
   };

@@ -15,9 +15,10 @@ from aerobee.client_core.audit import Audit
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import DESCRIBE_CLUSTER, LIST_TOPICS
 from aerobee.cluster_view.nameservers import Nameservers
+from aerobee.offset_audit.rules.unreachable import BUSY
 from aerobee.offset_audit.sources.live.options import LiveOptions
 from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
-from aerobee.offset_audit.tables import BUSY, LOG_RANGE_BYTES
+from aerobee.offset_audit.tables import LOG_RANGE_BYTES
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.tls import dialled_tls
@@ -212,7 +213,7 @@ async def _ask(
                 if clock.monotonic_s() + BUSY_PAUSE_S > deadline_s:
                     return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], answer.error)
                 await asyncio.sleep(BUSY_PAUSE_S)
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 is_refused = isinstance(error, errors.Unreachable) and not answer.parts
                 if not is_refused or clock.monotonic_s() + BUSY_PAUSE_S > refused_s:
                     return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], str(error))
@@ -252,7 +253,7 @@ async def _ask_checksums(asked: BrokerAddress, options: LiveOptions) -> LogAnswe
             async with aclosing(ranges):
                 async for each in ranges:
                     found.ranges.append(each)
-    except errors.MqError as error:
+    except errors.AerobeeError as error:
         found.error = str(error)
     finally:
         await channels.close()

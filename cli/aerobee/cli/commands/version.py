@@ -1,0 +1,72 @@
+"""`aerobee version`: what runs here, and what runs in the cluster."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.failures import failure_from
+from aerobee.cli.options import json_option
+from aerobee.cli.output import print_json, remark, say
+from aerobee.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from aerobee.client_core import ClusterConnection
+
+TIMEOUT_MS = 2_000
+
+
+@click.command()
+@click.option("--local", is_flag=True, help="Ask no cluster.")
+@json_option
+@target_options
+def version(target: Target, local: bool, as_json: bool) -> None:
+    """Print the versions of this program, of Python, and of the cluster's brokers.
+
+    A cluster that does not answer is no error.
+    """
+    own = importlib.metadata.version("aerobee")
+    brokers: list[dict[str, str | None]] = []
+    trouble = ""
+    if not local:
+        try:
+            brokers = target.ask(_brokers)
+        except Exception as error:
+            failure = failure_from(error)
+            if failure is None:
+                raise
+            trouble = failure.format_message()
+    if as_json:
+        document = {"aerobee": own, "python": platform.python_version(), "brokers": brokers}
+        print_json(document | ({"trouble": trouble} if trouble else {}))
+        return
+    say(f"aerobee {own}")
+    say(f"python {platform.python_version()} ({platform.system()}, {platform.machine()})")
+    for broker in brokers:
+        said = broker["version"] or "does not answer"
+        say(f"{broker['broker']} {said}{_beside(broker['version'], own)}")
+    if trouble:
+        remark(f"no cluster at {target.nameserver}: {trouble}")
+
+
+async def _brokers(connection: ClusterConnection) -> list[dict[str, str | None]]:
+    from aerobee.cli import cluster_picture
+    from aerobee.client_core import Admin
+
+    admin = Admin(connection, timeout_ms=TIMEOUT_MS)
+    replicas = await cluster_picture.look(admin, await admin.describe_cluster())
+    return [
+        {
+            "broker": f"{each.broker_name}/{each.broker_id}",
+            "version": None if each.stats is None else each.stats.version,
+        }
+        for each in replicas
+    ]
+
+
+def _beside(version: str | None, own: str) -> str:
+    """Brokers are upgraded one by one; a mixture is worth a look."""
+    return "" if version in (None, own) else f" (this program: {own})"

@@ -1,0 +1,201 @@
+"""What groups have not read, and, from look to look, how fast they read it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.output import print_documents, print_json, say
+from aerobee.cli.target import Target
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from aerobee.client_core import Admin, ClusterConnection, GroupState
+
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """Of one group on one topic, at one moment."""
+
+    group: str
+    topic: str
+    members: int
+    lag: int
+    committed: int
+    """The sum of offsets, as is `ends`: only their growth means anything."""
+    ends: int
+    read_per_s: float | None = None
+    come_per_s: float | None = None
+
+    @property
+    def caught_up_s(self) -> float | None:
+        """If both go on like this; None if it is not known, or never."""
+        if self.lag == 0:
+            return 0.0
+        if self.read_per_s is None or self.come_per_s is None:
+            return None
+        gain = self.read_per_s - self.come_per_s
+        return self.lag / gain if gain > 0 else None
+
+    def document(self) -> dict[str, Any]:
+        """For --json."""
+        known = {"group": self.group, "topic": self.topic, "members": self.members, "lag": self.lag}
+        if self.read_per_s is None or self.come_per_s is None:
+            return known
+        caught_up_s = self.caught_up_s
+        return known | {
+            "readPerSecond": round(self.read_per_s, 1),
+            "comePerSecond": round(self.come_per_s, 1),
+            "caughtUpSeconds": None if caught_up_s is None else round(caught_up_s),
+        }
+
+
+def lags_of(state: GroupState) -> list[TopicLag]:
+    """By topic. The group's retry topic is one that it has only while messages fail."""
+    found = []
+    for topic in sorted({each.queue.topic for each in state.queues}):
+        queues = [each for each in state.queues if each.queue.topic == topic]
+        lag = sum(each.lag for each in queues)
+        if topic.startswith(RETRY_PREFIX) and lag == 0:
+            continue
+        found.append(
+            TopicLag(
+                state.group,
+                topic,
+                len(state.members),
+                lag,
+                # Of a queue without an offset nothing is read yet.
+                sum(max(each.committed_offset or 0, each.min_offset) for each in queues),
+                sum(each.max_offset_end for each in queues),
+            )
+        )
+    return found
+
+
+def with_rates(
+    now: Sequence[TopicLag], before: Sequence[TopicLag], apart_s: float
+) -> list[TopicLag]:
+    """Rates where the look before has the same group and topic; a reset gives none."""
+    known = {(each.group, each.topic): each for each in before}
+    found = []
+    for each in now:
+        earlier = known.get((each.group, each.topic))
+        if earlier is not None and apart_s > 0 and each.committed >= earlier.committed:
+            each = replace(
+                each,
+                read_per_s=(each.committed - earlier.committed) / apart_s,
+                come_per_s=max(0, each.ends - earlier.ends) / apart_s,
+            )
+        found.append(each)
+    return found
+
+
+def watch_lag(
+    target: Target,
+    names: Sequence[str],
+    *,
+    interval_s: float | None,
+    as_json: bool,
+    wide: bool,
+) -> None:
+    """Print it once, or each `interval_s`, until interrupted; the connection stays."""
+
+    async def question(connection: ClusterConnection) -> None:
+        clock = SystemClock()
+        before: list[TopicLag] = []
+        before_s = 0.0
+        while True:
+            found = await _look(connection, names)
+            now_s = clock.monotonic_s()
+            found = with_rates(found, before, now_s - before_s)
+            if interval_s is not None and as_json:
+                say(json.dumps([each.document() for each in found], ensure_ascii=False))
+                sys.stdout.flush()
+            elif as_json:
+                print_json([each.document() for each in found])
+            else:
+                if interval_s is not None and sys.stdout.isatty():
+                    click.clear()
+                _print(found, is_watched=interval_s is not None, wide=wide)
+            if interval_s is None:
+                return
+            before, before_s = found, now_s
+            await asyncio.sleep(interval_s)
+
+    target.ask(question)
+
+
+async def _look(connection: ClusterConnection, names: Sequence[str]) -> list[TopicLag]:
+    from aerobee.client_core import Admin
+
+    admin = Admin(connection)
+    # Whoever names a group wants to know that it does not exist.
+    if names:
+        states = [await admin.describe_group(name) for name in names]
+    else:
+        states = await _all_groups(admin)
+    return [each for state in states for each in lags_of(state)]
+
+
+async def _all_groups(admin: Admin) -> list[GroupState]:
+    from aerobee.runtime.errors import GroupNotFound
+
+    async def described(name: str) -> GroupState | None:
+        try:
+            return await admin.describe_group(name)
+        except GroupNotFound:
+            # It has gone since it was listed.
+            return None
+
+    asked = await asyncio.gather(*(described(name) for name in await admin.list_groups()))
+    return [state for state in asked if state is not None]
+
+
+def _print(found: Sequence[TopicLag], *, is_watched: bool, wide: bool) -> None:
+    columns: dict[str, Any] = {
+        "group": "group",
+        "topic": "topic",
+        "members": "members",
+        "lag": lambda each: f"{each['lag']:,}",
+    }
+    if is_watched:
+        columns |= {
+            "read/s": lambda each: _rate(each.get("readPerSecond")),
+            "come/s": lambda each: _rate(each.get("comePerSecond")),
+            "caught up in": _caught_up,
+        }
+    print_documents(
+        [each.document() for each in found],
+        columns,
+        droppable=("members", "come/s"),
+        wide=wide,
+        empty="no groups have offsets yet; create one with `aerobee consume TOPIC --group NAME`",
+    )
+
+
+def _rate(per_s: float | None) -> str:
+    return "-" if per_s is None else f"{per_s:,.0f}"
+
+
+def _caught_up(each: dict[str, Any]) -> str:
+    if each["lag"] == 0:
+        return "now"
+    if "readPerSecond" not in each:
+        return "-"
+    left_s = each["caughtUpSeconds"]
+    if left_s is None:
+        return "never"
+    if left_s >= DAY_S:
+        return "over a day"
+    minutes, seconds = divmod(left_s, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

@@ -1,0 +1,78 @@
+"""OUT_OF_RANGE_LOW, OUT_OF_RANGE_HIGH: offsets outside what a queue holds.
+
+LOW: messages were removed before a group read them. HIGH: an offset is past the end of its queue. A
+cut or missing file of a consume queue moves the queue's ends while the messages are still in the
+log: that is another check's finding, so the ends of the log, where they were read, count too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aerobee.offset_audit.checks.severity import Severity
+from aerobee.offset_audit.rules.rule import Rule
+from aerobee.offset_audit.rules.texts import either, phrase, reset_to, where
+
+_OUTSIDE: Final = """(committed_offset < min_offset or committed_offset > max_offset)
+    and not is_broadcasting and not is_gone
+    and (lag >= 0 or role = 'STORE'
+        or not coalesce(commit_read_at_ms > queue_read_at_ms, false))"""
+"""Rows whose lag cannot be said are left out. `held_min` and `held_end`: where what queue and log
+hold begins and ends."""
+
+_LOW_TOLD: Final = phrase(
+    "{affected|messages} of topic {topic} {were} removed before group {group} read {them}, on"
+    " {where}: offset {worst.committed_offset}, first message {worst.held_min}{filtered}{empty}"
+    "{seen_by}",
+    were="if(affected = 1, 'was', 'were')",
+    them="if(affected = 1, 'it', 'them')",
+    where=where("try_subtract(worst.held_min, worst.committed_offset)"),
+    filtered=either("is_filtered", "; whether they match its filter is not known"),
+    empty=either("is_empty", "; the group has no members"),
+)
+
+OUT_OF_RANGE_LOW: Final = Rule(
+    name="OUT_OF_RANGE_LOW",
+    title="Messages were removed before a group read them.",
+    severity=Severity.CRITICAL,
+    asked_of=_OUTSIDE,
+    # A group that committed just before the reading may have gone on while it took place; one that
+    # did so has told its journal, which is read later.
+    holds="""committed_offset < held_min and not is_system
+        and not coalesce(try_subtract(commit_read_at_ms, committed_at_ms) < {settle_ms}, false)
+        and not coalesce(role <> 'STORE' and told_offset >= held_min, false)""",
+    measure="try_subtract(held_min, committed_offset)",
+    keep=("held_min", "committed_offset"),
+    sums={
+        "affected": "try_sum(try_subtract(held_min, committed_offset))",
+        "is_filtered": "bool_or(matching_lag is not null)",
+        "is_empty": "bool_and(group_members = 0)",
+    },
+    evidence=_LOW_TOLD,
+    columns={"state": "worst.state"},
+    command=reset_to("worst.held_min"),
+    needs={"judged": "bool_or(committed_offset < min_offset)"},
+)
+
+_HIGH_TOLD: Final = phrase(
+    "Group {group} is {affected|messages} past the end of topic {topic} on {where}: offset "
+    "{worst.committed_offset}, end {worst.held_end}; as many new messages would be "
+    "skipped{seen_by}",
+    where=where("try_subtract(worst.committed_offset, worst.held_end)"),
+)
+
+OUT_OF_RANGE_HIGH: Final = Rule(
+    name="OUT_OF_RANGE_HIGH",
+    title="A group's offset is past the end of its queue.",
+    severity=Severity.ERROR,
+    asked_of=_OUTSIDE,
+    # The next messages would be passed over.
+    holds="committed_offset > held_end",
+    measure="try_subtract(committed_offset, held_end)",
+    keep=("committed_offset", "held_end"),
+    sums={"affected": "try_sum(try_subtract(committed_offset, held_end))"},
+    evidence=_HIGH_TOLD,
+    columns={"state": "'UNKNOWN'"},
+    command=reset_to("worst.held_end"),
+    needs={"judged": "bool_or(committed_offset > max_offset)"},
+)

@@ -1,0 +1,43 @@
+"""UNREACHABLE: what is told of a broker that should be there and was not heard.
+
+Texts of SQL over a row for each such broker, with what its group's other replicas say.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aerobee.offset_audit.rules.texts import either, phrase
+
+NAME: Final = "UNREACHABLE"
+TITLE: Final = "A broker that should be there did not answer."
+NOT_ASKED: Final = "is registered but was not asked"
+NOT_REGISTERED: Final = "is a replica of the group but no longer registered"
+COMMAND: Final = "aerobee cluster show"
+
+BUSY: Final = "busy: "
+"""`error` of a broker that spoke, but had no room for the reading until time was up, begins so."""
+IS_BUSY: Final = f"coalesce(startswith(error, '{BUSY}'), false)"
+NO_ANSWER: Final = either(
+    "is_busy",
+    f"is busy with other audits: {{replace(error, '{BUSY}', '')}}",
+    "did not answer: {error}",
+)
+SEVERITY: Final = "if(is_busy, 'WARNING', 'ERROR')"
+"""A busy one is there and at work; the next run may find room."""
+HAS_MASTER: Final = "coalesce(has_master, false)"
+AFFECTED: Final = f"if({HAS_MASTER}, 0, queues)"
+"""Queues that nobody else answers for."""
+EVIDENCE: Final = phrase(
+    "{broker_name}:{broker_id}{at} {reason}{unknown}.",
+    at=either("address is not null", " at {address}"),
+    unknown=f"""case when {HAS_MASTER}
+            then '; the group\\'s master answers, so its queues are known'
+        when queues is not null then {
+        phrase(
+            "; no master of the group answers: the state of {queues} queues of {topics} topics is"
+            " not known"
+        )
+    }
+        else '; what it holds is not known' end""",
+)
