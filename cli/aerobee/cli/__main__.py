@@ -93,7 +93,7 @@ def main() -> None:
       aerobee consume greetings --group readers --count 1
 
     \b
-    Exit codes (`aerobee audit --help` lists those of the audit):
+    Exit codes (`audit` and `doctor` have their own, see their help):
       0    success
       1    the answer is no: unknown topic, nothing found
       2    wrong usage
