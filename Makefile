@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-thorough test-failed-alone test-fast check docs vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures upgrade-test clean
 
 setup: .venv/.ready
 
@@ -46,9 +46,19 @@ demo: .venv/.product
 
 # Four workers on two cores: most tests wait for something. Each takes whole files, one the audit.
 # What takes minutes by nature is in `make proof`.
+SUITE = $(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 20
+EVERYWHERE = not long and not kubernetes and not procedures and not apache
 test: setup .venv/.java
-	$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 20 \
-	  -m "not long and not kubernetes and not procedures and not apache"
+	$(SUITE) -m "not thorough and $(EVERYWHERE)"
+
+# The same promises at length: more faults, more ways to die, whole audits. CI runs it after `test`.
+test-thorough: setup .venv/.java
+	$(SUITE) -m "thorough and $(EVERYWHERE)"
+
+# Once more, and one at a time, what failed in `make test`: a test that waits in vain on a machine
+# that does too much at once passes here; one that fails here has a cause.
+test-failed-alone: setup
+	$(RUN) pytest --last-failed --last-failed-no-failures none -p no:xdist
 
 # What is marked `long`, but for the audit's.
 long: setup
@@ -66,11 +76,16 @@ audit-proof: setup .venv/.java
 test-fast: setup
 	$(RUN) pytest -m "not slow" -n 2
 
-check: setup
+check: setup docs
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
 	$(RUN) python tests/check_stubs.py
+
+# The documentation as a site, in dist/site: a dead link fails it. In an environment of its own.
+# Not --quiet: MkDocs would then not count its warnings, and pass.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(RUN) --isolated --only-group docs mkdocs build
 
 # The versions of uv.lock against the known vulnerabilities of osv.dev; needs the network.
 vulnerabilities: setup
@@ -185,6 +200,10 @@ apache-test: setup
 # Every page of docs/operations, carried out as it stands.
 procedures: setup
 	$(RUN) pytest -m procedures tests/docs
+
+# A cluster of the newest release (deploy/released.toml) becomes one of this tree, under load; one step back.
+upgrade-test: setup
+	$(RUN) pytest tests/upgrade
 
 clean:
 	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -151,6 +151,7 @@ def test_acts_and_refusals_of_both_protocols_are_lines_and_secrets_are_not(
         assert path.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.thorough
 def test_commands_check_and_show_it(up: Up, tmp_path: Path) -> None:
     path = log_of(up, "nameserver")
     key_file = str(up.data / "access" / "cluster-secret")

@@ -102,7 +102,10 @@ def test_programs_sign_in_by_an_argument(up: Up, tmp_path: Path) -> None:
 
     async def read() -> bytes:
         consumer = PullConsumer(
-            nameserver, "signed-readers", start_from=StartFrom.FIRST, credentials=credentials
+            "signed-readers",
+            nameservers=nameserver,
+            start_from=StartFrom.FIRST,
+            credentials=credentials,
         )
         consumer.subscribe("signed")
         batch: list[ReceivedMessage] = []
@@ -176,6 +179,7 @@ def test_no_secret_is_in_a_log_or_on_a_command_line(up: Up, tmp_path: Path) -> N
     assert os.stat(up.data / "access" / "cluster-secret").st_mode & 0o077 == 0
 
 
+@pytest.mark.thorough
 def test_the_cluster_secret_is_exchanged_while_all_goes_on(up: Up, tmp_path: Path) -> None:
     user = created(up, "lasting", tmp_path, "--super")
     file = up.data / "access" / "cluster-secret"

@@ -13,7 +13,7 @@ from aerobee.access.credentials import FILE_VARIABLE, Anonymous, credentials_of_
 from aerobee.client_core import Message
 from aerobee.consumer_client import PullConsumer, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.producer_client import Producer
-from aerobee.runtime.errors import AccessDenied, MqError, Unauthenticated
+from aerobee.runtime.errors import AccessDenied, AerobeeError, Unauthenticated
 from tests.support.local_up import Up, running
 from tests.support.waiting import PATIENCE_S, until
 
@@ -37,7 +37,7 @@ def created(up: Up, name: str, folder: Path) -> Path:
 async def outcome_of(producer: Producer, body: bytes) -> str:
     try:
         await producer.send(Message("orders", body))
-    except MqError as error:
+    except AerobeeError as error:
         return type(error).__name__
     return "sent"
 
@@ -63,13 +63,13 @@ async def test_a_producer_whose_right_is_taken_and_given_back_goes_on(
     async with Producer(up.document()["nameserver"], credentials=credentials) as producer:
         for round_number in range(2):
             assert await outcome_of(producer, b"%d" % round_number) == "sent"
-            failures: list[MqError] = []
+            failures: list[AerobeeError] = []
 
-            async def keep_sending(failures: list[MqError] = failures) -> None:
+            async def keep_sending(failures: list[AerobeeError] = failures) -> None:
                 while not failures:
                     try:
                         await producer.send(Message("orders", b"under way"))
-                    except MqError as error:
+                    except AerobeeError as error:
                         failures.append(error)
 
             sending = [asyncio.create_task(keep_sending()) for _ in range(8)]
@@ -113,7 +113,7 @@ async def test_a_client_without_credentials_is_told_and_one_with_wrong_ones_reco
     with pytest.raises(Unauthenticated, match="does not say who makes it"):
         async with Producer(nameserver, credentials=Anonymous()) as producer:
             await producer.send(Message("orders", b"x"))
-    stranger = PullConsumer(nameserver, "late-readers", credentials=Anonymous())
+    stranger = PullConsumer("late-readers", nameservers=nameserver, credentials=Anonymous())
     stranger.subscribe("orders")
     with pytest.raises(Unauthenticated, match="does not say who makes it"):
         async with stranger, asyncio.timeout(PATIENCE_S):
@@ -129,6 +129,7 @@ async def test_a_client_without_credentials_is_told_and_one_with_wrong_ones_reco
         await until(becomes(producer, "sent"), "the right file to be read")
 
 
+@pytest.mark.thorough
 async def test_a_consumer_whose_right_is_taken_ends_and_the_next_goes_on_where_it_was(
     up: Up, tmp_path: Path
 ) -> None:
@@ -143,9 +144,10 @@ async def test_a_consumer_whose_right_is_taken_ends_and_the_next_goes_on_where_i
 
     def consumer() -> PushConsumer:
         made = PushConsumer(
-            up.document()["nameserver"],
             "readers",
             handle,
+            run_in_thread=False,
+            nameservers=up.document()["nameserver"],
             start_from=StartFrom.FIRST,
             credentials=credentials,
         )

@@ -12,7 +12,7 @@ from aerobee.access.resources import Action, Kind, Need
 from aerobee.broker.edge.own.needs import broker_needs
 from aerobee.nameserver.needs import nameserver_needs
 from aerobee.rocketmq_api.needs import messaging_needs
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.recall_handle import RecallHandle
 from aerobee.v1 import access_pb2, audit_pb2, broker_pb2, nameserver_pb2, replication_pb2
 from apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
@@ -67,7 +67,7 @@ def test_an_empty_request_never_passes_as_one_without_needs() -> None:
         try:
             if not tuple(needs.of(request, "")):
                 free.add(path.rpartition("/")[2])
-        except MqError:
+        except AerobeeError:
             pass  # a name is missing, which is answered so
     assert free == {
         "SendStream",  # no batch

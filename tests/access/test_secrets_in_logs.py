@@ -34,6 +34,7 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
         yield up
 
 
+@pytest.mark.thorough
 def test_no_line_at_any_level_has_a_secret(
     up: Up, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aerobee.consumer_client import (
+    ConsumerConfig,
     ConsumeResult,
-    ConsumerOptions,
     PushConsumer,
     ReceivedMessage,
     StartFrom,
@@ -104,11 +104,12 @@ class OwnOwner:
             return ConsumeResult.RETRY_LATER if body in fails else ConsumeResult.SUCCESS
 
         consumer = PushConsumer(
-            self.address,
             group,
             handle,
+            run_in_thread=False,
+            nameservers=self.address,
             start_from=StartFrom.FIRST,
-            options=ConsumerOptions(commit_interval_ms=200),
+            config=ConsumerConfig(commit_interval_ms=200),
         ).subscribe(topic, tags)
         task = asyncio.create_task(consumer.run(), name=group)
         self._members[group] = consumer, task

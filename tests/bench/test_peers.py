@@ -123,6 +123,7 @@ async def test_a_folder_that_could_not_be_filled_is_not_there(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_our_own_side_measures_every_part() -> None:
     compared = await run.compare(
@@ -135,6 +136,7 @@ async def test_our_own_side_measures_every_part() -> None:
         assert measured.server_us > 0, named
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_calls_of_apaches_clients_are_measured_without_apache(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -43,6 +43,7 @@ FIRST_SEED_OF = {
     "deletes-under-holders": 1_300,
     "snapshot-before-log": 365,
     "pop-hands-out-unwritten": 1_112,
+    "unclean-unrecorded": 3_279_276,
     "half-taken-unread": 2_009_204,
     "commit-not-finished": 44,
     "finished-commit-forgotten": 892,
@@ -52,6 +53,7 @@ FIRST_SEED_OF = {
 ONCE_WRONG = (
     *(365, 595, 1060, 1984, 2305, 3688, 10175, 48469, 63942, 87545, 99560),
     *(2_008_756, 2_009_204, 2_023_452, 2_031_300, 3_022_796, 3_209_532),
+    *(3_279_276, 3_303_084),
 )
 """Seeds beyond those that found something: a snapshot ahead of its log, a mover that never
 rested, transactions that stood still after a hand-over in vain, a committed offset that stayed
@@ -63,11 +65,19 @@ next one's, transactions that retention had removed before their ends were lost,
 that was stored again by a master that had not read its log (two seeds), between these
 transactions that were forgotten when a lossy election lost their ends, a hand-over that was called
 off while transactions were being left, an empty log that was elected while the disk of the full one
-hung."""
+hung, a log of an epoch that an unclean election passed over, for which an operator was missing (two
+seeds)."""
 
 
-def test_no_promise_is_broken_in_hundreds_of_clusters() -> None:
-    seeds = [*range(SEEDS), *range(FIRST_HANG, FIRST_HANG + SEEDS // 4)]
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(SEEDS // 10, id="tens"),
+        pytest.param(SEEDS, id="hundreds", marks=pytest.mark.thorough),
+    ],
+)
+def test_no_promise_is_broken_in_many_clusters(count: int) -> None:
+    seeds = [*range(count), *range(FIRST_HANG, FIRST_HANG + count // 4)]
     for seed in CAMPAIGN.run_seeds(seeds, failures_max=1).failures:
         pytest.fail(CAMPAIGN.describe_failure(seed), pytrace=False)
 
@@ -77,6 +87,7 @@ def test_no_promise_is_broken_where_one_was(seed: int) -> None:
     run_seed(seed)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_cluster_that_is_broken_on_purpose_is_caught(mutant: str) -> None:

@@ -24,6 +24,7 @@ from tests.support.refusals import (
 FILES = (broker_pb2.DESCRIPTOR, audit_pb2.DESCRIPTOR, replication_pb2.DESCRIPTOR)
 
 
+@pytest.mark.thorough
 async def test_what_goes_beyond_a_limit_is_refused_and_nobody_waits(broker: Any) -> None:
     found = places(methods_of(*FILES))
     await assert_all_refused(broker.channel, broker_request_limits(), found)

@@ -45,7 +45,7 @@ async def _commits(group: ReplicaGroup, broker_id: int, offset: int) -> bool:
             COMMIT_OFFSETS,
             broker_pb2.CommitOffsetsRequest(group=READERS, client_id="m", offsets=[wanted]),
         )
-    except errors.MqError:
+    except errors.AerobeeError:
         return False
     return bool(answer.results[0].code == common_pb2.OK)
 
@@ -64,7 +64,7 @@ async def committed(group: ReplicaGroup, broker_id: int) -> int:
                     group=READERS, queues=[broker_pb2.TopicQueue(topic=TOPIC, queue_id=0)]
                 ),
             )
-        except errors.MqError:
+        except errors.AerobeeError:
             return False
         found = answer.offsets[0].offset
         return True
@@ -87,12 +87,13 @@ async def shows(group: ReplicaGroup, broker_id: int, *bodies: bytes) -> None:
     async def holds() -> bool:
         try:
             return await group.pull_all(broker_id, TOPIC) == list(bodies)
-        except errors.MqError:
+        except errors.AerobeeError:
             return False
 
     await until(holds)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_topic_made_again_has_nothing_of_the_former_one_on_any_replica(
     tmp_path: Path, etcd: str
@@ -152,6 +153,7 @@ async def test_a_broker_that_was_away_empties_a_topic_that_was_made_again(
         assert await committed(group, 0) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_what_is_acknowledged_after_etcd_was_emptied_outlives_deletions_there(
     tmp_path: Path,
@@ -190,7 +192,7 @@ async def _create_until_placed(group: ReplicaGroup, name: str = TOPIC) -> None:
     while True:
         try:
             await group.create_topic(name)
-        except errors.MqError:
+        except errors.AerobeeError:
             await asyncio.sleep(0.02)
         else:
             return

@@ -11,7 +11,7 @@ from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.groups.ownership import Ownership
 from aerobee.broker.groups.queue_leases import COUNTER_BITS, GroupQueue, Lease, QueueLeases
-from aerobee.runtime.errors import DuplicateClient, InvalidArgument, MqError, UnknownMember
+from aerobee.runtime.errors import AerobeeError, DuplicateClient, InvalidArgument, UnknownMember
 
 
 class Told:
@@ -34,7 +34,7 @@ class Told:
         assert reason
         self.journal.append(f"{self.name} loses {lease.key.queue_id}")
 
-    def on_ended(self, error: MqError) -> None:
+    def on_ended(self, error: AerobeeError) -> None:
         self.journal.append(f"{self.name} ends: {type(error).__name__}")
 
 

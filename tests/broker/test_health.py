@@ -22,7 +22,7 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import DiskFile, RealDisk
 from aerobee.broker.store.statistics import RecoveryProgress
 from aerobee.runtime.clock import ManualClock, SystemClock, system_random
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.health import HealthConfig, Question
 from aerobee.runtime.health_check import check_health
 from aerobee.runtime.supervise import Lifecycle
@@ -166,7 +166,7 @@ async def test_the_health_port_lives_while_the_folder_is_being_opened(tmp_path: 
         assert await asked(address) == said(True, True, True)
         lifecycle.stop.set()
         await serving
-    with pytest.raises(MqError):
+    with pytest.raises(AerobeeError):
         await check_health(address)
 
 
@@ -257,5 +257,5 @@ async def not_ready(address: str, why: str) -> bool:
 async def has_started(address: str) -> bool:
     try:
         return (await check_health(address, "startup")).is_serving
-    except MqError:
+    except AerobeeError:
         return False

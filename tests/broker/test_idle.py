@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.etcd import running_etcd
 from tests.support.loop_wakes import loop_wakes
 from tests.support.replica_group import Replica, replica_group
@@ -31,6 +33,7 @@ async def test_an_idle_brokers_loop_wakes_fewer_than_five_times_a_second(
     raise AssertionError(f"{wakes.count} times in {WINDOW_S} s")
 
 
+@pytest.mark.thorough
 async def test_an_idle_master_and_its_slave_wake_for_their_heartbeats_besides(
     tmp_path: Path,
 ) -> None:

@@ -197,6 +197,7 @@ async def test_after_sigkill_everything_acknowledged_is_there(
     await process.wait()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_process_that_cannot_start_says_one_sentence_and_exits_with_3(
     tmp_path: Path,

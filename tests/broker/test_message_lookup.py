@@ -39,7 +39,7 @@ HOST = HostAddress.parse("127.0.0.1:10911")
 StartBroker = Callable[..., Awaitable[Any]]
 
 
-async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, errors.MqError]:
+async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, errors.AerobeeError]:
     try:
         answer = await call
     except grpc.aio.AioRpcError as failure:

@@ -19,7 +19,7 @@ from aerobee.client_core import ClusterConnection, ReceivedMessage, Topics
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import PULL, SEND_BACK
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     PullConsumer,
     PushConsumer,
     QueueStatistics,
@@ -54,7 +54,7 @@ SWITCHED_OFF = {
 }
 """Of nodes with access control, an audit log, certificates or backups: these here have none."""
 GROUP, SLOW_GROUP = "billing", "ledger"
-OPTIONS = ConsumerOptions(commit_interval_ms=200, await_topics=True, rebalance_interval_ms=500)
+OPTIONS = ConsumerConfig(commit_interval_ms=200, await_topics=True, rebalance_interval_ms=500)
 _ADDRESS = re.compile(r"metrics are served .*address=([\d.]+:\d+)")
 
 
@@ -143,6 +143,7 @@ async def _stored_sizes(address: str, topic: str) -> list[int]:
     raise AssertionError("queues without end")
 
 
+@pytest.mark.thorough
 async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched) -> None:
     nameserver = watched.cluster.nameserver
     await until(watched.find_master, "a master")
@@ -162,7 +163,7 @@ async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched)
         Producer(nameservers=nameserver, config=config) as second,
     ):
         consumers = [
-            PushConsumer(nameserver, GROUP, handle, options=OPTIONS,
+            PushConsumer(GROUP, handle, nameservers=nameserver, config=OPTIONS,
                          start_from=StartFrom.FIRST)
             for _ in range(2)
         ]  # fmt: skip
@@ -277,28 +278,28 @@ async def _check_topic_numbers(watched: Watched) -> None:
 async def _check_lag_of_a_slow_group(watched: Watched, sent: Counter[str]) -> None:
     """A member that has taken a little, committed less, and has some more in its cache."""
     topic = TOPICS[0]
-    options = ConsumerOptions(prefetch_bytes_max=40_000, fetch_bytes_max=20_000)
+    options = ConsumerConfig(prefetch_bytes_max=40_000, fetch_bytes_max=20_000)
     consumer = PullConsumer(
-        watched.cluster.nameserver,
         SLOW_GROUP,
-        options=options,
+        nameservers=watched.cluster.nameserver,
+        config=options,
         start_from=StartFrom.FIRST,
         auto_commit=False,
     )
     taken: list[ReceivedMessage] = []
     async with consumer.subscribe(topic):
         while len(taken) < 40:
-            taken += await consumer.poll(20, timeout_s=10)
+            taken += await consumer.poll(20, timeout=10)
         await consumer.commit()
         committed = len(taken)
         while len(taken) < 100:
-            taken += await consumer.poll(20, timeout_s=10)
+            taken += await consumer.poll(20, timeout=10)
         queues = await _settled(consumer)
         before_ms = time.time() * 1_000
         scrape = await watched.scrape(watched.master)
         after_ms = time.time() * 1_000
         while len({one.queue for one in taken[committed:]}) < len(queues):
-            taken += await consumer.poll(20, timeout_s=10)
+            taken += await consumer.poll(20, timeout=10)
     # After what the clients have there is more at the broker, and each queue has its part.
     fetched = sum(one.position + one.cached_messages for one in queues)
     assert len(queues) == 4
@@ -364,9 +365,11 @@ async def _check_names(watched: Watched) -> None:
     await _make_a_dead_letter(watched.brokers()[watched.master])
     names = [*watched.brokers(), "nameserver"]
     # Of groups without members less is told.
-    consumer = PullConsumer(watched.cluster.nameserver, SLOW_GROUP, start_from=StartFrom.FIRST)
+    consumer = PullConsumer(
+        SLOW_GROUP, nameservers=watched.cluster.nameserver, start_from=StartFrom.FIRST
+    )
     async with consumer.subscribe(TOPICS[0]):
-        assert await consumer.poll(1, timeout_s=10)
+        assert await consumer.poll(1, timeout=10)
         scrapes = [await watched.scrape(name) for name in names]
     exported = {family_of(name) for scrape in scrapes for name in scrape.names()}
     exported |= SWITCHED_OFF

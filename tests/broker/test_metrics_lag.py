@@ -25,7 +25,7 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.metrics.slices import Slices
 from tests.broker.test_metrics_traffic import batch_of
 
@@ -39,7 +39,7 @@ class Quiet:
 
     def on_revoked(self, lease: Lease, reason: str) -> None: ...
 
-    def on_ended(self, error: MqError) -> None: ...
+    def on_ended(self, error: AerobeeError) -> None: ...
 
 
 class Stream:

@@ -16,9 +16,9 @@ from aerobee.broker.offsets.entries import OffsetEntry, decode_body, entry_text
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.errors import (
+    AerobeeError,
     Busy,
     MessageTooLarge,
-    MqError,
     NotMaster,
     NotWritable,
     ReplicaBehind,
@@ -127,9 +127,9 @@ async def test_whatever_fails_in_the_writers_turn_reaches_those_who_wait(
         refused = [master.commit(8), master.commit(1, key=KEYS[1])]
         async with asyncio.timeout(1):
             for each in refused:
-                with pytest.raises(MqError, match=r"too large|a defect"):
+                with pytest.raises(AerobeeError, match=r"too large|a defect"):
                     await each
-            with pytest.raises(MqError):
+            with pytest.raises(AerobeeError):
                 await master.groups.promise_session(1_000)
         assert master.journal.waiting_bytes == 0
         # A clean end that cannot be written down ends the term all the same.
@@ -153,7 +153,7 @@ async def test_a_record_that_lies_where_none_was_expected_ends_the_broker() -> N
             with pytest.raises(StoreFailed, match="something else writes to it"):
                 await each
         assert isinstance(master.log.failure, StoreFailed)
-        with pytest.raises(MqError):
+        with pytest.raises(AerobeeError):
             await master.commit(6)
         assert master.offset() == 3
 

@@ -18,7 +18,7 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode, Wake
 from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.runtime.errors import Busy, LeaseExpired, MqError
+from aerobee.runtime.errors import AerobeeError, Busy, LeaseExpired
 
 TOPIC = "t"
 
@@ -94,7 +94,7 @@ class Stream:
     egress: HandEgress = field(default_factory=HandEgress)
     loads: list[ColdPull] = field(default_factory=list)
     got: dict[int, int] = field(default_factory=dict)
-    ended: dict[int, MqError] = field(default_factory=dict)
+    ended: dict[int, AerobeeError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.session = PullSession(self.egress, is_current=lambda key, epoch: True)
@@ -127,7 +127,7 @@ class Stream:
                 return
         raise AssertionError("the stream never came to rest")
 
-    def finish(self, index: int = 0, error: MqError | None = None) -> None:
+    def finish(self, index: int = 0, error: AerobeeError | None = None) -> None:
         pull = self.loads.pop(index)
         self.session.loaded(pull, error or self.egress.find(pull.cold.wanted))
 

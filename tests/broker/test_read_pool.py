@@ -22,7 +22,7 @@ from aerobee.broker.reading.read_pool import (
     ReadPool,
 )
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.errors import AerobeeError, Busy
 
 MIB = 1024 * 1024
 
@@ -118,7 +118,7 @@ async def test_a_read_that_fails_gives_its_place_back_and_says_what_to_do() -> N
 
     failing = asyncio.create_task(bench.pool.run_in_turn("a", 100, fail))
     await bench.run_all()
-    with pytest.raises(MqError, match=r"Input/output error.*aerobee store verify"):
+    with pytest.raises(AerobeeError, match=r"Input/output error.*aerobee store verify"):
         await failing
     await asyncio.gather(bench.read("a", "next"), bench.run_all())
     assert bench.done == ["next"]

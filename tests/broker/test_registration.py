@@ -26,7 +26,7 @@ class ScriptedNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         self.heartbeats: list[nameserver_pb2.BrokerHeartbeat] = []
         self.streams = 0
         self.silent = False
-        self.failure: errors.MqError | None = None
+        self.failure: errors.AerobeeError | None = None
         self.directive = nameserver_pb2.BrokerDirective(
             role=common_pb2.MASTER, epoch=1, lease_duration_ms=LEASE_MS
         )

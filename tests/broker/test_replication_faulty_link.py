@@ -14,7 +14,7 @@ import pytest
 
 from aerobee.broker.edge.replicas.message_streams import MasterMessages, SlaveMessages
 from aerobee.broker.replication.master_term import ReplicaName
-from aerobee.runtime.errors import MqError, Unreachable
+from aerobee.runtime.errors import AerobeeError, Unreachable
 from tests.support.replicas import check_equal, log_bytes
 from tests.support.replication_streams import KIB, STORE, Master, running_master, running_slave
 from tests.support.stores import batch_of
@@ -87,7 +87,7 @@ class FaultyLink:
     async def _serve(self, end: FaultyEnd, down: Frames) -> None:
         try:
             await self._master.sender.serve(MasterMessages(end))
-        except MqError as error:
+        except AerobeeError as error:
             self.endings.append(type(error).__name__)
         finally:
             while down.full():
@@ -95,6 +95,7 @@ class FaultyLink:
             down.put_nowait(None)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(8))
 async def test_whatever_the_link_does_the_logs_become_equal(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -125,7 +126,7 @@ async def test_whatever_the_link_does_the_logs_become_equal(tmp_path: Path, seed
                 try:
                     async with asyncio.timeout(0.5):
                         await slave.follow("")
-                except MqError as error:
+                except AerobeeError as error:
                     endings.append(type(error).__name__)
                 except TimeoutError:
                     await slave.stop()

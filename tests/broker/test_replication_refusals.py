@@ -28,9 +28,9 @@ from aerobee.broker.replication.joining import (
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.messages import Ack, Hello
 from aerobee.runtime.errors import (
+    AerobeeError,
     ForeignCluster,
     MessageNotFound,
-    MqError,
     NotMaster,
     ReplicaDiverged,
     StaleEpoch,
@@ -421,7 +421,7 @@ async def test_a_masters_refusal_reaches_the_slave_as_the_same_error(master: Mas
     """Also when it comes while the slave is about to write."""
     for error in (ReplicaDiverged("a"), StaleEpoch("b"), NotMaster("c"), ForeignCluster("d")):
 
-        def refuse(*_: object, error: MqError = error) -> None:
+        def refuse(*_: object, error: AerobeeError = error) -> None:
             raise error
 
         master.roles.check_joining = refuse  # type: ignore[method-assign, assignment]

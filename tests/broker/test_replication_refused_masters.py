@@ -19,10 +19,10 @@ from aerobee.broker.replication.joining import (
 )
 from aerobee.broker.replication.messages import Agreement
 from aerobee.runtime.errors import (
+    AerobeeError,
     CorruptFrame,
     ForeignCluster,
     InvalidArgument,
-    MqError,
     ReplicaDiverged,
     ReplicationGap,
     StaleEpoch,
@@ -104,7 +104,7 @@ def agreed(state: LogState = MASTERS, start: int = 0, sender: Sender = SENDER) -
     ],
 )
 async def test_a_master_that_breaks_the_protocol_is_left(
-    tmp_path: Path, frames: list[bytes | None], error: type[MqError], words: str
+    tmp_path: Path, frames: list[bytes | None], error: type[AerobeeError], words: str
 ) -> None:
     script = ScriptedMaster(*frames)
     async with running_slave(
@@ -153,6 +153,6 @@ async def test_a_servers_other_errors_are_told_as_they_are(tmp_path: Path) -> No
     server = RpcServer(say_error, [])
     port = await server.start("127.0.0.1:0")
     async with running_slave(tmp_path / "s") as slave:
-        with pytest.raises(MqError, match="UNIMPLEMENTED"):
+        with pytest.raises(AerobeeError, match="UNIMPLEMENTED"):
             await slave.follow(f"127.0.0.1:{port}")
     await server.stop(0)

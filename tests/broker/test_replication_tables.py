@@ -81,10 +81,10 @@ async def test_a_change_reaches_the_slave_within_seconds(tmp_path: Path) -> None
         slave.follow(master.address)
         await until(lambda: slave.follower.is_connected)
         write_tables(master, ORDERS)
-        await until(lambda: slave.topics.get("orders") == ORDERS, timeout_s=4)
+        await until(lambda: slave.topics.get("orders") == ORDERS)
         changed = replace(ORDERS, perm=2)
         write_tables(master, changed)
-        await until(lambda: slave.topics.get("orders") == changed, timeout_s=4)
+        await until(lambda: slave.topics.get("orders") == changed)
 
 
 async def test_what_a_slave_has_is_not_sent_again(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_topics_that_are_newer_here_are_left_alone(tmp_path: Path) -> None
         await until(lambda: len(slave.follower._tables.taken) == 3)
         assert slave.topics.names() == ["bills"]
         write_tables(master, BILLS, ORDERS, revision=11)
-        await until(lambda: slave.topics.names() == ["bills", "orders"], timeout_s=4)
+        await until(lambda: slave.topics.names() == ["bills", "orders"])
         assert slave.topics.metadata_revision == 11
 
 
@@ -203,5 +203,5 @@ async def test_tables_that_change_all_the_time_are_sent_once_a_second(tmp_path: 
         for number in range(100):
             write(master, DELAY_OFFSETS_PATH, b'{"offsetTable":{1:%d}}' % number)
             await asyncio.sleep(0.005)
-        await until(lambda: taken[-1:] == [b'{"offsetTable":{1:99}}'], timeout_s=4)
+        await until(lambda: taken[-1:] == [b'{"offsetTable":{1:99}}'])
         assert len(taken) <= 2 + (time.monotonic() - began_s)

@@ -233,7 +233,7 @@ async def outcome(
     """The code of one send, whatever becomes of it."""
     try:
         return (await group.send(broker_id, "t", body, timeout_ms=timeout_ms)).code
-    except errors.MqError as error:
+    except errors.AerobeeError as error:
         return code_of(error)
 
 

@@ -247,7 +247,7 @@ async def test_after_an_unknown_outcome_a_refusal_changes_nothing_until_the_reco
 class RefusingNameservers(Channels):
     """Each nameserver answers with its error."""
 
-    def __init__(self, answers: dict[str, errors.MqError]) -> None:
+    def __init__(self, answers: dict[str, errors.AerobeeError]) -> None:
         super().__init__()
         self._answers = answers
 
@@ -258,7 +258,7 @@ class RefusingNameservers(Channels):
 
 
 async def test_a_refusal_does_not_undo_what_another_nameserver_may_have_made() -> None:
-    answers: dict[str, errors.MqError] = {
+    answers: dict[str, errors.AerobeeError] = {
         "ns1": errors.Unreachable("no answer"),
         "ns2": errors.InvalidArgument("not of this cluster"),
     }
@@ -435,7 +435,7 @@ async def test_a_hand_over_waits_for_what_was_taken_before_it() -> None:
 async def _outcome(coroutine: Awaitable[object]) -> str:
     try:
         await coroutine
-    except errors.MqError as error:
+    except errors.AerobeeError as error:
         return str(error)
     return "done"
 

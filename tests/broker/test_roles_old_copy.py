@@ -101,6 +101,7 @@ async def refuses_to_lead(group: ReplicaGroup, broker_id: int) -> None:
     assert "the folder lacks messages that this replica once had" in stats.slave.trouble
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_running", [False, True], ids=["of-a-stopped", "of-a-running"])
 async def test_a_copy_of_a_replica_is_not_elected_and_an_intact_one_loses_nothing(
     tmp_path: Path, etcd_process: EtcdProcess, etcd: Etcd, is_running: bool
@@ -141,6 +142,7 @@ async def test_a_copy_of_a_replica_is_not_elected_and_an_intact_one_loses_nothin
         await group.logs_equal(*group.replicas)
 
 
+@pytest.mark.thorough
 async def test_a_group_of_one_goes_on_with_the_copy_and_its_epoch_says_so(
     tmp_path: Path, etcd_process: EtcdProcess, etcd: Etcd
 ) -> None:

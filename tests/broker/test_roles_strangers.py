@@ -77,6 +77,7 @@ async def stranger_of(group: ReplicaGroup, broker_id: int, *, knows_instance: bo
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("knows_instance", [False, True])
 async def test_nobody_acknowledges_for_a_slave_that_lives(
     tmp_path: Path, etcd: str, knows_instance: bool

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from aerobee.broker.store.tables.config_tables import TopicConfig
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.names import SYSTEM_TOPICS
 from aerobee.runtime.own_protocol import code_of
 from aerobee.store_format.message_id import parse_offset_message_id
@@ -360,5 +360,5 @@ async def test_a_wrong_request_fails_with_its_typed_error(
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await broker.send.Send(request_)
     error = error_from_rpc(failure.value, "the broker")
-    assert isinstance(error, MqError)
+    assert isinstance(error, AerobeeError)
     assert code_of(error) == code, error

@@ -51,6 +51,7 @@ async def starve(replica: Replica, until_is: Callable[[], bool]) -> None:
         await asyncio.sleep(RUNNING_S)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_master_that_is_starved_hands_over_to_a_replica_that_is_not(tmp_path: Path) -> None:
     with running_etcd(tmp_path) as etcd:

@@ -47,6 +47,7 @@ def topics(up: Up) -> dict[str, dict[str, Any]]:
     return {each["topic"]: each for each in up.json("topic", "list")}
 
 
+@pytest.mark.thorough
 def test_what_is_declared_comes_once_and_drift_is_found_and_undone(
     cluster: Up, tmp_path: Path
 ) -> None:

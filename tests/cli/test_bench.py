@@ -12,6 +12,7 @@ from tests.support.local_up import AEROBEE
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("what", "names"),
     [

@@ -267,7 +267,12 @@ def test_a_group_is_ordered_until_it_is_not(cluster: Up) -> None:
 
 def test_topics_of_brokers_are_listed_when_asked_for(cluster: Up) -> None:
     cluster.run("topic", "create", "listed", "--queues", "2")
-    consumer = PushConsumer(cluster.document()["nameserver"], "listing", lambda messages: None)
+    consumer = PushConsumer(
+        "listing",
+        lambda messages: None,
+        run_in_thread=False,
+        nameservers=cluster.document()["nameserver"],
+    )
     consumer.subscribe("listed")
 
     async def all_topics() -> dict[str, Any]:
@@ -458,6 +463,7 @@ def test_a_group_and_offsets_are_deleted_and_the_group_begins_anew(cluster: Up) 
     assert sorted(received(cluster, "forgotten", "leaver", 30)) == sorted(lines)
 
 
+@pytest.mark.thorough
 def test_a_group_with_a_member_is_deleted_by_force_only_and_its_member_begins_anew(
     cluster: Up, tmp_path: Path
 ) -> None:

@@ -186,3 +186,19 @@ async def test_that_a_slave_takes_no_messages_is_no_news() -> None:
     )
     assert cluster_picture.remarks(replicas) == []
     assert cells(replicas[1])["flush"] == "async"
+
+
+async def test_zones_are_a_column_if_any_broker_has_one() -> None:
+    master, slave = endpoint(0, common_pb2.MASTER), endpoint(1, common_pb2.SLAVE)
+    headers, rows = cluster_picture.table(await picture(described(group(), master, slave)))
+    assert headers == list(HEADERS)
+    assert {len(one) for one in rows} == {len(HEADERS)}
+    slave.zone = "eu-1a"
+    replicas = await picture(described(group(), master, slave))
+    headers, rows = cluster_picture.table(replicas)
+    at = headers.index("zone")
+    assert [one[at] for one in rows] == ["-", "eu-1a", "-"], "the third is away"
+    assert [one.pop(at) for one in rows]
+    assert rows == [cluster_picture.row(each) for each in replicas]
+    documents = [cluster_picture.replica_document(each) for each in replicas]
+    assert [one["zone"] for one in documents] == [None, "eu-1a", None]

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from aerobee.broker.config import BrokerConfig
 from aerobee.cli.__main__ import main
 from aerobee.cli.config_reference import SERVICES, ServiceKind
 from aerobee.runtime.config import load_config
 from aerobee.runtime.config_check import check_config
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.usable_memory import UsableMemory
 
 WRONG = """\
 cluster = "aer obee"
@@ -248,3 +250,21 @@ def test_keys_with_every_escape_of_toml_are_shown_not_crashed_on(check: Any) -> 
     assert result.exit_code == 1
     assert "unknown key '\U0001f600 \u00e9'" in result.stderr
     assert ":2: " in result.stderr
+
+
+def test_what_depends_on_the_memory_is_said_unless_it_was_set(check: Any) -> None:
+    memory = UsableMemory(2 << 30, "/sys/fs/cgroup/memory.max")
+    derived = [
+        check_config(
+            BrokerConfig, RIGHT + more, environment_prefix="AEROBEE_BROKER", memory=memory
+        ).derived
+        for more in ("", "[replication]\nslave_read_bytes = 7\n")
+    ]
+    assert derived == [
+        (
+            "replication.slave_read_bytes is 858993459 here: 40% of 2147483648 bytes, by "
+            "/sys/fs/cgroup/memory.max",
+        ),
+        (),
+    ]
+    assert "replication.slave_read_bytes is " in check(RIGHT).stdout

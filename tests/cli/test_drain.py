@@ -32,7 +32,7 @@ class Replica(broker_pb2_grpc.AdminServiceServicer):
     role: int = common_pb2.MASTER
     others: int = 2
     connected: bool = True
-    refusals: list[errors.MqError] = field(default_factory=list)
+    refusals: list[errors.AerobeeError] = field(default_factory=list)
     refuses_always: bool = False
     asked: list[broker_pb2.HandOverRequest] = field(default_factory=list)
     handed_over_s: float | None = None

@@ -25,7 +25,7 @@ class Master(broker_pb2_grpc.AdminServiceServicer):
 
     def __init__(self) -> None:
         self.asked: list[broker_pb2.HandOverRequest] = []
-        self.refuse: errors.MqError | None = None
+        self.refuse: errors.AerobeeError | None = None
         self.address = ""
 
     async def HandOver(

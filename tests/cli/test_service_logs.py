@@ -19,7 +19,7 @@ import pytest
 from aerobee.client_core import Admin
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.runtime.call_context import request_scope
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 from tests.support.waiting import wait_until
@@ -129,7 +129,7 @@ async def test_one_id_joins_what_all_services_log_of_a_request(cluster: dict[str
     async with ClusterConnection(cluster["nameserver"]) as connection:
         with request_scope("ticket-4711"):
             admin = Admin(connection)
-            with contextlib.suppress(MqError):
+            with contextlib.suppress(AerobeeError):
                 await admin.hand_over(cluster["brokers"][0]["name"], timeout_ms=1_000)
     by_service = {
         log.stem: [line for line in lines_of(log) if line.get("request_id") == "ticket-4711"]

@@ -14,7 +14,7 @@ import pytest
 
 from aerobee.cli.local_cluster.certificates import make_certificates
 from aerobee.cli.local_cluster.plan import LocalTls
-from aerobee.client_core import Message, MqError, TlsConfig
+from aerobee.client_core import AerobeeError, Message, TlsConfig
 from aerobee.producer_client import Producer, ProducerConfig
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.health_check import check_health
@@ -39,10 +39,11 @@ async def admits(up: Up, tls: TlsConfig) -> list[bool]:
 async def _admits(address: str, tls: TlsConfig) -> bool:
     try:
         return (await check_health(address, tls=dialled_tls(tls))).is_serving
-    except MqError:
+    except AerobeeError:
         return False
 
 
+@pytest.mark.thorough
 async def test_a_cluster_lives_through_a_death_and_new_certificates_without_plain_text(
     tmp_path: Path,
 ) -> None:
@@ -93,8 +94,8 @@ async def certificates_change_under_load(up: Up, tls: TlsConfig) -> None:
             return all(new_ones) and old_ones == [both] * len(old_ones)
 
         async def stored_more() -> None:
-            stored = producer.stats().messages_stored
-            await until(lambda: producer.stats().messages_stored > stored + 100)
+            stored = producer.statistics().messages_stored
+            await until(lambda: producer.statistics().messages_stored > stored + 100)
 
         async with asyncio.TaskGroup() as senders:
             for _ in range(8):
@@ -107,12 +108,12 @@ async def certificates_change_under_load(up: Up, tls: TlsConfig) -> None:
             by_new = replace(former, ca=new.ca)
             await until(lambda: all_admit(up, by_new), "nodes to show certificates of the new one")
             await stored_more()
-            assert producer.stats().batches_retried == 0, "a stream ended"
+            assert producer.statistics().batches_retried == 0, "a stream ended"
             replace_file(Path(tls.ca), new.ca.read_bytes())
             await until(lambda: admitted(both=False), "nodes to trust the new authority alone")
             await stored_more()
             is_over.set()
-        assert producer.stats().messages_failed == 0
+        assert producer.statistics().messages_failed == 0
 
 
 async def all_admit(up: Up, tls: TlsConfig) -> bool:

@@ -177,6 +177,7 @@ async def test_a_consumer_says_who_does_not_answer(link: Link) -> None:
         assert (code, [json.loads(line)["body"] for line in said]) == (0, ["hello"])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_producer_says_who_does_not_answer(link: Link) -> None:
     async with routed(link) as nameserver:
@@ -195,6 +196,7 @@ async def test_a_producer_says_who_does_not_answer(link: Link) -> None:
         assert (code, json.loads("".join(said))["messages"]) == (0, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_what_could_not_be_committed_at_the_end_is_one_sentence(broker: RealBroker) -> None:
     async with routed(broker) as nameserver:

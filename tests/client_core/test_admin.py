@@ -65,7 +65,7 @@ async def test_offsets_of_a_group_are_set_and_described(served: ClusterConnectio
     assert group.members == ()
     (state,) = [state for state in group.queues if state.queue == QUEUES[0]]
     assert (state.committed_offset, state.max_offset_end, state.lease_holder) == (2, 5, None)
-    with pytest.raises(errors.MqError):
+    with pytest.raises(errors.AerobeeError):
         await offsets.reset("billing", {MessageQueue("orders", "broker-a", 2): 0})
 
 

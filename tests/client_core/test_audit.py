@@ -33,7 +33,7 @@ class OddBroker(audit_pb2_grpc.AuditServiceServicer):
 
     def __init__(self) -> None:
         self.ends = False
-        self.refuses: errors.MqError | None = None
+        self.refuses: errors.AerobeeError | None = None
         self.cancelled = asyncio.Event()
 
     async def Snapshot(
@@ -118,6 +118,6 @@ async def test_who_stops_reading_ends_the_call(
 async def test_a_broker_that_knows_no_audits_says_so(channels: Channels) -> None:
     server = rpc.RpcServer(own_protocol.say_error, [])
     address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
-    with pytest.raises(errors.MqError, match=grpc.StatusCode.UNIMPLEMENTED.name):
+    with pytest.raises(errors.AerobeeError, match=grpc.StatusCode.UNIMPLEMENTED.name):
         [part async for part in Audit(channels).snapshot(address, EVERYTHING)]
     await server.stop(0)

@@ -69,7 +69,7 @@ async def test_a_blocking_producer_is_refused_at_once_and_can_be_closed(
 
             def use() -> None:
                 with producer_that_closes(producer):
-                    producer.send(Message("orders", b"x"), timeout_ms=2_000)
+                    producer.send(Message("orders", b"x"), timeout=2)
 
             said = in_child(refusal(use))
             assert said.startswith("refused: this producer was opened in process")
@@ -97,7 +97,7 @@ async def test_producers_consumers_and_connections_are_refused_in_the_childs_own
 ) -> None:
     async with (
         Producer(cluster.address) as producer,
-        PullConsumer(cluster.address, "g", start_from=StartFrom.FIRST).subscribe(
+        PullConsumer("g", nameservers=cluster.address, start_from=StartFrom.FIRST).subscribe(
             "orders"
         ) as consumer,
         ClusterConnection(cluster.address) as connection,

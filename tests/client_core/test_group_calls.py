@@ -25,7 +25,7 @@ class Replica(broker_pb2_grpc.OffsetServiceServicer):
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.refuse: errors.MqError | None = None
+        self.refuse: errors.AerobeeError | None = None
         self.answers = asyncio.Event()
         self.answers.set()
         self.asked = 0

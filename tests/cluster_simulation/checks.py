@@ -53,6 +53,7 @@ class Figures:
     faults: int = 0
     epochs: int = 0
     lossy_elections: int = 0
+    emptied: int = 0
     records: int = 0
     acknowledged: int = 0
     reads: int = 0
@@ -80,8 +81,9 @@ class Figures:
         return (
             f"{self.runs} runs of {self.virtual_s:.0f} virtual seconds, {self.steps} steps, "
             f"{self.faults} faults, {self.epochs} epochs ({self.lossy_elections} lossy), "
-            f"{self.records} records, {self.acknowledged} acknowledged, {self.reads} reads, "
-            f"{self.commits} commits, {self.grants} leases, {self.deletions} deletions; "
+            f"{self.emptied} folders emptied, {self.records} records, "
+            f"{self.acknowledged} acknowledged, {self.reads} reads, {self.commits} commits, "
+            f"{self.grants} leases, {self.deletions} deletions; "
             f"{self.waited} messages waited, {self.came} came, {self.rolled} were rolled, "
             f"{self.sent_back} sent back, {self.dead_letters} dead letters; "
             f"{self.deliveries} deliveries by POP, {self.errands} acknowledged, "
@@ -323,9 +325,28 @@ class Checks:
             raise Violation(f"I5: {broker.instance} shows {end} bytes, {self.end} are confirmed")
         self._verify(broker.folder, end, "I5")
 
-    def diverged(self, broker: Broker, hello: Hello, error: Exception) -> None:
-        """No operator is there to help."""
-        raise Violation(f"{broker.instance} refuses {hello}: {error}")
+    def diverged(self, master: Broker, hello: Hello, error: Exception) -> None:
+        """A slave waits for an operator, who may empty its folder where that loses nothing which
+        the unclean election had not lost before."""
+        why_not = self._why_not_emptied(master, hello)
+        if why_not:
+            raise Violation(f"{master.instance} refuses {hello}, {why_not}: {error}")
+        self.figures.emptied += 1
+
+    def _why_not_emptied(self, master: Broker, hello: Hello) -> str:
+        group = self._world.etcd_state.group
+        if group is None or not self._world.settings.unclean_election:
+            return "and no unclean election was allowed"
+        newest = hello.state.epochs.up_to(hello.state.end).latest_epoch
+        if not any(newest < epoch <= master.epoch for epoch in group.unclean_epochs):
+            return f"and no unclean epoch came between {newest} and {master.epoch}"
+        if hello.name in {(one.broker_id, one.incarnation) for one in group.in_sync}:
+            return f"which is in sync in {group}"
+        self.check_acts(master, "refuses a slave")
+        if self._loss_is_due or master.folder.log.end < self.end:
+            return f"and lacks some of the {self.end} bytes that are confirmed"
+        self._verify(master.folder, self.end, "I1")
+        return ""
 
     # ------------------------------------------------------------------------------ the log
 

@@ -10,7 +10,7 @@ from aerobee.broker.groups.ownership import NOBODYS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind
 from aerobee.broker.retries.send_backs import Failure, Sender
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.record_view import Record
 from aerobee.store_format.retry_records import retry_topic
@@ -159,7 +159,7 @@ async def _sent_back(broker: Broker, key: GroupQueue, offset: int, attempt: Atte
         if answer.done is not None:
             await answer.done
         waiting.check()
-    except MqError:
+    except AerobeeError:
         return
     broker.world.checks.check_acts(broker, "tells that a message was sent back")
     broker.world.checks.waiting.was_sent_back(attempt)

@@ -30,7 +30,7 @@ from aerobee.broker.offsets.entries import Entry, LeaseEntry, OffsetEntry, Offse
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, is_fenced, merge
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.writer import OffsetWriter
-from aerobee.runtime.errors import MqError, NotMaster
+from aerobee.runtime.errors import AerobeeError, NotMaster
 from tests.cluster_simulation.derived import TOPIC
 from tests.cluster_simulation.log import JOURNAL_QUEUE, Record
 from tests.cluster_simulation.network import Stream
@@ -76,7 +76,7 @@ class MemberStream:
         broker = self._groups.broker
         self.stream.send(broker, broker.world.on_revoked, lease)
 
-    def on_ended(self, error: MqError) -> None:
+    def on_ended(self, error: AerobeeError) -> None:
         self.stream.close(self._groups.broker)
 
 
@@ -317,7 +317,7 @@ class Groups:
         broker, member = self.broker, session.member
         try:
             self.coordinator.membership.heartbeat(member, broker.clock_s(), None)
-        except MqError:
+        except AerobeeError:
             stream.close(broker)
             return
         stream.send(broker, broker.world.on_heartbeat_ack, sequence)
@@ -330,7 +330,7 @@ class Groups:
                 return
             try:
                 self.coordinator.acquire(session.member, key, self.broker.clock_s())
-            except MqError:
+            except AerobeeError:
                 stream.close(self.broker)
 
     def release(self, stream: Stream, key: GroupQueue, epoch: int) -> None:

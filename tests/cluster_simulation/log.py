@@ -14,7 +14,7 @@ from aerobee.broker.groups.run_record import FIRST_RECORD, RunRecord
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.state_file import ReplicaState
 from aerobee.broker.store.queues.queue_set import QueueName
-from tests.support.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_disk import SimulatedDisk
 
 JOURNAL_QUEUE = -1
 """Where the offset journal's records are numbered; messages have queues from 0 on."""

@@ -10,7 +10,7 @@ from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.store.producers.producer_windows import ProducerName
 from aerobee.nameserver.stored import InSyncReplica
-from aerobee.runtime.errors import MqError, NotEnoughReplicas, StaleEpoch
+from aerobee.runtime.errors import AerobeeError, NotEnoughReplicas, StaleEpoch
 from tests.cluster_simulation.derived import TOPIC
 from tests.cluster_simulation.groups import Groups
 from tests.cluster_simulation.log import Record
@@ -257,8 +257,9 @@ class MasterPart:
         except StaleEpoch:
             stream.close(broker)
             return
-        except MqError as error:
+        except AerobeeError as error:
             self._world.checks.diverged(broker, hello, error)
+            self._world.empty_folder(hello.name)
             stream.close(broker)
             return
         bases = dict(broker.folder.queue_bases)

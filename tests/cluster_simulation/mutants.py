@@ -119,6 +119,21 @@ class ElectsAnybody(Variant):
         return super().elect(everybody, live, allow_unclean=allow_unclean, confirmed_end=0)
 
 
+class RecordsNoUncleanEpoch(Variant):
+    """The record does not say that an election was unclean."""
+
+    def elect(
+        self, group: ReplicaSet, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
+    ) -> Election | None:
+        election = super().elect(
+            group, live, allow_unclean=allow_unclean, confirmed_end=confirmed_end
+        )
+        if election is None:
+            return None
+        clean = replace(election.replica_set, unclean_epochs=group.unclean_epochs)
+        return replace(election, replica_set=clean)
+
+
 class KeepsIncarnation(Variant):
     """A log that has lost bytes keeps its name."""
 
@@ -287,6 +302,7 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "shrinks-first": ShrinksFirst,
         "expands-uncounted": ExpandsUncounted,
         "elects-anybody": ElectsAnybody,
+        "unclean-unrecorded": RecordsNoUncleanEpoch,
         "keeps-incarnation": KeepsIncarnation,
         "reads-unconfirmed": ReadsUnconfirmed,
         "uses-epoch-first": UsesEpochFirst,

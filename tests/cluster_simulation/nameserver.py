@@ -22,7 +22,7 @@ from aerobee.nameserver.stored import (
     InSyncReplica,
     ReplicaSet,
 )
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from tests.cluster_simulation.etcd_server import GROUP, Content, EtcdServer, Key, Stored
 from tests.cluster_simulation.heartbeats import Directive, Heartbeat
 from tests.cluster_simulation.kernel import Place, Process
@@ -438,7 +438,7 @@ class Nameserver(Process):
                 return
             try:
                 changed = alter_in_sync_set(group, master=master, epoch=epoch, in_sync=in_sync)
-            except MqError as error:
+            except AerobeeError as error:
                 answer(type(error).__name__)
                 return
             expects: dict[Key, int] = {GROUP: expected_revision}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
 from aerobee.rocketmq_api.services.ports import Received, Wanted
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.properties import PropertyName, encode_properties
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.kernel import Place, Process
@@ -186,7 +186,7 @@ async def _received(
     assert popping is not None
     try:
         received = await popping.own.receive(wanted)
-    except MqError:
+    except AerobeeError:
         return
     if has_gone:
         popping.own.give_back(received)
@@ -230,7 +230,7 @@ async def _changed(
     own = broker.waiting.popping.own
     try:
         changed = await own.change(handle, invisible_ms, is_counted=is_counted)
-    except MqError:
+    except AerobeeError:
         return
     broker.world.network.post(broker.place, client, _got_change, changed)
 
@@ -250,6 +250,6 @@ async def _forwarded(broker: Broker, handle: ReceiptHandle, client_id: str) -> N
     assert broker.waiting.popping is not None
     try:
         await broker.waiting.popping.own.forward(handle, client_id)
-    except MqError:
+    except AerobeeError:
         return
     broker.world.checks.pops.acknowledged(broker, handle)

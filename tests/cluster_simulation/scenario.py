@@ -8,6 +8,7 @@ from functools import partial
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.replication.master_term import TermPolicy
+from aerobee.testing.power_failure import draw_fate
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.checks import Figures
 from tests.cluster_simulation.clients import Producer, Reader
@@ -23,7 +24,6 @@ from tests.cluster_simulation.variant import Variant
 from tests.cluster_simulation.violation import Violation
 from tests.cluster_simulation.waiting import EPOCH_MS
 from tests.cluster_simulation.world import Settings, Trace, World
-from tests.support.power_failure import draw_fate
 
 HEALED_WITHIN_S = 25.0
 FIRST_HANG = 4_000

@@ -12,7 +12,7 @@ from aerobee.broker.replication.joining import (
     LogState,
     check_bytes,
 )
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from tests.cluster_simulation.log import QueueId
 from tests.cluster_simulation.master import Frame, Hello
 from tests.cluster_simulation.network import Stream
@@ -62,7 +62,7 @@ class SlavePart:
         self._heard_s = broker.clock_s()
         try:
             start = world.variant.where_to_start(broker.log_state, master, unclean_epochs=unclean)
-        except MqError as error:
+        except AerobeeError as error:
             world.note("%s cannot follow: %s", broker.instance, error)
             self.end()
             return

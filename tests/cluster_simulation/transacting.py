@@ -83,7 +83,7 @@ class SimulatedTransactions(Transactions):
     # ------------------------------------------------------------------------------ clients
 
     async def take(self, number: int) -> bool:
-        """A half message, unless it is stored. Returns whether it is safe. Raises MqError."""
+        """A half message, unless it is stored. Returns whether it is safe. Raises AerobeeError."""
         name = name_of(number)
         if self._broker.world.variant.knows_before_it_takes:
             self.known.check_takes()
@@ -98,7 +98,7 @@ class SimulatedTransactions(Transactions):
         return await self._waiting.confirmed.wait(placed.end, float("inf"))
 
     async def end_by(self, number: int, outcome: Outcome, *, by_operator: bool) -> Outcome:
-        """A client's call. Raises MqError."""
+        """A client's call. Raises AerobeeError."""
         name = name_of(number)
         return await self.ends.end(name, outcome, _END_TIMEOUT_MS, by_operator=by_operator)
 

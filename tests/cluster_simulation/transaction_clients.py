@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from aerobee.runtime.errors import MessageNotFound, MqError
+from aerobee.runtime.errors import AerobeeError, MessageNotFound
 from aerobee.store_format.transaction_records import Outcome
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.kernel import Place, Process
@@ -164,7 +164,7 @@ async def _take(broker: Broker, client: Place, number: int) -> None:
     assert broker.waiting.transacting is not None
     try:
         is_safe = await broker.waiting.transacting.take(number)
-    except MqError:
+    except AerobeeError:
         return
     if is_safe:
         broker.world.checks.transactions.told_stored(broker, number)
@@ -189,7 +189,7 @@ async def _end(
         checks.transactions.told_unknown(broker, number)
         broker.world.network.post(broker.place, client, _unknown, number)
         return
-    except MqError:
+    except AerobeeError:
         return
     checks.transactions.told_ended(broker, number, ended)
     broker.world.network.post(broker.place, client, _ended, number)

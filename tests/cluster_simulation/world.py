@@ -10,7 +10,7 @@ from functools import partial
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
-from aerobee.broker.replication.master_term import TermPolicy
+from aerobee.broker.replication.master_term import ReplicaName, TermPolicy
 from aerobee.broker.replication.replica_folder import (
     ReplicaIdentity,
 )
@@ -221,6 +221,21 @@ class World:
             folder.queue_bases = queue_bases or {}
             folder.snapshot = Snapshot.of_nothing(begin_at)
         self._open_later(broker.place, folder.broker_id, self.chance.choice((0.01, 0.05, 0.3)))
+
+    def empty_folder(self, name: ReplicaName) -> None:
+        """What the refusal tells an operator: the folder is moved away, and the replica starts with
+        an empty one."""
+        folder, place = self.folders[name.broker_id], self.broker_places[name.broker_id]
+
+        def act(control: Process) -> None:
+            is_same = folder.opened_state.incarnation == name.incarnation
+            if is_same and self.folders[name.broker_id] is folder:
+                self.note("an operator empties the folder of %s", place)
+                self.end_process(place)
+                self.folders[name.broker_id] = Folder(name.broker_id)
+                self.start_broker(name.broker_id)
+
+        self.kernel.push(self.kernel.now_s, self.control.place, None, act)
 
     def _open_later(self, place: Place, broker_id: int, delay_s: float) -> None:
         def open_again(control: Process) -> None:

@@ -120,6 +120,7 @@ async def test_each_answer_is_given_when_it_comes_until_the_end_or_an_error(
         await channels.open_stream("127.0.0.1:1", SEND_STREAM).read_each(note)
 
 
+@pytest.mark.thorough
 async def test_messages_of_many_megabytes_pass_both_ways(
     channels: Channels, served: tuple[Peer, str]
 ) -> None:
@@ -148,7 +149,9 @@ async def test_a_refused_call_raises_the_servers_error_with_the_name_of_the_requ
     with pytest.raises(errors.TopicNotFound, match="no topic 'refused'") as refused:
         await channels.call(address, QUERY_ROUTE, QUESTION(topics=["refused"]))
     assert refused.value.request_id
-    with pytest.raises(errors.MqError, match="failed with INTERNAL: the server failed because"):
+    with pytest.raises(
+        errors.AerobeeError, match="failed with INTERNAL: the server failed because"
+    ):
         await channels.call(address, QUERY_ROUTE, QUESTION(topics=["bug"]))
 
 
@@ -157,7 +160,7 @@ async def test_a_message_larger_than_any_is_refused_and_the_next_call_answered(
 ) -> None:
     peer, address = served
     question = QUESTION(topics=["large", "x" * (33 * MIB)])
-    with pytest.raises(errors.MqError) as refused:
+    with pytest.raises(errors.AerobeeError) as refused:
         await channels.call(address, QUERY_ROUTE, question, timeout_ms=30_000)
     assert not isinstance(refused.value, errors.Unreachable)
     assert (await channels.call(address, QUERY_ROUTE, QUESTION())).version == peer.version
@@ -347,6 +350,7 @@ def black_hole() -> Iterator[str]:
                 one.close()
 
 
+@pytest.mark.thorough
 async def test_where_nobody_answers_at_all_calls_end_in_time_and_streams_soon(
     channels: Channels,
 ) -> None:
@@ -363,6 +367,7 @@ async def test_where_nobody_answers_at_all_calls_end_in_time_and_streams_soon(
 # -------------------------------------------------------------------------------- servers that end
 
 
+@pytest.mark.thorough
 async def test_a_server_that_is_killed_ends_what_runs_and_is_found_when_it_is_back(
     channels: Channels,
 ) -> None:
@@ -438,6 +443,7 @@ async def test_a_server_that_stands_still_costs_a_call_its_time_and_is_used_agai
         await peer.kill()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_stream_to_a_server_that_stands_still_ends_by_itself() -> None:
     """Of our own engine: a PING after 10 s without a word, and 5 s for its answer. grpcio takes
@@ -488,9 +494,9 @@ async def test_a_server_that_stops_without_patience_ends_calls_and_streams(
         caller = asyncio.create_task(channels.call(address, QUERY_ROUTE, QUESTION(topics=["late"])))
         await peer.asked.wait()
         await peer.server.stop(0)
-        with pytest.raises(errors.MqError):
+        with pytest.raises(errors.AerobeeError):
             await stream.read()
-        with pytest.raises(errors.MqError):
+        with pytest.raises(errors.AerobeeError):
             await caller
 
 

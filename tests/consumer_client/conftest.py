@@ -11,7 +11,7 @@ import pytest_asyncio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from aerobee.consumer_client import ConsumerOptions
+from aerobee.consumer_client import ConsumerConfig
 from tests.support.real_brokers import RealCluster, start_cluster
 
 
@@ -32,9 +32,9 @@ async def two_brokers(tmp_path: Path) -> AsyncIterator[RealCluster]:
 
 
 @pytest.fixture
-def quick() -> ConsumerOptions:
+def quick() -> ConsumerConfig:
     """Short times, so that tests are."""
-    return ConsumerOptions(
+    return ConsumerConfig(
         session_timeout_ms=1_000,
         commit_interval_ms=100,
         release_timeout_ms=2_000,

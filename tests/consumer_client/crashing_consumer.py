@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     Exhausted,
     PushConsumer,
     ReceivedMessage,
@@ -43,16 +43,17 @@ def main(nameserver: str, folder: str, batch_max: int) -> None:
         return Exhausted.SKIP
 
     consumer = PushConsumer(
-        nameserver,
         "g",
         handle,
+        run_in_thread=False,
+        nameservers=nameserver,
         start_from=StartFrom.FIRST,
         max_concurrency=1,
         consume_batch_max=batch_max,
         retry=RetryPolicy(attempts_max=2),
         on_exhausted=give_up,
         offsets_folder=Path(folder),
-        options=ConsumerOptions(session_timeout_ms=500, commit_interval_ms=60_000),
+        config=ConsumerConfig(session_timeout_ms=500, commit_interval_ms=60_000),
     ).subscribe("single")
     asyncio.run(consumer.run())
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from aerobee.consumer_client import ConsumerOptions, Ordering, PushConsumer, StartFrom
+from aerobee.consumer_client import ConsumerConfig, Ordering, PushConsumer, StartFrom
 from aerobee.consumer_client import ReceivedMessage as Message
 
 
@@ -25,15 +25,16 @@ def main(nameserver: str, folder: str, ordering: Ordering, client_id: str) -> No
                 raise ValueError("it cannot be read")
 
     consumer = PushConsumer(
-        nameserver,
         "g",
         handle,
+        run_in_thread=False,
+        nameservers=nameserver,
         client_id=client_id,
         ordering=ordering,
         start_from=StartFrom.FIRST,
         suspend_ms=100,
         offsets_folder=Path(folder),
-        options=ConsumerOptions(session_timeout_ms=500, commit_interval_ms=100),
+        config=ConsumerConfig(session_timeout_ms=500, commit_interval_ms=100),
     ).subscribe("single")
     asyncio.run(consumer.run())
 

@@ -9,18 +9,18 @@ import asyncio
 import signal
 import sys
 
-from aerobee.client_core import MqError
-from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
+from aerobee.client_core import AerobeeError
+from aerobee.consumer_client import ConsumerConfig, PullConsumer, StartFrom
 
 
 async def main(nameserver: str, session_timeout_ms: int) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     consumer = PullConsumer(
-        nameserver,
         "g",
+        nameservers=nameserver,
         start_from=StartFrom.FIRST,
-        options=ConsumerOptions(
+        config=ConsumerConfig(
             session_timeout_ms=session_timeout_ms,
             request_timeout_ms=300,
             failover_timeout_ms=1_000,
@@ -30,12 +30,12 @@ async def main(nameserver: str, session_timeout_ms: int) -> None:
         queues = await consumer.queues_of("single")
         while not stopping.is_set():
             try:
-                for message in await consumer.poll(1, timeout_s=0.05):
+                for message in await consumer.poll(1, timeout=0.05):
                     print("got", message.queue_offset, flush=True)
                 await consumer.commit()
                 await consumer.end_offsets(queues)
                 await consumer.committed(queues)
-            except MqError as error:
+            except AerobeeError as error:
                 print("raised", type(error).__name__, flush=True)
 
 

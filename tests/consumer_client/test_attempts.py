@@ -13,7 +13,7 @@ import pytest
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     Exhausted,
     PushConsumer,
     ReceivedMessage,
@@ -58,6 +58,7 @@ async def run(cluster: RealCluster, folder: Path, batch_max: int = 1) -> tuple[i
     return process.returncode, said.decode().splitlines()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "code"), [("exit", 3), ("kill", -9), ("sys.exit", 3)])
 async def test_a_message_that_ends_its_process_is_given_up_after_as_many_attempts_as_any_other(
@@ -88,7 +89,7 @@ async def test_of_a_batch_that_died_the_messages_come_alone_so_that_one_is_given
 
 
 async def test_each_redelivery_says_how_many_came_before(
-    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions
+    cluster: RealCluster, tmp_path: Path, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, [b"x"])
     seen: list[int] = []
@@ -99,13 +100,14 @@ async def test_each_redelivery_says_how_many_came_before(
             raise ValueError("never")
 
         return PushConsumer(
-            cluster.address,
             "g",
             handle,
+            run_in_thread=False,
+            nameservers=cluster.address,
             start_from=StartFrom.FIRST,
             retry=RetryPolicy(delays_ms=(10, 10, 60_000)),
             offsets_folder=tmp_path,
-            options=quick,
+            config=quick,
         ).subscribe("single")
 
     async with consumer():
@@ -120,7 +122,7 @@ async def test_each_redelivery_says_how_many_came_before(
 async def test_without_a_folder_it_counts_in_memory_and_says_so(
     cluster: RealCluster,
     tmp_path: Path,
-    quick: ConsumerOptions,
+    quick: ConsumerConfig,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "file").write_text("no folder")
@@ -135,14 +137,15 @@ async def test_without_a_folder_it_counts_in_memory_and_says_so(
         return Exhausted.SKIP
 
     consumer = PushConsumer(
-        cluster.address,
         "g",
         handle,
+        run_in_thread=False,
+        nameservers=cluster.address,
         start_from=StartFrom.FIRST,
         retry=RetryPolicy(attempts_max=2, delays_ms=(10,)),
         on_exhausted=give_up,
         offsets_folder=tmp_path / "file",
-        options=quick,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         await until(lambda: skipped == [2])

@@ -11,13 +11,13 @@ import pytest
 
 from aerobee.client_core import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client import ConsumerOptions, PullConsumer, PushConsumer, StartFrom
+from aerobee.consumer_client import ConsumerConfig, PullConsumer, PushConsumer, StartFrom
 from aerobee.consumer_client.broker_offsets import BrokerOffsetStore
 from aerobee.runtime import errors
 from tests.support.real_brokers import RealCluster
 from tests.support.waiting import until
 
-QUICK = ConsumerOptions(
+QUICK = ConsumerConfig(
     session_timeout_ms=1_000,
     commit_interval_ms=60_000,
     request_timeout_ms=1_000,
@@ -27,7 +27,7 @@ QUICK = ConsumerOptions(
 
 
 def member(cluster: RealCluster, topic: str = "orders", group: str = "g") -> PullConsumer:
-    return PullConsumer(cluster.address, group, options=QUICK).subscribe(topic)
+    return PullConsumer(group, nameservers=cluster.address, config=QUICK).subscribe(topic)
 
 
 async def read(consumer: PullConsumer, count: int) -> set[bytes]:
@@ -61,10 +61,11 @@ async def test_a_push_consumer_that_has_started_is_called_with_what_follows(
     bodies: set[bytes] = set()
     await send_to_all(cluster, "before")
     consumer = PushConsumer(
-        cluster.address,
         "g",
         lambda messages: bodies.update(each.body for each in messages),
-        options=QUICK,
+        run_in_thread=False,
+        nameservers=cluster.address,
+        config=QUICK,
     ).subscribe("orders")
     async with consumer:
         sent = await send_to_all(cluster, "after")
@@ -84,7 +85,7 @@ async def test_members_that_start_together_and_one_without_a_queue_miss_nothing(
 
         async def poll_all() -> bool:
             for each in members:
-                bodies.extend(message.body for message in await each.poll(timeout_s=0.05))
+                bodies.extend(message.body for message in await each.poll(timeout=0.05))
             return bool(bodies)
 
         await until(poll_all)
@@ -210,7 +211,9 @@ async def test_a_group_that_begins_needs_every_broker_and_says_which_one_is_miss
     await two_brokers.brokers["broker-b"].stop()
     await two_brokers.nameserver.publish()
     options = replace(QUICK, failover_timeout_ms=500)
-    consumer = PullConsumer(two_brokers.address, "g", options=options).subscribe("orders")
+    consumer = PullConsumer("g", nameservers=two_brokers.address, config=options).subscribe(
+        "orders"
+    )
     with pytest.raises(errors.NoBrokerAvailable, match="broker-b"):
         await consumer.start()
     assert await two_brokers.committed("g") == {}, "a start that fails fixes nothing"
@@ -238,8 +241,10 @@ async def test_a_topic_that_is_created_later_is_read_from_its_first_message(
     broker = cluster.brokers["broker-a"]
     broker.topics = {}
     await cluster.nameserver.publish()
-    options = ConsumerOptions(session_timeout_ms=1_000, await_topics=True)
-    async with PullConsumer(cluster.address, "g", options=options).subscribe("orders") as consumer:
+    options = ConsumerConfig(session_timeout_ms=1_000, await_topics=True)
+    async with PullConsumer("g", nameservers=cluster.address, config=options).subscribe(
+        "orders"
+    ) as consumer:
         sent = await send_to_all(cluster, "first")
         broker.topics = {"orders": 4}
         await cluster.nameserver.publish()
@@ -253,12 +258,12 @@ async def test_broadcasting_fixes_the_beginning_in_its_file(
 
     def screen() -> PullConsumer:
         return PullConsumer(
-            cluster.address,
             "g",
+            nameservers=cluster.address,
             auto_commit=False,
             broadcasting=True,
             offsets_folder=tmp_path,
-            options=QUICK,
+            config=QUICK,
         ).subscribe("orders")
 
     async with screen() as consumer:
@@ -272,7 +277,7 @@ async def test_queues_of_ones_own_choice_are_read_from_where_assign_returned(
     cluster: RealCluster,
 ) -> None:
     await cluster.send("single", 0, [b"before"])
-    async with PullConsumer(cluster.address, "g", options=QUICK) as consumer:
+    async with PullConsumer("g", nameservers=cluster.address, config=QUICK) as consumer:
         await consumer.assign(await consumer.queues_of("single"))
         await cluster.send("single", 0, [b"after"])
         assert await read(consumer, 1) == {b"after"}
@@ -295,7 +300,7 @@ async def test_begins_at_first_needs_nobody_at_the_start(two_brokers: RealCluste
     await two_brokers.nameserver.publish()
     await two_brokers.send("orders", 0, [b"a"], broker="broker-a")
     consumer = PullConsumer(
-        two_brokers.address, "g", start_from=StartFrom.FIRST, options=QUICK
+        "g", nameservers=two_brokers.address, start_from=StartFrom.FIRST, config=QUICK
     ).subscribe("orders")
     async with consumer:
         assert await read(consumer, 1) == {b"a"}
@@ -322,7 +327,7 @@ async def test_a_cluster_that_does_not_come_is_one_error_without_the_transports(
 ) -> None:
     await cluster.nameserver.stop()
     options = replace(QUICK, await_cluster_ms=300)
-    consumer = PullConsumer(cluster.address, "g", options=options).subscribe("orders")
+    consumer = PullConsumer("g", nameservers=cluster.address, config=options).subscribe("orders")
     with pytest.raises(errors.Unreachable, match="cannot reach") as caught:
         await consumer.start()
     shown = "".join(traceback.format_exception(caught.value))
@@ -333,7 +338,9 @@ async def test_stop_ends_a_start_that_waits_for_its_cluster(
     cluster: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await cluster.nameserver.stop()
-    consumer = PushConsumer(cluster.address, "g", lambda messages: None, options=QUICK)
+    consumer = PushConsumer(
+        "g", lambda messages: None, run_in_thread=False, nameservers=cluster.address, config=QUICK
+    )
     running = asyncio.create_task(consumer.subscribe("orders").run())
     await until(lambda: "the start waits for the cluster" in caplog.text)
     consumer.stop()
@@ -345,9 +352,9 @@ async def test_a_second_member_of_one_name_fails_its_start_and_the_log_says_why_
     cluster: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     def twin() -> PullConsumer:
-        return PullConsumer(cluster.address, "g", client_id="twin", options=QUICK).subscribe(
-            "orders"
-        )
+        return PullConsumer(
+            "g", nameservers=cluster.address, client_id="twin", config=QUICK
+        ).subscribe("orders")
 
     async with twin():
         with pytest.raises(errors.DuplicateClient, match="twin"):
@@ -358,12 +365,16 @@ async def test_a_second_member_of_one_name_fails_its_start_and_the_log_says_why_
 async def test_what_ends_a_consumer_is_raised_from_poll(cluster: RealCluster) -> None:
     def twin() -> PullConsumer:
         return PullConsumer(
-            cluster.address, "g", client_id="twin", start_from=StartFrom.FIRST, options=QUICK
+            "g",
+            nameservers=cluster.address,
+            client_id="twin",
+            start_from=StartFrom.FIRST,
+            config=QUICK,
         ).subscribe("orders")
 
     async def poll_again_and_again(consumer: PullConsumer) -> None:
         for _ in range(4):
-            await consumer.poll(timeout_s=2)
+            await consumer.poll(timeout=2)
 
     async with twin() as first:
         await until(lambda: bool(first.assignment))

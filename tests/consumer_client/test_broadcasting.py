@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     MessageQueue,
     PullConsumer,
     PushConsumer,
@@ -33,23 +33,24 @@ def broadcaster(
     cluster: RealCluster,
     folder: Path,
     seen: Collector,
-    options: ConsumerOptions,
+    options: ConsumerConfig,
     client_id: str = "host@DEFAULT",
 ) -> PushConsumer:
     return PushConsumer(
-        cluster.address,
         "g",
         seen,
+        run_in_thread=False,
+        nameservers=cluster.address,
         broadcasting=True,
         client_id=client_id,
         offsets_folder=folder,
         start_from=StartFrom.FIRST,
-        options=options,
+        config=options,
     ).subscribe("orders")
 
 
 async def test_every_member_gets_everything_and_goes_on_where_it_was(
-    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions
+    cluster: RealCluster, tmp_path: Path, quick: ConsumerConfig
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, [b"a%d" % queue_id] * 5)
@@ -74,7 +75,7 @@ async def test_every_member_gets_everything_and_goes_on_where_it_was(
 
 
 async def test_a_file_that_apaches_client_left_is_taken_up(
-    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions
+    cluster: RealCluster, tmp_path: Path, quick: ConsumerConfig
 ) -> None:
     await cluster.send("orders", 0, [b"m%d" % number for number in range(6)])
     path = tmp_path / "host@DEFAULT" / "g" / "offsets.json"
@@ -86,7 +87,7 @@ async def test_a_file_that_apaches_client_left_is_taken_up(
 
 
 async def test_a_damaged_file_ends_the_consumer_with_one_sentence(
-    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions
+    cluster: RealCluster, tmp_path: Path, quick: ConsumerConfig
 ) -> None:
     path = tmp_path / "host@DEFAULT" / "g" / "offsets.json"
     path.parent.mkdir(parents=True)
@@ -96,7 +97,7 @@ async def test_a_damaged_file_ends_the_consumer_with_one_sentence(
 
 
 async def test_two_live_processes_cannot_share_one_offset_file(
-    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions
+    cluster: RealCluster, tmp_path: Path, quick: ConsumerConfig
 ) -> None:
     first = broadcaster(cluster, tmp_path, Collector(), quick)
     async with first:
@@ -106,20 +107,20 @@ async def test_two_live_processes_cannot_share_one_offset_file(
 
 
 async def test_a_pull_consumer_can_broadcast_too(
-    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions
+    cluster: RealCluster, tmp_path: Path, quick: ConsumerConfig
 ) -> None:
     await cluster.send("orders", 1, [b"x"] * 3)
     consumer = PullConsumer(
-        cluster.address,
         "g",
+        nameservers=cluster.address,
         broadcasting=True,
         client_id="puller",
         offsets_folder=tmp_path,
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("orders")
     async with consumer:
-        assert len(await consumer.poll(timeout_s=5)) == 3
+        assert len(await consumer.poll(timeout=5)) == 3
         await consumer.commit()
     offsets = decode_offsets((tmp_path / "puller" / "g" / "offsets.json").read_bytes())
     assert offsets[MessageQueue("orders", "broker-a", 1)] == 3

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched
-from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
+from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.runtime.errors import Busy
 from tests.support.real_brokers import RealCluster
 from tests.support.waiting import until
@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 async def test_a_consumer_told_to_wait_tries_again_and_gets_every_message_once(
     cluster: RealCluster,
-    quick: ConsumerOptions,
+    quick: ConsumerConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for queue_id in range(4):
@@ -45,7 +45,12 @@ async def test_a_consumer_told_to_wait_tries_again_and_gets_every_message_once(
 
     options = replace(quick, fetch_messages_max=50)
     consumer = PushConsumer(
-        cluster.address, "g", listen, start_from=StartFrom.FIRST, options=options
+        "g",
+        listen,
+        run_in_thread=False,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        config=options,
     ).subscribe("orders")
     async with consumer:
         await until(lambda: len(seen) >= 1_200)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     MessageQueue,
     PullConsumer,
     PushConsumer,
@@ -24,7 +24,7 @@ from tests.support.real_brokers import Broker, Link, RealBroker, RealCluster, Ro
 from tests.support.waiting import until
 
 QUEUES = 8
-OPTIONS = ConsumerOptions(
+OPTIONS = ConsumerConfig(
     commit_interval_ms=60_000,
     request_timeout_ms=1_000,
     release_timeout_ms=1_000,
@@ -67,7 +67,12 @@ async def test_a_broker_that_hangs_at_the_close_costs_the_queues_of_the_others_n
         count += len(messages)
 
     consumer = PushConsumer(
-        nameserver.address, "g", listen, start_from=StartFrom.FIRST, options=OPTIONS
+        "g",
+        listen,
+        run_in_thread=False,
+        nameservers=nameserver.address,
+        start_from=StartFrom.FIRST,
+        config=OPTIONS,
     ).subscribe("orders")
     await consumer.start()
     try:
@@ -105,7 +110,12 @@ async def test_a_close_without_a_master_says_which_commits_it_gave_up(
         count += len(messages)
 
     consumer = PushConsumer(
-        cluster.address, "g", listen, start_from=StartFrom.FIRST, options=OPTIONS
+        "g",
+        listen,
+        run_in_thread=False,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        config=OPTIONS,
     ).subscribe("single")
     async with consumer:
         await cluster.send("single", 0, [b"x"] * 10)
@@ -121,12 +131,12 @@ async def test_a_close_that_commits_everything_gives_no_such_warning(
     cluster: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=OPTIONS
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=OPTIONS
     ).subscribe("single")
     async with consumer:
         await cluster.send("single", 0, [b"x"] * 10)
-        assert len(await consumer.poll(10, timeout_s=5)) == 10
-        await consumer.poll(10, timeout_s=0)
+        assert len(await consumer.poll(10, timeout=5)) == 10
+        await consumer.poll(10, timeout=0)
     assert await cluster.committed("g") == {("single", 0): 10}
     assert given_up(caplog) == []
 
@@ -135,13 +145,17 @@ async def test_without_a_master_a_commit_raises_and_the_close_after_it_warns(
     cluster: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = PullConsumer(
-        cluster.address, "g", auto_commit=False, start_from=StartFrom.FIRST, options=OPTIONS
+        "g",
+        nameservers=cluster.address,
+        auto_commit=False,
+        start_from=StartFrom.FIRST,
+        config=OPTIONS,
     ).subscribe("single")
     async with consumer:
         await cluster.send("single", 0, [b"x"] * 10)
-        assert len(await consumer.poll(10, timeout_s=5)) == 10
+        assert len(await consumer.poll(10, timeout=5)) == 10
         await lose_master(cluster, cluster.brokers["broker-a"])
-        with pytest.raises(errors.MqError):
+        with pytest.raises(errors.AerobeeError):
             await consumer.commit()
     (told,) = given_up(caplog)
     assert told["safe_offset"] == 10

@@ -1,4 +1,4 @@
-"""The examples of the consumers' documentation run as they stand, but for the address."""
+"""The examples of the consumers' documentation run as they stand."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ def test_small_examples_hold() -> None:
 
 @pytest.mark.parametrize("where", BLOCKS)
 async def test_an_example_runs_and_handles_what_it_subscribes(
-    where: str, cluster: RealCluster, capsys: pytest.CaptureFixture[str]
+    where: str,
+    cluster: RealCluster,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("AEROBEE_NAMESERVER", cluster.address)
     for tag in ("paid", "refunded"):
         await cluster.send("orders", 1, [f"body-{tag}".encode()], tag=tag)
-    code = BLOCKS[where].replace("127.0.0.1:8081", cluster.address)
+    code = BLOCKS[where]
     names = {**vars(consumer_client)}
     names["Sequence"] = __import__("collections.abc").abc.Sequence
     runs_until_stopped = "run()" in code

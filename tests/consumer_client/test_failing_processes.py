@@ -89,6 +89,7 @@ async def member(
         await reading
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("ordering", ORDERINGS)
 async def test_a_message_that_ends_its_process_is_one_dead_letter_after_the_groups_attempts(
@@ -107,7 +108,7 @@ async def test_a_message_that_ends_its_process_is_one_dead_letter_after_the_grou
             return len(await letters(cluster)) > 0
 
         await until(is_dead, timeout_s=40)
-        await until(lambda: "after 0" in said + running.said, timeout_s=20)
+        await until(lambda: "after 0" in said + running.said)
         assert running.process.returncode is None
     assert [line for line in said if "exit" in line] == ["exit 0", "exit 1", "exit 2"]
     assert not any("exit" in line for line in running.said)
@@ -138,6 +139,7 @@ async def test_another_machine_goes_on_counting_what_was_tried_in_order(
     assert (letter.body, letter.properties["DLQ_ATTEMPTS"]) == (b"raise", "3")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("ordering", ORDERINGS)
 async def test_members_that_are_killed_while_they_send_back_leave_each_message_in_one_place(
@@ -161,7 +163,7 @@ async def test_members_that_are_killed_while_they_send_back_leave_each_message_i
         said += running.said
     async with member(cluster, tmp_path / "last", ordering, "last") as running:
         await until(all_died, timeout_s=60)
-        await until(lambda: "good 19 0" in said + running.said, timeout_s=20)
+        await until(lambda: "good 19 0" in said + running.said)
     said += running.said
     assert sorted(each.body for each in await letters(cluster)) == sorted(bad)
     assert {line.rsplit(" ", 1)[0] for line in said if "good" in line} == {

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from aerobee.client_core import ClusterConnection, Offsets
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     MessageQueue,
     Ordering,
     PullConsumer,
@@ -35,9 +35,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 
-OPTIONS = ConsumerOptions(
-    session_timeout_ms=8_000, commit_interval_ms=100, release_timeout_ms=3_000
-)
+OPTIONS = ConsumerConfig(session_timeout_ms=8_000, commit_interval_ms=100, release_timeout_ms=3_000)
 LONG_SESSION = replace(OPTIONS, session_timeout_ms=30_000)
 QUEUES = 2
 
@@ -111,7 +109,7 @@ class Sender:
         """By whoever is master; a process that hangs is not waited for."""
         others = [one for one in self.group.replicas if one != self.master]
         for broker_id in (self.master, *others):
-            with suppress(errors.MqError, TimeoutError):
+            with suppress(errors.AerobeeError, TimeoutError):
                 async with asyncio.timeout(0.5):
                     ack = await self.group.send(broker_id, "orders", body, timeout_ms=400)
                 if ack.code == common_pb2.OK:
@@ -143,7 +141,7 @@ class OffsetWatch:
         queue = MessageQueue("orders", GROUP, 0)
         offsets = Offsets(self.connection, timeout_ms=1_000)
         while True:
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 found = (await offsets.committed(self.group, [queue]))[queue]
                 self.offsets.append(-1 if found is None else found)
             await asyncio.sleep(0.02)
@@ -166,17 +164,18 @@ def push(
     group: ReplicaGroup,
     seen: Seen,
     name: str = "m",
-    settings: ConsumerOptions = OPTIONS,
+    settings: ConsumerConfig = OPTIONS,
     **options: object,
 ) -> PushConsumer:
     return PushConsumer(
-        group.nameserver,
         "g",
         seen.listener(name),
+        run_in_thread=False,
+        nameservers=group.nameserver,
         client_id=name,
         cluster=group.cluster,
         start_from=StartFrom.FIRST,
-        options=settings,
+        config=settings,
         **options,  # type: ignore[arg-type]
     ).subscribe("orders")
 
@@ -209,6 +208,7 @@ async def test_a_killed_master_costs_its_members_neither_messages_nor_queues(
     seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_without_any_master_members_go_on_from_slaves_under_their_leases(
     group: ReplicaGroup,
 ) -> None:
@@ -221,16 +221,17 @@ async def test_without_any_master_members_go_on_from_slaves_under_their_leases(
         replica.signal(signal.SIGSTOP)
     await group.in_sync(master)
     seen = Seen(pause_s=0.25)
-    options = ConsumerOptions(session_timeout_ms=20_000, commit_interval_ms=100)
+    options = ConsumerConfig(session_timeout_ms=20_000, commit_interval_ms=100)
     consumer = PushConsumer(
-        group.nameserver,
         "g",
         seen.listener("m"),
+        run_in_thread=False,
+        nameservers=group.nameserver,
         client_id="m",
         cluster=group.cluster,
         max_concurrency=1,
         start_from=StartFrom.FIRST,
-        options=replace(options, flow=FlowLimits(messages_max=4)),
+        config=replace(options, flow=FlowLimits(messages_max=4)),
     ).subscribe("orders")
     async with watching(group, "g") as watch, consumer:
         await until(lambda: len(seen.counts) > 3)
@@ -255,6 +256,7 @@ async def test_without_any_master_members_go_on_from_slaves_under_their_leases(
     seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_a_master_that_sleeps_beyond_its_lease_and_wakes_confuses_nobody(
     group: ReplicaGroup,
 ) -> None:
@@ -298,21 +300,22 @@ async def test_a_hand_over_is_no_event_for_its_members(group: ReplicaGroup) -> N
     seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_polling_and_committing_raise_nothing_when_the_master_is_killed(
     group: ReplicaGroup,
 ) -> None:
     consumer = PullConsumer(
-        group.nameserver,
         "g",
+        nameservers=group.nameserver,
         auto_commit=False,
         cluster=group.cluster,
         start_from=StartFrom.FIRST,
-        options=OPTIONS,
+        config=OPTIONS,
     ).subscribe("orders")
     counts: Counter[bytes] = Counter()
 
     async def poll() -> None:
-        counts.update(message.body for message in await consumer.poll(100, timeout_s=0.2))
+        counts.update(message.body for message in await consumer.poll(100, timeout=0.2))
         await consumer.commit()
 
     async with watching(group, "g"), consumer, sending(group) as sender:
@@ -334,15 +337,16 @@ async def test_broadcasting_goes_on_from_a_slave_at_once(
         await group.send_until_stored("orders", body)
     seen = Seen(pause_s=0.05)
     consumer = PushConsumer(
-        group.nameserver,
         "g",
         seen.listener("m"),
+        run_in_thread=False,
+        nameservers=group.nameserver,
         broadcasting=True,
         max_concurrency=1,
         offsets_folder=tmp_path / "offsets",
         cluster=group.cluster,
         start_from=StartFrom.FIRST,
-        options=replace(OPTIONS, flow=FlowLimits(messages_max=2)),
+        config=replace(OPTIONS, flow=FlowLimits(messages_max=2)),
     ).subscribe("orders")
     async with consumer:
         await until(lambda: len(seen.counts) > 3)
@@ -354,6 +358,7 @@ async def test_broadcasting_goes_on_from_a_slave_at_once(
     seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_a_reader_far_behind_is_sent_to_a_slave_and_comes_back(
     etcd: str, tmp_path: Path
 ) -> None:
@@ -365,13 +370,14 @@ async def test_a_reader_far_behind_is_sent_to_a_slave_and_comes_back(
         seen = Seen(pause_s=0.002)
         options = replace(OPTIONS, flow=FlowLimits(messages_max=8), fetch_bytes_max=65_536)
         consumer = PushConsumer(
-            group.nameserver,
             "g",
             seen.listener("m"),
+            run_in_thread=False,
+            nameservers=group.nameserver,
             max_concurrency=1,
             cluster=group.cluster,
             start_from=StartFrom.FIRST,
-            options=options,
+            config=options,
         ).subscribe("orders")
         master = await group.master()
         async with consumer:
@@ -399,13 +405,14 @@ async def test_a_reader_returns_from_a_slave_that_dies(etcd: str, tmp_path: Path
         seen = Seen(pause_s=0.01)
         options = replace(OPTIONS, flow=FlowLimits(messages_max=8), fetch_bytes_max=65_536)
         consumer = PushConsumer(
-            group.nameserver,
             "g",
             seen.listener("m"),
+            run_in_thread=False,
+            nameservers=group.nameserver,
             max_concurrency=1,
             cluster=group.cluster,
             start_from=StartFrom.FIRST,
-            options=options,
+            config=options,
         ).subscribe("orders")
         master = await group.master()
         async with consumer:
@@ -421,6 +428,7 @@ async def test_a_reader_returns_from_a_slave_that_dies(etcd: str, tmp_path: Path
         seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_many_changes_of_master_one_after_the_other_lose_and_repeat_nothing(
     group: ReplicaGroup,
 ) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
-from aerobee.consumer_client import ConsumerOptions
+from aerobee.consumer_client import ConsumerConfig
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.group_reads import GroupReads
 from aerobee.consumer_client.owned_queue import Assignment, Unleased
@@ -71,7 +71,7 @@ async def test_a_stream_that_breaks_as_its_consumer_is_closed_is_the_last_one() 
         QUEUE,
         group="g",
         client_id="c",
-        options=ConsumerOptions(backoff=Backoff(base_ms=1, max_ms=1)),
+        options=ConsumerConfig(backoff=Backoff(base_ms=1, max_ms=1)),
         tasks=tasks,
         on_result=lambda *_: None,
         on_refused=lambda *_: None,

@@ -13,6 +13,7 @@ from aerobee.runtime import errors
 FRAME_MESSAGES_MAX = 64
 
 
+@pytest.mark.thorough
 @given(
     limits=st.builds(
         FlowLimits,

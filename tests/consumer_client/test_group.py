@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from aerobee.client_core import ClusterConnection
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     MessageQueue,
     PullConsumer,
     PushConsumer,
@@ -84,18 +84,19 @@ async def far_address(link: Link) -> AsyncIterator[str]:
 
 
 async def test_members_share_all_queues_of_all_brokers_and_take_over_from_one_that_leaves(
-    two_brokers: RealCluster, quick: ConsumerOptions
+    two_brokers: RealCluster, quick: ConsumerConfig
 ) -> None:
     journal = Journal()
 
     def member(name: str) -> PushConsumer:
         return PushConsumer(
-            two_brokers.address,
             "g",
             journal.listener(name),
+            run_in_thread=False,
+            nameservers=two_brokers.address,
             client_id=name,
             start_from=StartFrom.FIRST,
-            options=quick,
+            config=quick,
         ).subscribe("orders")
 
     every = [("broker-a", 0), ("broker-a", 1), ("broker-b", 0), ("broker-b", 1)]
@@ -116,14 +117,19 @@ async def test_members_share_all_queues_of_all_brokers_and_take_over_from_one_th
 
 
 async def test_the_members_that_a_lost_broker_named_last_are_not_believed(
-    two_brokers: RealCluster, quick: ConsumerOptions
+    two_brokers: RealCluster, quick: ConsumerConfig
 ) -> None:
     """A member that has left meanwhile would keep its share of what other brokers have."""
     journal = Journal()
 
     def member(name: str) -> PushConsumer:
         return PushConsumer(
-            two_brokers.address, "g", journal.listener(name), client_id=name, options=quick
+            "g",
+            journal.listener(name),
+            run_in_thread=False,
+            nameservers=two_brokers.address,
+            client_id=name,
+            config=quick,
         ).subscribe("orders")
 
     of_b = [("broker-b", 0), ("broker-b", 1)]
@@ -135,7 +141,7 @@ async def test_the_members_that_a_lost_broker_named_last_are_not_believed(
 
 
 async def test_a_queue_moves_only_after_its_listeners_ended_and_its_offset_was_committed(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, [b"x"] * 200)
@@ -143,13 +149,14 @@ async def test_a_queue_moves_only_after_its_listeners_ended_and_its_offset_was_c
 
     def member(name: str) -> PushConsumer:
         return PushConsumer(
-            cluster.address,
             "g",
             journal.listener(name, pause_s=0.004),
+            run_in_thread=False,
+            nameservers=cluster.address,
             client_id=name,
             max_concurrency=4,
             start_from=StartFrom.FIRST,
-            options=quick,
+            config=quick,
         ).subscribe("orders")
 
     async with member("m1"):
@@ -167,25 +174,27 @@ async def test_a_member_that_is_cut_off_stops_by_itself_before_another_takes_its
     cluster: RealCluster,
     link: Link,
     far_address: str,
-    quick: ConsumerOptions,
+    quick: ConsumerConfig,
 ) -> None:
     await cluster.send("single", 0, [b"x"] * 900)
     journal = Journal()
     lost = PushConsumer(
-        far_address,
         "g",
         journal.listener("zombie", pause_s=0.005),
+        run_in_thread=False,
+        nameservers=far_address,
         client_id="a-zombie",
         max_concurrency=2,
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("single")
     heir = PushConsumer(
-        cluster.address,
         "g",
         journal.listener("heir"),
+        run_in_thread=False,
+        nameservers=cluster.address,
         client_id="b-heir",
-        options=quick,
+        config=quick,
     ).subscribe("single")
     async with lost:
         await until(lambda: len(journal.calls) > 40)
@@ -211,9 +220,14 @@ async def test_a_cut_shorter_than_the_session_loses_nothing(
     cluster: RealCluster, link: Link, far_address: str
 ) -> None:
     journal = Journal()
-    options = ConsumerOptions(session_timeout_ms=4_000, commit_interval_ms=100)
+    options = ConsumerConfig(session_timeout_ms=4_000, commit_interval_ms=100)
     consumer = PushConsumer(
-        far_address, "g", journal.listener("m"), start_from=StartFrom.FIRST, options=options
+        "g",
+        journal.listener("m"),
+        run_in_thread=False,
+        nameservers=far_address,
+        start_from=StartFrom.FIRST,
+        config=options,
     ).subscribe("single")
     async with consumer:
         await until(lambda: consumer.statistics().queues)
@@ -229,9 +243,14 @@ async def test_a_cut_shorter_than_the_session_loses_nothing(
 
 async def test_leases_survive_a_clean_restart_of_the_broker(cluster: RealCluster) -> None:
     journal = Journal()
-    options = ConsumerOptions(session_timeout_ms=6_000, commit_interval_ms=100)
+    options = ConsumerConfig(session_timeout_ms=6_000, commit_interval_ms=100)
     consumer = PushConsumer(
-        cluster.address, "g", journal.listener("m"), start_from=StartFrom.FIRST, options=options
+        "g",
+        journal.listener("m"),
+        run_in_thread=False,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        config=options,
     ).subscribe("single")
     async with consumer:
         await until(lambda: consumer.statistics().queues)
@@ -249,13 +268,18 @@ async def test_leases_survive_a_clean_restart_of_the_broker(cluster: RealCluster
 
 
 async def test_a_commit_under_an_old_lease_is_refused(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, [b"x"] * 5)
     queue = MessageQueue("single", "broker-a", 0)
     journal = Journal()
     consumer = PushConsumer(
-        cluster.address, "g", journal.listener("m"), start_from=StartFrom.FIRST, options=quick
+        "g",
+        journal.listener("m"),
+        run_in_thread=False,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        config=quick,
     ).subscribe("single")
     async with consumer, ClusterConnection(cluster.address) as connection:
         await until(lambda: len(journal.calls) == 5)
@@ -270,19 +294,20 @@ async def test_a_commit_under_an_old_lease_is_refused(
 
 
 async def test_a_push_and_a_pull_member_share_a_group(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     journal = Journal()
     pushed = PushConsumer(
-        cluster.address,
         "g",
         journal.listener("push"),
+        run_in_thread=False,
+        nameservers=cluster.address,
         client_id="m1",
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("orders")
     pulled = PullConsumer(
-        cluster.address, "g", client_id="m2", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, client_id="m2", start_from=StartFrom.FIRST, config=quick
     ).subscribe("orders")
     async with pushed, pulled:
         await until(lambda: len(owned_ids(pushed)) == len(owned_ids(pulled)) == 2)
@@ -291,18 +316,23 @@ async def test_a_push_and_a_pull_member_share_a_group(
         await until(lambda: len(journal.calls) == 10)
         taken: list[ReceivedMessage] = []
         while len(taken) < 10:
-            taken += await pulled.poll(100, timeout_s=2)
+            taken += await pulled.poll(100, timeout=2)
         assert {message.queue.queue_id for message in taken} == {2, 3}
 
 
 async def test_more_members_than_queues_leave_some_idle_and_ready(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     journal = Journal()
 
     def member(name: str) -> PushConsumer:
         return PushConsumer(
-            cluster.address, "g", journal.listener(name), client_id=name, options=quick
+            "g",
+            journal.listener(name),
+            run_in_thread=False,
+            nameservers=cluster.address,
+            client_id=name,
+            config=quick,
         ).subscribe("single")
 
     async with member("m2") as idle:
@@ -313,7 +343,7 @@ async def test_more_members_than_queues_leave_some_idle_and_ready(
 
 
 async def test_a_consumer_waits_for_a_broker_that_is_down(
-    two_brokers: RealCluster, quick: ConsumerOptions
+    two_brokers: RealCluster, quick: ConsumerConfig
 ) -> None:
     await two_brokers.send("orders", 0, [b"b"] * 3, broker="broker-b")
     await two_brokers.brokers["broker-b"].stop()
@@ -321,7 +351,12 @@ async def test_a_consumer_waits_for_a_broker_that_is_down(
     await two_brokers.send("orders", 0, [b"a"] * 3, broker="broker-a")
     journal = Journal()
     consumer = PushConsumer(
-        two_brokers.address, "g", journal.listener("m"), start_from=StartFrom.FIRST, options=quick
+        "g",
+        journal.listener("m"),
+        run_in_thread=False,
+        nameservers=two_brokers.address,
+        start_from=StartFrom.FIRST,
+        config=quick,
     ).subscribe("orders")
     async with consumer:
         await until(lambda: len(journal.calls) == 3)
@@ -339,16 +374,17 @@ async def test_members_keep_their_queues_when_a_broker_is_killed_and_comes_back_
     cluster = RealCluster({"broker-a": broker}, nameserver)
     journal = Journal()
     # A broker that is back at once is back within the session, however busy the machine is.
-    options = ConsumerOptions(session_timeout_ms=60_000, commit_interval_ms=100)
+    options = ConsumerConfig(session_timeout_ms=60_000, commit_interval_ms=100)
 
     def member(name: str) -> PushConsumer:
         return PushConsumer(
-            nameserver.address,
             "g",
             journal.listener(name),
+            run_in_thread=False,
+            nameservers=nameserver.address,
             client_id=name,
             start_from=StartFrom.FIRST,
-            options=options,
+            config=options,
         ).subscribe("orders")
 
     def epochs(consumer: PushConsumer) -> list[int]:
@@ -373,9 +409,10 @@ async def test_members_keep_their_queues_when_a_broker_is_killed_and_comes_back_
         await cluster.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_storm_of_joins_and_leaves_never_gives_one_message_to_two_members_at_once(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     at_work: dict[int, str] = {}
     overlaps: list[tuple[int, str, str]] = []
@@ -397,13 +434,14 @@ async def test_a_storm_of_joins_and_leaves_never_gives_one_message_to_two_member
 
     async def member(name: str, life_s: float) -> None:
         consumer = PushConsumer(
-            cluster.address,
             "g",
             listener(name),
+            run_in_thread=False,
+            nameservers=cluster.address,
             client_id=name,
             max_concurrency=1,
             start_from=StartFrom.FIRST,
-            options=quick,
+            config=quick,
         ).subscribe("orders")
         async with consumer:
             await asyncio.sleep(life_s)
@@ -428,11 +466,12 @@ async def test_a_commit_that_a_killed_broker_forgot_is_made_again(tmp_path: Path
     cluster = RealCluster({"broker-a": broker}, nameserver)
     journal = Journal()
     consumer = PushConsumer(
-        nameserver.address,
         "g",
         journal.listener("m"),
+        run_in_thread=False,
+        nameservers=nameserver.address,
         start_from=StartFrom.FIRST,
-        options=ConsumerOptions(session_timeout_ms=10_000, commit_interval_ms=100),
+        config=ConsumerConfig(session_timeout_ms=10_000, commit_interval_ms=100),
     ).subscribe("orders")
 
     async def is_committed(offset: int) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     Exhausted,
     PushConsumer,
     ReceivedMessage,
@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 
 async def test_listener_failed_names_the_message_and_the_attempt_with_a_traceback_each_time(
-    cluster: RealCluster, quick: ConsumerOptions, tmp_path: Path
+    cluster: RealCluster, quick: ConsumerConfig, tmp_path: Path
 ) -> None:
     written = StringIO()
     handler = logging.StreamHandler(written)  # As of basicConfig: the text, and nothing else.
@@ -35,14 +35,15 @@ async def test_listener_failed_names_the_message_and_the_attempt_with_a_tracebac
         raise ValueError("cannot read it")
 
     consumer = PushConsumer(
-        cluster.address,
         "billing",
         handle,
+        run_in_thread=False,
+        nameservers=cluster.address,
         start_from=StartFrom.FIRST,
         retry=RetryPolicy(attempts_max=2, delays_ms=(10,)),
         on_exhausted=lambda messages, failures: Exhausted.SKIP,
         offsets_folder=tmp_path,
-        options=quick,
+        config=quick,
     ).subscribe("single")
     try:
         async with consumer:
@@ -65,12 +66,17 @@ async def test_listener_failed_names_the_message_and_the_attempt_with_a_tracebac
 
 async def test_a_session_that_breaks_says_which_and_what_follows(
     cluster: RealCluster,
-    quick: ConsumerOptions,
+    quick: ConsumerConfig,
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
 ) -> None:
     consumer = PushConsumer(
-        cluster.address, "billing", lambda messages: None, offsets_folder=tmp_path, options=quick
+        "billing",
+        lambda messages: None,
+        run_in_thread=False,
+        nameservers=cluster.address,
+        offsets_folder=tmp_path,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         await until(lambda: consumer.statistics().queues)

@@ -23,6 +23,7 @@ MEMBER = Path(__file__).with_name("pausing_member.py")
 QUEUE = MessageQueue("single", "broker-a", 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("session_timeout_ms", "may_raise"), [(8_000, set()), (1_000, {"LeaseExpired"})]
@@ -75,7 +76,7 @@ async def test_a_queue_that_is_lost_during_its_commit_is_lost_whatever_became_of
         owned = PullQueue(Assignment(QUEUE, "*", 7, Trust()), 0, 1_000, on_ready=lambda: None)
 
         class Store:
-            async def commit(self, commits: object) -> dict[MessageQueue, errors.MqError]:
+            async def commit(self, commits: object) -> dict[MessageQueue, errors.AerobeeError]:
                 owned.drop()
                 return {QUEUE: errors.DeadlineExceeded("127.0.0.1:1 did not answer in time")}
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     MessageQueue,
     PullConsumer,
     PushConsumer,
@@ -34,30 +34,30 @@ async def take(consumer: PullConsumer, count: int, at_once: int = 500) -> list[b
 
 
 async def test_poll_gives_what_was_asked_in_order_and_nothing_when_there_is_nothing(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(25))
     consumer = PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
     ).subscribe("single")
     async with consumer:
-        first = await consumer.poll(10, timeout_s=5)
+        first = await consumer.poll(10, timeout=5)
         assert [message.body for message in first] == numbered(10)
         assert consumer.position(SINGLE) == 10
         assert await take(consumer, 15, at_once=7) == numbered(25)[10:]
-        assert await consumer.poll(timeout_s=0.05) == []
-        assert await consumer.poll(timeout_s=0) == []
+        assert await consumer.poll(timeout=0.05) == []
+        assert await consumer.poll(timeout=0) == []
         statistics = consumer.statistics()
         assert statistics.handled == 25
         assert statistics.queues[0].position == 25
 
 
 async def test_auto_commit_covers_what_the_next_poll_acknowledged(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(10))
     consumer = PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
     ).subscribe("single")
     async with consumer:
         await take(consumer, 4, at_once=4)
@@ -74,11 +74,15 @@ async def test_auto_commit_covers_what_the_next_poll_acknowledged(
 
 
 async def test_commit_acknowledges_all_that_was_handed_out(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(10))
     consumer = PullConsumer(
-        cluster.address, "g", auto_commit=False, start_from=StartFrom.FIRST, options=quick
+        "g",
+        nameservers=cluster.address,
+        auto_commit=False,
+        start_from=StartFrom.FIRST,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         await take(consumer, 6, at_once=6)
@@ -89,12 +93,16 @@ async def test_commit_acknowledges_all_that_was_handed_out(
 
 
 async def test_going_back_reads_again_and_does_not_move_the_group_back(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     """What was done stays done, for whoever takes the queue next; a reset is what moves it back."""
     await cluster.send("single", 0, numbered(10))
     consumer = PullConsumer(
-        cluster.address, "g", auto_commit=False, start_from=StartFrom.FIRST, options=quick
+        "g",
+        nameservers=cluster.address,
+        auto_commit=False,
+        start_from=StartFrom.FIRST,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         assert await take(consumer, 6, at_once=6) == numbered(6)
@@ -111,17 +119,17 @@ async def test_going_back_reads_again_and_does_not_move_the_group_back(
 
 
 async def test_batches_hold_whole_frames_and_mix_with_single_messages(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(50))
     consumer = PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
     ).subscribe("single")
     async with consumer:
-        assert [m.body for m in await consumer.poll(20, timeout_s=5)] == numbered(20)
+        assert [m.body for m in await consumer.poll(20, timeout=5)] == numbered(20)
         bodies: list[bytes] = []
         while len(bodies) < 30:
-            for batch in await consumer.poll_batches(timeout_s=5):
+            for batch in await consumer.poll_batches(timeout=5):
                 assert batch.queue == SINGLE
                 bodies += batch.bodies()
         assert bodies == numbered(50)[20:]
@@ -129,31 +137,31 @@ async def test_batches_hold_whole_frames_and_mix_with_single_messages(
 
 
 async def test_tags_filter_batches_and_messages(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     for tag in ("Aa", "BB", "Aa", "C"):
         await cluster.send("single", 0, [tag.encode()], tag=tag)
     consumer = PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
     ).subscribe("single", "Aa")
     async with consumer:
         assert await take(consumer, 2) == [b"Aa", b"Aa"]
-        await consumer.poll(timeout_s=0.1)
+        await consumer.poll(timeout=0.1)
 
         # What the filter left out after the last match counts as done, too.
         async def is_committed() -> bool:
-            await consumer.poll(timeout_s=0)
+            await consumer.poll(timeout=0)
             return await cluster.committed("g") == {("single", 0): 4}
 
         await until(is_committed)
 
 
 async def test_seek_goes_anywhere_and_is_corrected_at_the_ends(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(20))
     consumer = PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
     ).subscribe("single")
     async with consumer:
         await take(consumer, 20)
@@ -163,7 +171,7 @@ async def test_seek_goes_anywhere_and_is_corrected_at_the_ends(
         consumer.seek(SINGLE, 0)
         assert await take(consumer, 3, at_once=3) == numbered(3)
         consumer.seek(SINGLE, 1_000)
-        assert await consumer.poll(timeout_s=0.3) == []
+        assert await consumer.poll(timeout=0.3) == []
         await cluster.send("single", 0, [b"new"])
         assert await take(consumer, 1) == [b"new"]
         with pytest.raises(errors.InvalidArgument):
@@ -172,13 +180,13 @@ async def test_seek_goes_anywhere_and_is_corrected_at_the_ends(
             consumer.seek(MessageQueue("single", "broker-z", 0), 1)
 
 
-async def test_offsets_by_bounds_and_time(cluster: RealCluster, quick: ConsumerOptions) -> None:
+async def test_offsets_by_bounds_and_time(cluster: RealCluster, quick: ConsumerConfig) -> None:
     await cluster.send("single", 0, numbered(3))
     await asyncio.sleep(0.02)
     timestamp_ms = time.time_ns() // 1_000_000
     await asyncio.sleep(0.02)
     await cluster.send("single", 0, numbered(2))
-    async with PullConsumer(cluster.address, "g", options=quick) as consumer:
+    async with PullConsumer("g", nameservers=cluster.address, config=quick) as consumer:
         queues = await consumer.queues_of("single")
         assert queues == [SINGLE]
         assert await consumer.begin_offsets(queues) == {SINGLE: 0}
@@ -188,12 +196,16 @@ async def test_offsets_by_bounds_and_time(cluster: RealCluster, quick: ConsumerO
 
 
 async def test_assigned_queues_are_read_and_committed_while_no_member_holds_them(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, numbered(5, f"{queue_id}:"))
     consumer = PullConsumer(
-        cluster.address, "g", auto_commit=False, start_from=StartFrom.FIRST, options=quick
+        "g",
+        nameservers=cluster.address,
+        auto_commit=False,
+        start_from=StartFrom.FIRST,
+        config=quick,
     )
     queues = [MessageQueue("orders", "broker-a", queue_id) for queue_id in range(4)]
     async with consumer:
@@ -203,7 +215,13 @@ async def test_assigned_queues_are_read_and_committed_while_no_member_holds_them
         await consumer.assign([queues[2], queues[3]])
         assert sorted(await take(consumer, 5)) == numbered(5, "3:")
         assert consumer.assignment == [queues[2], queues[3]]
-        member = PushConsumer(cluster.address, "g", lambda messages: None, options=quick)
+        member = PushConsumer(
+            "g",
+            lambda messages: None,
+            run_in_thread=False,
+            nameservers=cluster.address,
+            config=quick,
+        )
         async with member.subscribe("orders"):
             await until(lambda: len(member.statistics().queues) == 4)
             with pytest.raises(errors.LeaseHeld):
@@ -213,9 +231,11 @@ async def test_assigned_queues_are_read_and_committed_while_no_member_holds_them
 
 
 async def test_assign_and_subscribe_exclude_each_other(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
-    async with PullConsumer(cluster.address, "g", options=quick).subscribe("single") as consumer:
+    async with PullConsumer("g", nameservers=cluster.address, config=quick).subscribe(
+        "single"
+    ) as consumer:
         with pytest.raises(errors.InvalidArgument):
             await consumer.assign([SINGLE])
         with pytest.raises(errors.InvalidArgument):
@@ -225,32 +245,32 @@ async def test_assign_and_subscribe_exclude_each_other(
 
 
 async def test_paused_queues_keep_quiet_until_resumed(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("orders", 0, numbered(5, "0:"))
     await cluster.send("orders", 1, numbered(5, "1:"))
     quiet = MessageQueue("orders", "broker-a", 0)
     consumer = PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
     ).subscribe("orders")
     consumer.pause([quiet])
     async with consumer:
         assert await take(consumer, 5) == numbered(5, "1:")
-        assert await consumer.poll(timeout_s=0.2) == []
+        assert await consumer.poll(timeout=0.2) == []
         consumer.resume([quiet])
         assert await take(consumer, 5) == numbered(5, "0:")
 
 
 async def test_a_queue_that_moves_waits_for_the_messages_in_hand(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, numbered(10))
     first = PullConsumer(
-        cluster.address, "g", client_id="m1", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, client_id="m1", start_from=StartFrom.FIRST, config=quick
     ).subscribe("orders")
     second = PullConsumer(
-        cluster.address, "g", client_id="m2", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, client_id="m2", start_from=StartFrom.FIRST, config=quick
     ).subscribe("orders")
     async with first:
         await until(lambda: sum(queue.cached_messages for queue in first.statistics().queues) == 40)
@@ -258,20 +278,20 @@ async def test_a_queue_that_moves_waits_for_the_messages_in_hand(
         async with second:
             await asyncio.sleep(0.5)
             assert second.assignment == []
-            await first.poll(timeout_s=0)
+            await first.poll(timeout=0)
             await until(lambda: len(second.assignment) == 2)
-            assert await second.poll(timeout_s=0.2) == []
+            assert await second.poll(timeout=0.2) == []
     assert len(in_hand) == 40
 
 
 async def test_prefetching_is_bounded_by_bytes(cluster: RealCluster) -> None:
     for _ in range(4):
         await cluster.send("single", 0, [bytes(10_000)] * 100)
-    options = ConsumerOptions(
+    options = ConsumerConfig(
         session_timeout_ms=1_000, prefetch_bytes_max=1_000_000, fetch_bytes_max=100_000
     )
     consumer = PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=options
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=options
     ).subscribe("single")
     async with consumer:
         await until(lambda: consumer.statistics().cached_bytes > 900_000)
@@ -281,15 +301,15 @@ async def test_prefetching_is_bounded_by_bytes(cluster: RealCluster) -> None:
 
 
 async def test_poll_goes_on_waiting_when_only_the_hashes_of_tags_matched(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     # "Aa" and "BB" have one hash: these messages come and are left out here.
     await cluster.send("single", 0, numbered(3), tag="BB")
     consumer = PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
     ).subscribe("single", "Aa")
     async with consumer, asyncio.TaskGroup() as tasks:
-        poll = tasks.create_task(consumer.poll(timeout_s=5))
+        poll = tasks.create_task(consumer.poll(timeout=5))
         await asyncio.sleep(0.3)
         assert not poll.done()
         await cluster.send("single", 0, [b"wanted"], tag="Aa")

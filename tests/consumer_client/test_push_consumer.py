@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from aerobee.consumer_client import (
+    ConsumerConfig,
     ConsumeResult,
-    ConsumerOptions,
     Exhausted,
     Ordering,
     PushConsumer,
@@ -39,13 +39,18 @@ def numbered(count: int, prefix: str = "m") -> list[bytes]:
 
 
 async def test_a_plain_listener_gets_every_message_of_every_queue(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, numbered(500, f"q{queue_id}-"))
     seen = Collector()
     consumer = PushConsumer(
-        cluster.address, "g", seen, start_from=StartFrom.FIRST, options=quick
+        "g",
+        seen,
+        run_in_thread=False,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        config=quick,
     ).subscribe("orders")
     async with consumer:
         await until(lambda: len(seen.bodies) >= 2_000)
@@ -67,7 +72,7 @@ async def test_a_plain_listener_gets_every_message_of_every_queue(
 
 
 async def test_an_asynchronous_listener_runs_up_to_max_concurrency_at_a_time(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(40))
     running = 0
@@ -84,12 +89,12 @@ async def test_an_asynchronous_listener_runs_up_to_max_concurrency_at_a_time(
         return ConsumeResult.SUCCESS
 
     consumer = PushConsumer(
-        cluster.address,
         "g",
         listener,
+        nameservers=cluster.address,
         max_concurrency=7,
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         await until(lambda: done == 40)
@@ -97,7 +102,7 @@ async def test_an_asynchronous_listener_runs_up_to_max_concurrency_at_a_time(
 
 
 async def test_batches_are_as_large_as_asked_and_of_one_queue(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, numbered(25))
@@ -107,12 +112,12 @@ async def test_batches_are_as_large_as_asked_and_of_one_queue(
         calls.append((len(messages), {message.queue.queue_id for message in messages}))
 
     consumer = PushConsumer(
-        cluster.address,
         "g",
         listener,
+        nameservers=cluster.address,
         consume_batch_max=10,
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("orders")
     async with consumer:
         await until(lambda: sum(count for count, _ in calls) == 100)
@@ -121,14 +126,19 @@ async def test_batches_are_as_large_as_asked_and_of_one_queue(
 
 
 async def test_tags_are_filtered_by_text_even_when_their_hashes_are_equal(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     # "Aa" and "BB" have one Java hash: the broker lets both through.
     for tag in ("Aa", "BB", "other", "wanted", ""):
         await cluster.send("single", 0, [f"tag:{tag}".encode()], tag=tag)
     seen = Collector()
     consumer = PushConsumer(
-        cluster.address, "g", seen, start_from=StartFrom.FIRST, options=quick
+        "g",
+        seen,
+        run_in_thread=False,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        config=quick,
     ).subscribe("single", " Aa || wanted ")
     async with consumer:
         await until(lambda: len(seen.bodies) == 2)
@@ -138,7 +148,7 @@ async def test_tags_are_filtered_by_text_even_when_their_hashes_are_equal(
 
 
 async def test_a_failing_message_is_handled_again_and_holds_the_offset_back(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(10))
     attempts: list[bytes] = []
@@ -154,12 +164,12 @@ async def test_a_failing_message_is_handled_again_and_holds_the_offset_back(
         return None
 
     consumer = PushConsumer(
-        cluster.address,
         "g",
         listener,
+        nameservers=cluster.address,
         retry=QUICK_RETRY,
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         await until(lambda: attempts.count(b"m3") > 6 and attempts.count(b"m5") == 3)
@@ -174,7 +184,7 @@ async def test_a_failing_message_is_handled_again_and_holds_the_offset_back(
 
 
 async def test_only_on_exhausted_may_skip_a_message(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(3))
     asked: list[tuple[bytes, int]] = []
@@ -188,13 +198,13 @@ async def test_only_on_exhausted_may_skip_a_message(
         return Exhausted.SKIP if failures == 4 else Exhausted.KEEP_RETRYING
 
     consumer = PushConsumer(
-        cluster.address,
         "g",
         listener,
+        nameservers=cluster.address,
         retry=QUICK_RETRY,
         on_exhausted=on_exhausted,
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         await until(lambda: consumer.statistics().skipped == 1)
@@ -203,7 +213,7 @@ async def test_only_on_exhausted_may_skip_a_message(
 
 
 async def test_orderly_repeats_the_failed_message_before_any_other_of_its_queue(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, numbered(20, f"{queue_id}:"))
@@ -225,13 +235,13 @@ async def test_orderly_repeats_the_failed_message_before_any_other_of_its_queue(
         return None
 
     consumer = PushConsumer(
-        cluster.address,
         "g",
         listener,
+        nameservers=cluster.address,
         ordering=Ordering.ORDERLY,
         suspend_ms=20,
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("orders")
     async with consumer:
         await until(lambda: sum(map(len, order.values())) == 80)
@@ -245,7 +255,7 @@ async def test_orderly_repeats_the_failed_message_before_any_other_of_its_queue(
 )
 async def test_where_a_new_group_starts(
     cluster: RealCluster,
-    quick: ConsumerOptions,
+    quick: ConsumerConfig,
     start_from: StartFrom,
     expected: bytes,
 ) -> None:
@@ -257,12 +267,13 @@ async def test_where_a_new_group_starts(
     await cluster.send("single", 0, [b"mid"])
     seen = Collector()
     consumer = PushConsumer(
-        cluster.address,
         "g",
         seen,
+        run_in_thread=False,
+        nameservers=cluster.address,
         start_from=start_from,
         start_timestamp_ms=timestamp_ms if start_from is StartFrom.TIMESTAMP else None,
-        options=quick,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         await until(lambda: consumer.statistics().queues)
@@ -272,18 +283,28 @@ async def test_where_a_new_group_starts(
 
 
 async def test_a_committed_offset_wins_over_the_start_policy(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(5))
     first = Collector()
     async with PushConsumer(
-        cluster.address, "g", first, start_from=StartFrom.FIRST, options=quick
+        "g",
+        first,
+        run_in_thread=False,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        config=quick,
     ).subscribe("single"):
         await until(lambda: len(first.bodies) == 5)
     await cluster.send("single", 0, [b"between"])
     second = Collector()
     async with PushConsumer(
-        cluster.address, "g", second, start_from=StartFrom.LAST, options=quick
+        "g",
+        second,
+        run_in_thread=False,
+        nameservers=cluster.address,
+        start_from=StartFrom.LAST,
+        config=quick,
     ).subscribe("single"):
         await until(lambda: second.bodies == [b"between"])
 
@@ -292,8 +313,10 @@ async def test_last_is_remembered_at_once_so_that_a_crash_loses_nothing(
     cluster: RealCluster,
 ) -> None:
     await cluster.send("single", 0, numbered(5))
-    slow_commits = ConsumerOptions(session_timeout_ms=1_000, commit_interval_ms=60_000)
-    consumer = PushConsumer(cluster.address, "g", Collector(), options=slow_commits)
+    slow_commits = ConsumerConfig(session_timeout_ms=1_000, commit_interval_ms=60_000)
+    consumer = PushConsumer(
+        "g", Collector(), run_in_thread=False, nameservers=cluster.address, config=slow_commits
+    )
     async with consumer.subscribe("single"):
 
         async def is_committed() -> bool:
@@ -303,7 +326,7 @@ async def test_last_is_remembered_at_once_so_that_a_crash_loses_nothing(
 
 
 async def test_closing_waits_for_running_listeners_and_commits_exactly_the_safe_offset(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(10))
     release = asyncio.Event()
@@ -318,13 +341,13 @@ async def test_closing_waits_for_running_listeners_and_commits_exactly_the_safe_
         finished.append(offset)
 
     consumer = PushConsumer(
-        cluster.address,
         "g",
         listener,
+        nameservers=cluster.address,
         max_concurrency=3,
         retry=RetryPolicy(),  # it waits in the member
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         await until(lambda: len(finished) == 8)
@@ -348,9 +371,9 @@ async def test_a_listener_that_outlasts_the_release_timeout_is_cancelled_and_not
                 outcome.append("cancelled")
                 raise
 
-    options = ConsumerOptions(session_timeout_ms=1_000, release_timeout_ms=100)
+    options = ConsumerConfig(session_timeout_ms=1_000, release_timeout_ms=100)
     consumer = PushConsumer(
-        cluster.address, "g", listener, start_from=StartFrom.FIRST, options=options
+        "g", listener, nameservers=cluster.address, start_from=StartFrom.FIRST, config=options
     ).subscribe("single")
     async with consumer:
         await until(lambda: outcome == ["started"])
@@ -359,12 +382,17 @@ async def test_a_listener_that_outlasts_the_release_timeout_is_cancelled_and_not
 
 
 async def test_an_operators_reset_takes_the_queue_back_to_the_offset(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(6))
     seen = Collector()
     consumer = PushConsumer(
-        cluster.address, "g", seen, start_from=StartFrom.FIRST, options=quick
+        "g",
+        seen,
+        run_in_thread=False,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         await until(lambda: len(seen.bodies) == 6)
@@ -374,37 +402,65 @@ async def test_an_operators_reset_takes_the_queue_back_to_the_offset(
 
 
 async def test_a_second_live_member_with_the_same_client_id_is_refused(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
-    first = PushConsumer(cluster.address, "g", Collector(), client_id="same", options=quick)
+    first = PushConsumer(
+        "g",
+        Collector(),
+        run_in_thread=False,
+        nameservers=cluster.address,
+        client_id="same",
+        config=quick,
+    )
     async with first.subscribe("single"):
         await until(lambda: first.statistics().queues)
-        second = PushConsumer(cluster.address, "g", Collector(), client_id="same", options=quick)
+        second = PushConsumer(
+            "g",
+            Collector(),
+            run_in_thread=False,
+            nameservers=cluster.address,
+            client_id="same",
+            config=quick,
+        )
         with pytest.raises(errors.DuplicateClient, match="'same' is in use"):
             await second.subscribe("single").run()
 
 
 async def test_an_unknown_topic_is_one_clear_error(cluster: RealCluster) -> None:
-    consumer = PushConsumer(cluster.address, "g", Collector()).subscribe("nowhere")
+    consumer = PushConsumer(
+        "g", Collector(), run_in_thread=False, nameservers=cluster.address
+    ).subscribe("nowhere")
     with pytest.raises(errors.TopicNotFound, match="'nowhere'"):
         await consumer.start()
 
 
 async def test_bad_settings_are_refused_where_they_are_written(cluster: RealCluster) -> None:
     with pytest.raises(errors.IllegalName):
-        PushConsumer(cluster.address, "bad group", Collector())
+        PushConsumer("bad group", Collector(), run_in_thread=False, nameservers=cluster.address)
     with pytest.raises(errors.InvalidArgument):
-        PushConsumer(cluster.address, "g", Collector(), max_concurrency=0)
+        PushConsumer(
+            "g", Collector(), run_in_thread=False, nameservers=cluster.address, max_concurrency=0
+        )
     with pytest.raises(errors.InvalidArgument):
-        PushConsumer(cluster.address, "g", Collector(), start_from=StartFrom.TIMESTAMP)
+        PushConsumer(
+            "g",
+            Collector(),
+            run_in_thread=False,
+            nameservers=cluster.address,
+            start_from=StartFrom.TIMESTAMP,
+        )
     with pytest.raises(errors.FilterIllegal):
-        PushConsumer(cluster.address, "g", Collector()).subscribe("single", "a || *")
+        PushConsumer("g", Collector(), run_in_thread=False, nameservers=cluster.address).subscribe(
+            "single", "a || *"
+        )
     with pytest.raises(errors.InvalidArgument, match="subscribe"):
-        await PushConsumer(cluster.address, "g", Collector()).start()
+        await PushConsumer(
+            "g", Collector(), run_in_thread=False, nameservers=cluster.address
+        ).start()
 
 
 async def test_what_a_listener_returns_by_mistake_is_a_failure_not_a_success(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, numbered(1))
 
@@ -412,29 +468,33 @@ async def test_what_a_listener_returns_by_mistake_is_a_failure_not_a_success(
         return len(messages)  # type: ignore[return-value]
 
     consumer = PushConsumer(
-        cluster.address,
         "g",
         listener,
+        nameservers=cluster.address,
         retry=QUICK_RETRY,
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("single")
     async with consumer:
         await until(lambda: consumer.statistics().failed_calls > 2)
         assert consumer.statistics().handled == 0
 
 
-async def test_run_returns_after_stop(cluster: RealCluster, quick: ConsumerOptions) -> None:
-    consumer = PushConsumer(cluster.address, "g", Collector(), options=quick).subscribe("single")
+async def test_run_returns_after_stop(cluster: RealCluster, quick: ConsumerConfig) -> None:
+    consumer = PushConsumer(
+        "g", Collector(), run_in_thread=False, nameservers=cluster.address, config=quick
+    ).subscribe("single")
     asyncio.get_running_loop().call_later(0.2, consumer.stop)
     async with asyncio.timeout(5):
         await consumer.run()
 
 
 async def test_an_error_of_the_users_block_goes_on_as_it_is(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
-    consumer = PushConsumer(cluster.address, "g", Collector(), options=quick).subscribe("single")
+    consumer = PushConsumer(
+        "g", Collector(), run_in_thread=False, nameservers=cluster.address, config=quick
+    ).subscribe("single")
     with pytest.raises(ZeroDivisionError):
         async with consumer:
             raise ZeroDivisionError

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from aerobee.consumer_client import (
+    ConsumerConfig,
     ConsumeResult,
-    ConsumerOptions,
     Ordering,
     PullConsumer,
     PushConsumer,
@@ -61,25 +61,32 @@ class Journal:
 
 
 async def dead_letters(cluster: RealCluster, group: str = "g") -> list[ReceivedMessage]:
-    async with PullConsumer(cluster.address, "reader", start_from=StartFrom.FIRST) as consumer:
+    async with PullConsumer(
+        "reader", nameservers=cluster.address, start_from=StartFrom.FIRST
+    ) as consumer:
         queues = await consumer.queues_of(f"%DLQ%{group}")
         ends = await consumer.end_offsets(queues)
         await consumer.assign(queues)
         found: list[ReceivedMessage] = []
         while len(found) < sum(ends.values()):
-            found += await consumer.poll(100, timeout_s=5.0)
+            found += await consumer.poll(100, timeout=5.0)
     return found
 
 
 async def test_a_failed_message_comes_again_and_knows_where_it_comes_from(
-    tmp_path: Path, quick: ConsumerOptions
+    tmp_path: Path, quick: ConsumerConfig
 ) -> None:
     cluster = await start(tmp_path)
     journal = Journal(b"bad", b"later", attempts=2)
     try:
         await cluster.send("single", 0, [b"bad", b"good", b"later"])
         consumer = PushConsumer(
-            cluster.address, "g", journal.handle, start_from=StartFrom.FIRST, options=quick
+            "g",
+            journal.handle,
+            run_in_thread=False,
+            nameservers=cluster.address,
+            start_from=StartFrom.FIRST,
+            config=quick,
         ).subscribe("single")
         async with consumer:
             await until(lambda: journal.seen[b"bad"] == journal.seen[b"later"] == [0, 1, 2])
@@ -101,14 +108,19 @@ async def test_a_failed_message_comes_again_and_knows_where_it_comes_from(
 
 
 async def test_the_log_counts_a_messages_attempts_over_each_time_it_came_again(
-    tmp_path: Path, quick: ConsumerOptions, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, quick: ConsumerConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = await start(tmp_path)
     journal = Journal(b"bad", attempts=2)
     try:
         await cluster.send("single", 0, [b"bad"])
         consumer = PushConsumer(
-            cluster.address, "g", journal.handle, start_from=StartFrom.FIRST, options=quick
+            "g",
+            journal.handle,
+            run_in_thread=False,
+            nameservers=cluster.address,
+            start_from=StartFrom.FIRST,
+            config=quick,
         ).subscribe("single")
         async with consumer:
             await until(lambda: journal.seen[b"bad"] == [0, 1, 2])
@@ -121,14 +133,19 @@ async def test_the_log_counts_a_messages_attempts_over_each_time_it_came_again(
 
 @pytest.mark.parametrize("start_from", [StartFrom.FIRST, StartFrom.LAST])
 async def test_a_group_that_is_deleted_and_used_again_gets_its_own_failed_messages_alone(
-    tmp_path: Path, quick: ConsumerOptions, start_from: StartFrom
+    tmp_path: Path, quick: ConsumerConfig, start_from: StartFrom
 ) -> None:
     cluster = await start(tmp_path)
     former, own = Journal(b"bad", attempts=1), Journal(b"worse", attempts=1)
 
     def consumer(journal: Journal, start_from: StartFrom) -> PushConsumer:
         made = PushConsumer(
-            cluster.address, "g", journal.handle, start_from=start_from, options=quick
+            "g",
+            journal.handle,
+            run_in_thread=False,
+            nameservers=cluster.address,
+            start_from=start_from,
+            config=quick,
         )
         return made.subscribe("single")
 
@@ -147,14 +164,19 @@ async def test_a_group_that_is_deleted_and_used_again_gets_its_own_failed_messag
 
 
 async def test_one_that_always_fails_ends_as_one_dead_letter(
-    tmp_path: Path, quick: ConsumerOptions
+    tmp_path: Path, quick: ConsumerConfig
 ) -> None:
     cluster = await start(tmp_path)
     journal = Journal(b"bad")
     try:
         await cluster.send("single", 0, [b"bad", b"good"])
         consumer = PushConsumer(
-            cluster.address, "g", journal.handle, start_from=StartFrom.FIRST, options=quick
+            "g",
+            journal.handle,
+            run_in_thread=False,
+            nameservers=cluster.address,
+            start_from=StartFrom.FIRST,
+            config=quick,
         ).subscribe("single")
         async with consumer:
             await until(lambda: consumer.statistics().sent_back == 17)
@@ -170,7 +192,7 @@ async def test_one_that_always_fails_ends_as_one_dead_letter(
 
 
 async def test_a_message_that_comes_again_passes_the_filter_that_the_member_has_now(
-    tmp_path: Path, quick: ConsumerOptions
+    tmp_path: Path, quick: ConsumerConfig
 ) -> None:
     cluster = await start(tmp_path)
     journal, later = Journal(b"red", b"blue"), Journal()
@@ -178,13 +200,23 @@ async def test_a_message_that_comes_again_passes_the_filter_that_the_member_has_
         await cluster.send("single", 0, [b"red"], tag="red")
         await cluster.send("single", 0, [b"blue"], tag="blue")
         first = PushConsumer(
-            cluster.address, "g", journal.handle, start_from=StartFrom.FIRST, options=quick
+            "g",
+            journal.handle,
+            run_in_thread=False,
+            nameservers=cluster.address,
+            start_from=StartFrom.FIRST,
+            config=quick,
         ).subscribe("single")
         async with first:
             await until(lambda: journal.seen[b"red"] and journal.seen[b"blue"])
             await until(lambda: first.statistics().sent_back >= 2)
         second = PushConsumer(
-            cluster.address, "g", later.handle, start_from=StartFrom.FIRST, options=quick
+            "g",
+            later.handle,
+            run_in_thread=False,
+            nameservers=cluster.address,
+            start_from=StartFrom.FIRST,
+            config=quick,
         ).subscribe("single", "red")
         async with second:
             await until(lambda: bool(later.seen[b"red"]))
@@ -194,6 +226,7 @@ async def test_a_message_that_comes_again_passes_the_filter_that_the_member_has_
         await cluster.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ordering", list(Ordering))
 async def test_calls_of_any_size_that_fail_for_reasons_of_any_length_go_back(
     tmp_path: Path, ordering: Ordering
@@ -207,9 +240,9 @@ async def test_calls_of_any_size_that_fail_for_reasons_of_any_length_go_back(
         raise ValueError("\N{HONEYBEE}" * 2_000)
 
     consumer = PushConsumer(
-        cluster.address,
         "g",
         fail,
+        nameservers=cluster.address,
         start_from=StartFrom.FIRST,
         ordering=ordering,
         consume_batch_max=count,
@@ -241,7 +274,7 @@ async def test_a_killed_broker_and_members_that_die_neither_lose_nor_repeat_a_de
     cluster = RealCluster({"broker-a": broker}, nameserver)
     bad = [b"bad %d" % number for number in range(20)]
     journal = Journal(*bad)
-    options = ConsumerOptions(session_timeout_ms=1_000, commit_interval_ms=60_000)
+    options = ConsumerConfig(session_timeout_ms=1_000, commit_interval_ms=60_000)
 
     async def are_dead() -> bool:
         return len(await dead_letters(cluster)) >= len(bad)
@@ -251,13 +284,14 @@ async def test_a_killed_broker_and_members_that_die_neither_lose_nor_repeat_a_de
             await cluster.send("orders", queue_id, bad[queue_id::2] + [b"good"] * 5)
         for round_number in range(4):
             consumer = PushConsumer(
-                nameserver.address,
                 "g",
                 journal.handle,
+                run_in_thread=False,
+                nameservers=nameserver.address,
                 start_from=StartFrom.FIRST,
                 client_id=f"member {round_number}",
                 offsets_folder=tmp_path / "offsets",
-                options=options,
+                config=options,
             ).subscribe("orders")
             seen = len(journal.messages)
             async with asyncio.timeout(60), consumer:

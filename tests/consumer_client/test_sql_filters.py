@@ -11,8 +11,8 @@ import pytest
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import (
+    ConsumerConfig,
     ConsumeResult,
-    ConsumerOptions,
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
@@ -52,7 +52,7 @@ def matching(queues: int, numbers: range) -> Counter[bytes]:
 
 
 async def test_members_get_exactly_what_matches_while_others_come_go_and_restart(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     numbers = range(2_500)
     seen: Counter[bytes] = Counter()
@@ -63,7 +63,7 @@ async def test_members_get_exactly_what_matches_while_others_come_go_and_restart
 
     def member() -> PushConsumer:
         consumer = PushConsumer(
-            cluster.address, "g", listener, start_from=StartFrom.FIRST, options=quick
+            "g", listener, nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
         )
         return consumer.subscribe("orders", WANTED)
 
@@ -94,16 +94,17 @@ async def test_members_get_exactly_what_matches_while_others_come_go_and_restart
 
 
 async def test_a_broker_that_starts_again_goes_on_filtering(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     broker = cluster.brokers["broker-a"]
     seen: Counter[bytes] = Counter()
     consumer = PushConsumer(
-        cluster.address,
         "g",
         lambda messages: seen.update(message.body for message in messages),
+        run_in_thread=False,
+        nameservers=cluster.address,
         start_from=StartFrom.FIRST,
-        options=quick,
+        config=quick,
     ).subscribe("orders", WANTED)
     await fill(cluster, 1, range(600))
     async with consumer:
@@ -119,44 +120,44 @@ async def test_a_broker_that_starts_again_goes_on_filtering(
 
 
 async def test_a_long_stretch_without_a_match_is_passed_and_holds_nobody_up(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("orders", 0, [b"no"] * 20_000, properties=[{"a": "1"}] * 20_000)
     queue = MessageQueue("orders", "broker-a", 0)
     async with PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=quick
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
     ) as consumer:
         await consumer.assign([queue], sql("a > 5"))
-        assert await consumer.poll(timeout_s=0.1) == []
+        assert await consumer.poll(timeout=0.1) == []
         async with PullConsumer(
-            cluster.address, "others", start_from=StartFrom.FIRST, options=quick
+            "others", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
         ) as others:
             await others.assign([queue])
-            assert len(await others.poll(10, timeout_s=5)) == 10
+            assert len(await others.poll(10, timeout=5)) == 10
         await until(lambda: consumer.position(queue) == 20_000)
         await cluster.send("orders", 0, [b"yes"], properties=[{"a": "6"}])
-        (message,) = await consumer.poll(timeout_s=10)
+        (message,) = await consumer.poll(timeout=10)
         assert (message.body, message.queue_offset) == (b"yes", 20_000)
 
 
 async def test_a_batch_may_be_smaller_than_what_a_read_judges(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     """What matched beyond the batch comes with the next one."""
     await fill(cluster, 0, range(600))
-    options = ConsumerOptions(fetch_bytes_max=2_000, session_timeout_ms=1_000)
+    options = ConsumerConfig(fetch_bytes_max=2_000, session_timeout_ms=1_000)
     async with PullConsumer(
-        cluster.address, "g", start_from=StartFrom.FIRST, options=options
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=options
     ) as consumer:
         await consumer.assign([MessageQueue("orders", "broker-a", 0)], WANTED)
         bodies: list[bytes] = []
         while len(bodies) < matching(1, range(600)).total():
-            bodies += [message.body for message in await consumer.poll(3, timeout_s=10)]
+            bodies += [message.body for message in await consumer.poll(3, timeout=10)]
     assert bodies == list(matching(1, range(600)))
 
 
 async def test_what_failed_comes_again_by_the_filter_of_its_topic_or_is_a_dead_letter(
-    tmp_path: Path, quick: ConsumerOptions
+    tmp_path: Path, quick: ConsumerConfig
 ) -> None:
     broker = await RealBroker(
         "broker-a",
@@ -180,19 +181,19 @@ async def test_what_failed_comes_again_by_the_filter_of_its_topic_or_is_a_dead_l
 
         def member(text: str) -> PushConsumer:
             consumer = PushConsumer(
-                cluster.address, "g", listener, start_from=StartFrom.FIRST, options=quick
+                "g", listener, nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
             )
             return consumer.subscribe("orders", sql(text))
 
         async with member(WANTED.text):
             await until(lambda: seen == Counter(dict.fromkeys(wanted, 17)))
         async with PullConsumer(
-            cluster.address, "reader", start_from=StartFrom.FIRST, options=quick
+            "reader", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
         ) as reader:
             await reader.assign(await reader.queues_of(dead_letter_topic("g")), WANTED)
             dead: list[bytes] = []
             while len(dead) < len(wanted):
-                dead += [message.body for message in await reader.poll(timeout_s=10)]
+                dead += [message.body for message in await reader.poll(timeout=10)]
         assert sorted(dead) == sorted(wanted)
         # What was sent back before the filter changed comes only if it passes the new one.
         await fill(cluster, 0, numbers)

@@ -9,7 +9,7 @@ import pytest
 
 from aerobee.client_core import ClusterConnection, Offsets
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     MessageQueue,
     PushConsumer,
     ReceivedMessage,
@@ -21,8 +21,8 @@ from aerobee.v1 import common_pb2, nameserver_pb2
 from tests.support.real_brokers import RealCluster
 from tests.support.waiting import until
 
-OPTIONS = ConsumerOptions(session_timeout_ms=2_000, commit_interval_ms=100)
-LONG = ConsumerOptions(session_timeout_ms=6_000, commit_interval_ms=100)
+OPTIONS = ConsumerConfig(session_timeout_ms=2_000, commit_interval_ms=100)
+LONG = ConsumerConfig(session_timeout_ms=6_000, commit_interval_ms=100)
 
 SLAVE = nameserver_pb2.BrokerEndpoint(
     identity=common_pb2.BrokerIdentity(broker_name="broker-a", broker_id=1),
@@ -33,13 +33,18 @@ SLAVE = nameserver_pb2.BrokerEndpoint(
 
 
 def member(
-    cluster: RealCluster, bodies: list[bytes], options: ConsumerOptions = OPTIONS
+    cluster: RealCluster, bodies: list[bytes], options: ConsumerConfig = OPTIONS
 ) -> PushConsumer:
     def listen(messages: Sequence[ReceivedMessage]) -> None:
         bodies.extend(message.body for message in messages)
 
     return PushConsumer(
-        cluster.address, "g", listen, start_from=StartFrom.FIRST, options=options
+        "g",
+        listen,
+        run_in_thread=False,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        config=options,
     ).subscribe("single")
 
 
@@ -70,6 +75,7 @@ async def test_leases_are_kept_over_a_time_without_master_that_is_shorter_than_t
     assert await cluster.committed("g") == {("single", 0): 1}
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["not stale", "stale", "unreachable", "no replica alive"])
 async def test_without_a_master_a_member_stops_with_its_session_whatever_a_nameserver_says(

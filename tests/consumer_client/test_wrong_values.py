@@ -11,7 +11,7 @@ import pytest
 
 from aerobee.client_core import Message
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     FlowLimits,
     Ordering,
     PullConsumer,
@@ -21,11 +21,11 @@ from aerobee.consumer_client import (
 )
 from aerobee.consumer_client.beginnings import StartPolicy
 from aerobee.runtime.errors import (
+    AerobeeError,
     FilterIllegal,
     IllegalName,
     InvalidArgument,
     MessageIllegal,
-    MqError,
 )
 
 
@@ -42,7 +42,13 @@ async def asynchronous_generator(messages: object) -> AsyncIterator[None]:
 
 
 def push(listener: Any = nothing, **settings: Any) -> PushConsumer:
-    return PushConsumer("127.0.0.1:1", settings.pop("group", "g"), listener, **settings)
+    return PushConsumer(
+        settings.pop("group", "g"),
+        listener,
+        run_in_thread=False,
+        nameservers="127.0.0.1:1",
+        **settings,
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +92,7 @@ def test_whatever_takes_the_messages_is_a_listener(listener: Any) -> None:
     push(listener)
 
 
-WRONG: list[tuple[type[MqError], str, Callable[[], object]]] = [
+WRONG: list[tuple[type[AerobeeError], str, Callable[[], object]]] = [
     (InvalidArgument, "on_exhausted", lambda: push(on_exhausted="skip")),
     (InvalidArgument, "on_exhausted", lambda: push(on_exhausted=lambda messages: None)),
     (InvalidArgument, "ordering must be one of", lambda: push(ordering="sorted")),
@@ -102,10 +108,10 @@ WRONG: list[tuple[type[MqError], str, Callable[[], object]]] = [
     (IllegalName, "the client id must be text", lambda: push(client_id=7)),
     (IllegalName, "the topic must be text, not int", lambda: push().subscribe(7)),  # type: ignore[arg-type]
     (IllegalName, "topic", lambda: push().subscribe("a b")),
-    (IllegalName, "topic", lambda: PullConsumer("127.0.0.1:1", "g").subscribe("")),
+    (IllegalName, "topic", lambda: PullConsumer("g", nameservers="127.0.0.1:1").subscribe("")),
     (FilterIllegal, "is text, not NoneType", lambda: push().subscribe("t", None)),  # type: ignore[arg-type]
-    (InvalidArgument, "session_timeout_ms", lambda: ConsumerOptions(session_timeout_ms="1")),  # type: ignore[arg-type]
-    (InvalidArgument, "await_cluster_ms", lambda: ConsumerOptions(await_cluster_ms=-1)),
+    (InvalidArgument, "session_timeout_ms", lambda: ConsumerConfig(session_timeout_ms="1")),  # type: ignore[arg-type]
+    (InvalidArgument, "await_cluster_ms", lambda: ConsumerConfig(await_cluster_ms=-1)),
     (InvalidArgument, "span_max", lambda: FlowLimits(span_max=None)),  # type: ignore[arg-type]
     (InvalidArgument, "attempts_max", lambda: RetryPolicy(attempts_max=2.5)),  # type: ignore[arg-type]
     (InvalidArgument, "delays_ms", lambda: RetryPolicy(delays_ms=())),
@@ -129,7 +135,7 @@ WRONG: list[tuple[type[MqError], str, Callable[[], object]]] = [
 
 @pytest.mark.parametrize(("error", "sentence", "make"), WRONG, ids=range(len(WRONG)))
 def test_a_wrong_value_is_a_typed_error_with_a_sentence(
-    error: type[MqError], sentence: str, make: Callable[[], object]
+    error: type[AerobeeError], sentence: str, make: Callable[[], object]
 ) -> None:
     with pytest.raises(error, match=sentence):
         make()

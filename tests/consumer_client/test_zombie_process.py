@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage
+from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage
 from tests.support.real_brokers import RealCluster
 from tests.support.waiting import until
 
@@ -20,7 +20,7 @@ MEMBER = Path(__file__).with_name("zombie_member.py")
 
 @pytest.mark.slow
 async def test_a_process_that_was_stopped_does_nothing_more_when_it_wakes_up(
-    cluster: RealCluster, quick: ConsumerOptions
+    cluster: RealCluster, quick: ConsumerConfig
 ) -> None:
     await cluster.send("single", 0, [b"x"] * 900)
     heir_calls: list[tuple[int, float]] = []
@@ -42,7 +42,14 @@ async def test_a_process_that_was_stopped_does_nothing_more_when_it_wakes_up(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(follow(process.stdout))
         await until(lambda: len(calls) > 20)
-        heir = PushConsumer(cluster.address, "g", listener, client_id="b-heir", options=quick)
+        heir = PushConsumer(
+            "g",
+            listener,
+            run_in_thread=False,
+            nameservers=cluster.address,
+            client_id="b-heir",
+            config=quick,
+        )
         async with heir.subscribe("single"):
             process.send_signal(signal.SIGSTOP)
             await until(lambda: heir_calls and heir_calls[-1][0] == 899)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
+from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
 
 
 async def listener(messages: Sequence[ReceivedMessage]) -> None:
@@ -20,13 +20,13 @@ async def listener(messages: Sequence[ReceivedMessage]) -> None:
 
 async def main(nameserver: str, client_id: str) -> None:
     consumer = PushConsumer(
-        nameserver,
         "g",
         listener,
+        nameservers=nameserver,
         client_id=client_id,
         max_concurrency=1,
         start_from=StartFrom.FIRST,
-        options=ConsumerOptions(session_timeout_ms=1_000, commit_interval_ms=100),
+        config=ConsumerConfig(session_timeout_ms=1_000, commit_interval_ms=100),
     )
     await consumer.subscribe("single").run()
 

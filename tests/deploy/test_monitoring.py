@@ -36,7 +36,8 @@ from tests.support.scrapes import Scrape
 
 SCENARIOS = sorted(FOLDER.glob("*_test.yaml"))
 ALERTS_PAGE = ROOT / "docs" / "operations" / "alerts.md"
-RUNBOOKS = "https://github.com/YOU/aerobee/blob/v0.1.0/docs/operations/alerts.md#"
+RUNBOOKS = "https://aerobee.example/docs/operations/alerts.md#"
+"""A name that nobody can own, for a place that each user names: deploy/k8s/README.md, the chart."""
 SCRAPE_MAX_S = 60
 """Between scrapes of the slowest Prometheus that nothing shall page without need."""
 NOT_OF_ONE_SCRAPE = {

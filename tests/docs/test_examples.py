@@ -28,7 +28,7 @@ import click
 import pytest
 
 from aerobee.cli.__main__ import main
-from aerobee.consumer_client import ConsumerOptions, FlowLimits
+from aerobee.consumer_client import ConsumerConfig, FlowLimits
 from aerobee.producer_client import ProducerConfig
 from tests.support.waiting import wait_until
 
@@ -438,7 +438,7 @@ def default_text(default: object) -> str:
 
 @pytest.mark.parametrize(
     ("page", "kinds"),
-    [("producing.md", [ProducerConfig]), ("consuming.md", [ConsumerOptions, FlowLimits])],
+    [("producing.md", [ProducerConfig]), ("consuming.md", [ConsumerConfig, FlowLimits])],
 )
 def test_client_settings_are_as_documented(page: str, kinds: list[type[Any]]) -> None:
     known = {

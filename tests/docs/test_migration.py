@@ -118,6 +118,7 @@ def move(tmp_path: Path) -> Iterator[Move]:
     cluster.stop()
 
 
+@pytest.mark.thorough
 def test_a_broker_moves_to_aerobee_and_back(move: Move) -> None:
     manifest = json.loads((GOLDEN / f"{STORE}.json").read_text())
     broker: subprocess.Popen[bytes] | None = None

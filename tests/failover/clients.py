@@ -23,7 +23,7 @@ from aerobee.client_core.message import Message, ReceivedMessage
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import QUERY_OFFSETS
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client import ConsumeResult, ConsumerOptions, PushConsumer, StartFrom
+from aerobee.consumer_client import ConsumerConfig, ConsumeResult, PushConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig, SendStatus
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
@@ -41,6 +41,7 @@ from tests.failover.history import (
     read_body,
 )
 from tests.failover.world import GROUP, QUEUES, TOPIC
+from tests.support.waiting import PATIENCE_S
 
 CONSUMER_GROUP = "billing"
 PRODUCERS = 2
@@ -156,7 +157,7 @@ class Clients:
 
         await self._world.until(holds, "messages that come again", CAUGHT_UP_TIMEOUT_S)
 
-    async def acknowledged_after(self, moment_s: float, timeout_s: float = 30.0) -> float:
+    async def acknowledged_after(self, moment_s: float, timeout_s: float = PATIENCE_S) -> float:
         """Until a message sent after `moment_s` is acknowledged; the pause in seconds."""
         deadline_s = time.monotonic() + timeout_s
         while (pause_s := self.history.pause_s(moment_s)) is None:
@@ -180,7 +181,7 @@ class Clients:
             )
         for name, producer in self.producers.items():
             with suppress(errors.ShuttingDown):
-                lines.append(f"{name}: waits for {producer.obstacles()}; {producer.stats()}")
+                lines.append(f"{name}: waits for {producer.obstacles()}; {producer.statistics()}")
         return "\n".join(lines)
 
     async def caught_up(self, places: set[Place]) -> None:
@@ -233,7 +234,7 @@ class Clients:
             message = Message(TOPIC, body, tag=FAILING_TAG)
         try:
             receipt = await producer.send(message, queue=queue)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             waited_s = time.monotonic() - sent_s
             self.history.failed.append(
                 f"{lane} {number} after {waited_s:.1f} s: {type(error).__name__}: {error}"
@@ -285,7 +286,7 @@ class Clients:
         world = self._world
         async with ClusterConnection(world.nameserver_addresses, world.cluster) as connection:
             while not self._end:
-                with suppress(errors.MqError):
+                with suppress(errors.AerobeeError):
                     await Admin(connection).configure_group(FAILING_GROUP, settings)
                 await asyncio.sleep(CONFIGURE_EVERY_S)
 
@@ -313,7 +314,7 @@ class Clients:
 
     async def _committed_of(self, broker_id: int) -> dict[int, int]:
         """By queue; empty if the broker does not tell."""
-        with suppress(errors.MqError):
+        with suppress(errors.AerobeeError):
             answer = await self._observers.call(
                 self._world.address(broker_id),
                 QUERY_OFFSETS,
@@ -344,14 +345,15 @@ async def open_clients(
     async with asyncio.TaskGroup() as tasks:
         members = [
             PushConsumer(
-                world.nameserver_addresses,
                 CONSUMER_GROUP,
                 clients.listen,
+                run_in_thread=False,
+                nameservers=world.nameserver_addresses,
                 consume_batch_max=32,
                 start_from=StartFrom.FIRST,
                 client_id=f"member-{number}",
                 cluster=world.cluster,
-                options=ConsumerOptions(session_timeout_ms=3_000, commit_interval_ms=200),
+                config=ConsumerConfig(session_timeout_ms=3_000, commit_interval_ms=200),
             ).subscribe(TOPIC)
             for number in range(MEMBERS)
         ]
@@ -381,13 +383,14 @@ async def open_clients(
 def _failing_members(world: Group, clients: Clients) -> list[PushConsumer]:
     return [
         PushConsumer(
-            world.nameserver_addresses,
             FAILING_GROUP,
             clients.fail,
+            run_in_thread=False,
+            nameservers=world.nameserver_addresses,
             start_from=StartFrom.FIRST,
             client_id=f"failing-member-{number}",
             cluster=world.cluster,
-            options=ConsumerOptions(session_timeout_ms=3_000, commit_interval_ms=200),
+            config=ConsumerConfig(session_timeout_ms=3_000, commit_interval_ms=200),
         ).subscribe(TOPIC, FAILING_TAG)
         for number in range(MEMBERS)
     ]

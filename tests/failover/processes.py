@@ -22,6 +22,8 @@ class Process:
     def __init__(self, name: str, argv: Sequence[str], log: Path) -> None:
         self.name = name
         self.argv = tuple(argv)
+        self.environment: dict[str, str] = {}
+        """Of the next start, beside that of the tests."""
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
         self._is_stopped = False
@@ -42,7 +44,9 @@ class Process:
         """Does nothing when it is running."""
         if not self.is_running:
             self._process = await spawn_tied(
-                self.argv, log=self._log, environment={"PYTHONFAULTHANDLER": "1"}
+                self.argv,
+                log=self._log,
+                environment={"PYTHONFAULTHANDLER": "1", **self.environment},
             )
 
     async def kill(self) -> None:

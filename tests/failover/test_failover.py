@@ -138,6 +138,7 @@ async def test_a_slave_killed_holds_writes_up_for_the_allowed_lag_and_no_longer(
         await scenarios.kill_slave(trial)
 
 
+@pytest.mark.thorough
 async def test_a_master_that_stood_still_beyond_its_lease_acknowledges_nothing_and_follows(
     trial: Trial,
 ) -> None:
@@ -152,6 +153,7 @@ async def test_a_master_without_its_slaves_goes_on_as_long_as_it_has_its_lease(
         await scenarios.part_master_from_slaves(trial)
 
 
+@pytest.mark.thorough
 async def test_a_master_without_nameservers_is_replaced_though_clients_and_slaves_reach_it(
     trial: Trial,
 ) -> None:
@@ -159,6 +161,7 @@ async def test_a_master_without_nameservers_is_replaced_though_clients_and_slave
         await scenarios.part_master_from_nameservers(trial)
 
 
+@pytest.mark.thorough
 async def test_a_master_that_nobody_reaches_is_replaced_and_comes_back_as_a_slave(
     trial: Trial,
 ) -> None:
@@ -171,6 +174,7 @@ async def test_slaves_whose_acknowledgements_do_not_arrive_leave_the_set(trial: 
         await scenarios.deafen_master(trial)
 
 
+@pytest.mark.thorough
 async def test_a_master_that_hears_all_and_is_heard_by_clients_only_is_replaced(
     trial: Trial,
 ) -> None:
@@ -186,11 +190,13 @@ async def test_an_etcd_that_is_killed_and_restarted_changes_nothing(trial: Trial
         assert (await trial.world.record()).epoch == epoch
 
 
+@pytest.mark.thorough
 async def test_an_etcd_away_beyond_the_lease_stops_writes_and_loses_nothing(trial: Trial) -> None:
     async with trial.judged():
         await scenarios.restart_etcd(trial, away_s=lease_s(trial) + 1.0)
 
 
+@pytest.mark.thorough
 async def test_one_nameserver_of_two_is_enough(trial: Trial) -> None:
     async with trial.judged():
         epoch = (await trial.world.record()).epoch
@@ -198,16 +204,19 @@ async def test_one_nameserver_of_two_is_enough(trial: Trial) -> None:
         assert (await trial.world.record()).epoch == epoch
 
 
+@pytest.mark.thorough
 async def test_a_slave_behind_a_slow_wire_leaves_the_set_and_returns(trial: Trial) -> None:
     async with trial.judged():
         await scenarios.slow_slave(trial)
 
 
+@pytest.mark.thorough
 async def test_a_link_that_flaps_does_no_harm(trial: Trial) -> None:
     async with trial.judged():
         await scenarios.flapping_link(trial)
 
 
+@pytest.mark.thorough
 async def test_a_slave_whose_disk_is_full_leaves_the_set_lives_and_returns(
     trial: Trial, small_disk: Path | None
 ) -> None:
@@ -223,6 +232,7 @@ async def test_a_planned_hand_over_pauses_writes_briefly(trial: Trial) -> None:
         assert await scenarios.planned_hand_over(trial) < 2.5
 
 
+@pytest.mark.thorough
 async def test_three_fail_overs_in_a_row_lose_nothing(trial: Trial) -> None:
     async with trial.judged():
         for _ in range(3):
@@ -230,6 +240,7 @@ async def test_three_fail_overs_in_a_row_lose_nothing(trial: Trial) -> None:
             await trial.world.healthy()
 
 
+@pytest.mark.thorough
 async def test_a_rolling_restart_loses_nothing_and_leaves_equal_files(trial: Trial) -> None:
     async with trial.judged():
         await scenarios.rolling_restart(trial)
@@ -239,6 +250,7 @@ async def test_a_rolling_restart_loses_nothing_and_leaves_equal_files(trial: Tri
         trial.is_sound = False
 
 
+@pytest.mark.thorough
 async def test_the_unconfirmed_tail_of_a_stranded_master_is_cut_and_was_seen_by_nobody(
     tmp_path: Path,
 ) -> None:
@@ -254,6 +266,7 @@ async def test_the_unconfirmed_tail_of_a_stranded_master_is_cut_and_was_seen_by_
         await trial.stopped_clean()
 
 
+@pytest.mark.thorough
 async def test_with_asynchronous_replication_a_killed_master_takes_only_its_newest_messages(
     tmp_path: Path,
 ) -> None:
@@ -267,6 +280,7 @@ async def test_with_asynchronous_replication_a_killed_master_takes_only_its_newe
         await trial.stopped_clean()
 
 
+@pytest.mark.thorough
 async def test_with_two_replicas_required_a_lonely_master_takes_nothing_until_one_is_back(
     tmp_path: Path,
 ) -> None:

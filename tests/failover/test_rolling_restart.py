@@ -34,6 +34,7 @@ async def drain(trial: Trial, broker_id: int) -> dict[str, object]:
     return document
 
 
+@pytest.mark.thorough
 async def test_a_rolling_restart_with_drain_loses_nothing_and_pauses_no_longer_than_a_hand_over(
     tmp_path: Path,
 ) -> None:

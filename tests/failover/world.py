@@ -129,7 +129,7 @@ class World:
             await self.channels.call(self.nameserver_addresses[0], CREATE_TOPIC, request)
         except errors.TopicExists:
             return True
-        except errors.MqError:
+        except errors.AerobeeError:
             return False
         return True
 
@@ -147,7 +147,7 @@ class World:
     async def record(self) -> nameserver_pb2.GroupRecord:
         """The group as a nameserver has it; master_id -1 if none can tell."""
         for address in self.nameserver_addresses:
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 answer = await self.channels.call(
                     address,
                     DESCRIBE_CLUSTER,
@@ -170,7 +170,7 @@ class World:
         """Until its health port says so, as a kubelet waits for a pod."""
 
         async def holds() -> bool:
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 answer = await check_health(self.health_address(broker_id), "readiness")
                 return answer.is_serving
             return False
@@ -191,7 +191,7 @@ class World:
 
         async def answers() -> bool:
             nonlocal found
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 found = await self.stats(broker_id)
                 return True
             return False
@@ -216,7 +216,7 @@ class World:
             found = (await self.record()).master_id
             if found in (-1, not_id):
                 return False
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 return (await self.stats(found)).writable
             return False
 
@@ -259,7 +259,7 @@ class World:
 
         async def holds() -> bool:
             nonlocal end
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 stats = [await self.stats(one) for one in self.settings.replicas]
                 ends = {one.log_appended_end for one in stats}
                 ends |= {one.log_confirmed_end for one in stats}
@@ -286,7 +286,7 @@ class World:
         for broker_id, broker in self.brokers.items():
             try:
                 await self.stats(broker_id)
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 parts.append(f"{broker.name} does not answer: {error}")
                 await broker.end_with_tracebacks()
         for process in self._processes():

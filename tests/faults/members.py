@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.own_protocol import error_from_code
 from aerobee.v1 import broker_pb2
 from tests.faults.serving import Client
@@ -72,11 +72,11 @@ class Member:
         assert isinstance(acknowledged, broker_pb2.HeartbeatAck)
         return acknowledged
 
-    async def ending(self) -> MqError:
+    async def ending(self) -> AerobeeError:
         """The typed error that the broker ends the stream with."""
         try:
             await self.next("nothing that is ever told")
-        except MqError as error:
+        except AerobeeError as error:
             return error
         raise AssertionError("unreachable")
 

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aerobee.consumer_client import ConsumerOptions, PushConsumer, StartFrom
+from aerobee.consumer_client import ConsumerConfig, PushConsumer, StartFrom
 from aerobee.producer_client import Message, Producer, ProducerConfig
 from aerobee.runtime import errors
 from aerobee.runtime.health_check import check_health
@@ -87,7 +87,7 @@ class OrderedCluster:
             place = self.nameserver if name == "nameserver" else self.brokers[int(name)]
 
             async def holds(place: Place = place) -> bool:
-                with suppress(errors.MqError):
+                with suppress(errors.AerobeeError):
                     return (await check_health(place.health)).is_serving
                 return False
 
@@ -189,7 +189,7 @@ class Traffic:
                 number, self.next = self.next, self.next + 1
                 try:
                     await producer.send(Message(TOPIC, str(number).encode()))
-                except errors.MqError as error:
+                except errors.AerobeeError as error:
                     self.failed.append(f"{number}: {type(error).__name__}: {error}")
                 else:
                     self.sent.append(number)
@@ -203,21 +203,25 @@ class Traffic:
                 self.seen_s.append(time.monotonic())
 
         return PushConsumer(
-            nameserver,
             "billing",
             listen,
+            run_in_thread=False,
+            nameservers=nameserver,
             start_from=StartFrom.FIRST,
             cluster=CLUSTER,
-            options=ConsumerOptions(
+            config=ConsumerConfig(
                 session_timeout_ms=3_000, commit_interval_ms=200, await_topics=True
             ),
         ).subscribe(TOPIC)
 
 
 @asynccontextmanager
-async def open_traffic(cluster: OrderedCluster, first: int = 0) -> AsyncIterator[Traffic]:
+async def open_traffic(
+    cluster: OrderedCluster, first: int = 0, *, access_point: str = ""
+) -> AsyncIterator[Traffic]:
+    """By the nameserver's own address, if none is given."""
     traffic = Traffic(first)
-    address = cluster.nameserver.address
+    address = access_point or cluster.nameserver.address
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         consumer = traffic.consumer(address)

@@ -19,14 +19,14 @@ class Refused:
 
     what: str
     request: Callable[[], object]
-    error: type[errors.MqError]
+    error: type[errors.AerobeeError]
     words: tuple[str, ...]
     status: grpc.StatusCode = INVALID
 
     def __str__(self) -> str:
         return self.what
 
-    def check(self, error: errors.MqError) -> None:
+    def check(self, error: errors.AerobeeError) -> None:
         assert type(error) is self.error, repr(error)
         for word in self.words:
             assert word in str(error), str(error)

@@ -21,7 +21,7 @@ from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.cli.local_cluster.child import spawn_tied
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.store_format.record import HostAddress, Record, iterate_records
 from aerobee.store_format.record_encode import encode_batch
@@ -195,7 +195,7 @@ class Client:
         return int(response.offsets[0].offset)
 
 
-async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, MqError]:
+async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, AerobeeError]:
     """The status and the typed error of a call that must fail."""
     try:
         answer = await call

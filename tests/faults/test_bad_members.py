@@ -145,7 +145,7 @@ async def test_an_invented_or_future_lease_is_no_lease(
     ids=["heartbeat first", "nothing", "group name", "no group", "no client id", "client id"],
 )
 async def test_a_stream_that_does_not_begin_with_a_good_join_is_ended(
-    client: Client, event: dict[str, object], error: type[errors.MqError], words: str
+    client: Client, event: dict[str, object], error: type[errors.AerobeeError], words: str
 ) -> None:
     before = await client.stats()
     member = Member(client, group="g", client_id="m")

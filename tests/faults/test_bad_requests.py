@@ -224,7 +224,7 @@ async def test_a_wrong_commit_or_reset_changes_nothing(
     topic: str,
     queue_id: int,
     offset: int,
-    error: type[errors.MqError],
+    error: type[errors.AerobeeError],
     words: tuple[str, ...],
 ) -> None:
     reset = await client.offsets.ResetOffsets(

@@ -76,6 +76,7 @@ def can_make_namespaces() -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
+@pytest.mark.thorough
 async def test_all_programs_move_behind_their_names(tmp_path: Path) -> None:
     if not can_make_namespaces():
         pytest.skip("a table of names of one's own needs mount namespaces")

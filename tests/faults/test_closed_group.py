@@ -12,7 +12,7 @@ import pytest
 
 from aerobee.client_core import BrokerGroups, ClusterConnection, Topics, errors
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     Ordering,
     PushConsumer,
     ReceivedMessage,
@@ -68,12 +68,13 @@ class Load:
                 self.got[key].append(int(number))
 
         consumer = PushConsumer(
-            self._nameserver,
             "billing",
             handle,
+            run_in_thread=False,
+            nameservers=self._nameserver,
             start_from=StartFrom.FIRST,
             ordering=Ordering.ORDERLY,
-            options=ConsumerOptions(commit_interval_ms=100),
+            config=ConsumerConfig(commit_interval_ms=100),
         )
         consumer.subscribe("orders")
         await consumer.run()
@@ -127,7 +128,7 @@ async def test_a_group_is_emptied_and_removed_without_a_lost_message(up: Up) -> 
             while not await is_removable():
                 await asyncio.sleep(0.1)
         with pytest.raises(errors.NotWritable, match="broker group broker-b is closed"):
-            await producer.send(Message("orders", b"x"), queue=queue, timeout_ms=1_000)
+            await producer.send(Message("orders", b"x"), queue=queue, timeout=1)
 
         shown = await asyncio.to_thread(up.json, "broker-group", "show", "broker-b")
         assert shown["removable"]

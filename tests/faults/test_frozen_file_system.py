@@ -28,6 +28,7 @@ def disk(tmp_path: Path) -> Iterator[LoopDisk]:
     disk.unmount()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flush", ["async", "sync"])
 async def test_a_master_on_a_frozen_file_system_is_replaced_and_follows_once_it_thaws(
     tmp_path: Path, disk: LoopDisk, flush: str

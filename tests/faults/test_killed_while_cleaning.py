@@ -68,6 +68,7 @@ class Traffic:
         self.sent = self.sent[: self.read_to + len(found)]
 
 
+@pytest.mark.thorough
 async def test_unread_messages_outlive_kills_in_the_midst_of_removals(tmp_path: Path) -> None:
     chance = random.Random(7)
     traffic = Traffic()

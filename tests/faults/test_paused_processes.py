@@ -181,6 +181,7 @@ def flows(group: Group, producer: Worker, before_it: set[str]) -> bool:
     return bool((set(producer.lines()) - before_it) & group.delivered())
 
 
+@pytest.mark.thorough
 async def test_a_broker_that_stood_still_goes_on_and_nothing_acknowledged_is_lost(
     tmp_path: Path, stack: AsyncExitStack, cluster: ClusterProcess
 ) -> None:

@@ -54,6 +54,7 @@ async def started(
     return traffic, time.monotonic() - last_s
 
 
+@pytest.mark.thorough
 async def test_a_new_cluster_and_an_old_one_come_up_in_any_order(tmp_path: Path) -> None:
     """New in the worst order; then, killed each time, in all of them. Who was master last does not
     matter: all that was acknowledged is with whoever is elected."""

@@ -15,7 +15,7 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import GetStatus
 from aerobee.broker.store.read_work import ReadWork
-from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.record import MAGIC_BLANK, iterate_records
 from aerobee.store_format.record_layout import BODY_AT, RecordCorrupt
@@ -219,7 +219,7 @@ def test_in_a_queue_file_readers_get_an_error_that_says_what_to_do_and_never_wro
             assert read_all(opened.store, topic, int(queue_id), reads_of) == expected
         else:
             unseen += 1
-            with pytest.raises(MqError, match=r"aerobee store|restart the broker"):
+            with pytest.raises(AerobeeError, match=r"aerobee store|restart the broker"):
                 read_all(opened.store, topic, int(queue_id), reads_of)
         opened.store.close()
         folder = copy(closed)

@@ -179,6 +179,7 @@ async def assert_hurts_nobody(broker: BrokerProcess, message: Any, most: int, me
         await eventually_alone(client)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("topic", ["nowhere", "t"])
 @pytest.mark.parametrize("flush_mode", ["async", "sync"])
 async def test_a_sender_that_never_reads_its_acknowledgements_is_read_no_further(
@@ -195,6 +196,7 @@ async def test_a_sender_that_never_reads_its_acknowledgements_is_read_no_further
         await assert_hurts_nobody(broker, frame, 200, "send")
 
 
+@pytest.mark.thorough
 async def test_a_reader_that_never_reads_why_it_is_refused_is_read_no_further(
     broker: BrokerProcess,
 ) -> None:

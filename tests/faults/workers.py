@@ -24,14 +24,14 @@ from typing import Self
 
 from aerobee.client_core import Message
 from aerobee.consumer_client import (
-    ConsumerOptions,
+    ConsumerConfig,
     Ordering,
     PushConsumer,
     ReceivedMessage,
     StartFrom,
 )
 from aerobee.producer_client import Producer, ProducerConfig
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from tests.faults.serving import Process
 from tests.support.waiting import until
 
@@ -110,7 +110,7 @@ async def produce(nameserver: str, topic: str, name: str, path: str) -> None:
             body = f"{name}-{next(numbers)}"
             try:
                 await producer.send(Message(topic, body.encode()))
-            except MqError:
+            except AerobeeError:
                 continue  # not acknowledged: it may be stored or not
             journal.note(body)
             await asyncio.sleep(SEND_PAUSE_S)
@@ -134,14 +134,14 @@ async def consume(nameserver: str, topic: str, name: str, path: str) -> None:
         await asyncio.sleep(HANDLE_S)
 
     consumer = PushConsumer(
-        nameserver,
         GROUP,
         handle,
+        nameservers=nameserver,
         ordering=Ordering.ORDERLY,
         consume_batch_max=8,
         client_id=name,
         start_from=StartFrom.FIRST,
-        options=ConsumerOptions(
+        config=ConsumerConfig(
             session_timeout_ms=SESSION_TIMEOUT_MS, commit_interval_ms=100, await_topics=True
         ),
     ).subscribe(topic)

@@ -81,6 +81,7 @@ def test_what_recovery_finds_is_what_the_manifest_says(golden: Any, compare: Com
     assert golden.files() == before, "looking changes nothing"
 
 
+@pytest.mark.thorough
 def test_a_store_that_was_taken_over_and_closed_says_the_same(
     golden: Any, compare: Compare
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_store_that_was_taken_over_and_closed_says_the_same(
     assert compare(without_files(golden.content), dumped(golden)) == []
 
 
+@pytest.mark.thorough
 def test_a_takeover_that_dies_right_after_the_start_loses_nothing(
     golden: Any, compare: Compare
 ) -> None:
@@ -105,6 +107,7 @@ def test_a_takeover_that_dies_right_after_the_start_loses_nothing(
     assert compare(without_files(golden.content), dumped(golden)) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("read_only", [True, False], ids=["read-only", "for-good"])
 def test_queues_are_rebuilt_from_the_log_alone(
     golden: Any, compare: Compare, read_only: bool

@@ -131,6 +131,7 @@ async def takeover(golden: Any) -> AsyncIterator[Takeover]:
     await running.stop()
 
 
+@pytest.mark.thorough
 async def test_a_broker_that_is_stopped_leaves_a_folder_that_apache_would_go_on_with(
     takeover: Takeover,
 ) -> None:
@@ -150,6 +151,7 @@ async def test_a_broker_that_is_stopped_leaves_a_folder_that_apache_would_go_on_
     assert {key for key in before if key not in offsets} == set()
 
 
+@pytest.mark.thorough
 async def test_a_broker_that_is_killed_leaves_a_folder_that_loses_nothing(
     takeover: Takeover,
 ) -> None:

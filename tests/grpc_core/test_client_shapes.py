@@ -133,6 +133,7 @@ async def test_a_slow_reader_slows_its_peer_and_not_others(called: Called) -> No
         assert [len(answer) async for answer in call] == [200_000] * 100
 
 
+@pytest.mark.thorough
 async def test_thousands_of_calls_share_a_connection(called: Called) -> None:
     at_once = 5_000 if called.engine == "own" else 900  # beyond 1,000 grpcio's refuse some
     for first in range(0, 5_000, at_once):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import uvloop
 
 from tests.grpc_core.fuzz_client import ClientFuzz
@@ -12,6 +13,7 @@ STREAMS = 750
 """On each event loop, with seeds of its own: nothing of a stream comes from a socket."""
 
 
+@pytest.mark.thorough
 async def test_no_mutated_answer_makes_anything_escape_or_a_call_hang() -> None:
     is_uvloop = isinstance(asyncio.get_running_loop(), uvloop.Loop)
     found = await ClientFuzz().campaign(STREAMS, first_seed=1 + STREAMS * is_uvloop)

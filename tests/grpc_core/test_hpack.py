@@ -37,6 +37,7 @@ def test_the_tables_are_those_of_the_rfc() -> None:
     )
 
 
+@pytest.mark.thorough
 @given(some.lists(some.tuples(pairs, some.booleans()), max_size=8), some.integers(0, 4_096))
 def test_blocks_of_another_encoder_are_decoded_in_step(
     blocks: list[tuple[Pairs, bool]], table_bytes: int

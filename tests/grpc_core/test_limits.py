@@ -359,7 +359,7 @@ async def test_a_call_that_is_reset_before_its_handler_began_leaves_nothing() ->
         block = request_block(SERVICE + "Chat")
         await peer.send(headers(1, block) + frames.rst_stream(1, ErrorCode.CANCEL))
         await peer.ping()
-        await until(lambda: not running.server.tasks, timeout_s=5)
+        await until(lambda: not running.server.tasks)
 
 
 @pytest.mark.parametrize("method", [b"GET", b"POST"])

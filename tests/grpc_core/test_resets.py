@@ -171,6 +171,7 @@ async def test_a_client_may_cancel_all_that_it_has_begun_again_and_again() -> No
         assert not running.server.connections[0].streams
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["ours", "grpcio"])
 async def test_calls_that_are_given_up_by_their_deadlines_cost_their_client_nothing(
     kind: str,

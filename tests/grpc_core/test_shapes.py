@@ -157,6 +157,7 @@ async def test_a_server_may_cancel_a_call(channel: Any) -> None:
     assert await call.code() is grpc.StatusCode.CANCELLED
 
 
+@pytest.mark.thorough
 async def test_a_thousand_streams_are_open_at_once(channel: Any) -> None:
     calls = [channel.stream_stream(SERVICE + "Chat")() for _ in range(1_000)]
     for text in (b"once", b"again"):

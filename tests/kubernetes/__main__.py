@@ -1,4 +1,4 @@
-"""`make k8s-test`: build Kubernetes' control plane if need be; run what needs it, or containers.
+"""`make k8s-test`: build Kubernetes' control plane and Helm if need be; run what needs them.
 
 With `--api-server-if-built` nothing is built and no container is started: what is accepted is
 judged if Kubernetes' programs are there, else one line says that they are not.
@@ -6,6 +6,7 @@ judged if Kubernetes' programs are there, else one line says that they are not.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.kubernetes.api_server.programs import (
     built_programs,
     why_not_buildable,
 )
+from tests.kubernetes.helm import build_helm, built_helm
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -32,6 +34,12 @@ def main() -> int:
         else:
             print(f"building Kubernetes {VERSION}: about ten minutes, once", flush=True)
             build_programs()
+    if not is_quick and not shutil.which("helm") and not built_helm().exists():
+        if shutil.which("go"):
+            print("building Helm: about five minutes, once", flush=True)
+            build_helm()
+        else:
+            print("no Helm and no Go to build it: tests of the chart are left out", file=sys.stderr)
     pytest = [sys.executable, "-m", "pytest", "-ra", "-m", "kubernetes", "--durations=10"]
     return subprocess.call([*pytest, str(FOLDER / "test_api_server.py" if is_quick else FOLDER)])
 

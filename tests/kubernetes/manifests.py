@@ -16,6 +16,8 @@ Object = dict[str, Any]
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 EXAMPLE_POD_IP = "192.0.2.7"
 EXAMPLE_NODE_IP = "198.51.100.7"
+ZONE_LABEL = "topology.kubernetes.io/zone"
+EXAMPLE_ZONE = "zone-1"
 POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
 
@@ -128,6 +130,8 @@ class PodTemplate:
         labels = dict(self.labels)
         if self.kind == "StatefulSet":
             labels[POD_INDEX_LABEL] = str(ordinal)
+        # Copied from the node, once there is one.
+        labels[ZONE_LABEL] = EXAMPLE_ZONE
         fields |= {f"metadata.labels['{name}']": value for name, value in labels.items()}
         return fields[path]
 

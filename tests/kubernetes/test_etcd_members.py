@@ -58,6 +58,7 @@ def test_the_members_of_an_overlay_form_a_cluster(
         assert (tmp_path / instance / "data" / "member").is_dir()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_one_member_becomes_three_as_the_readme_says(overlay: Overlay, tmp_path: Path) -> None:
     """`From single to ha`: what its commands make of the pods' command lines."""

@@ -188,6 +188,7 @@ def _at(script: str, folder: Path) -> str:
     return script.replace("/var/lib/aerobee", str(folder))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_survivor_of_etcd_goes_on_alone_and_takes_members_again(
     overlay: Overlay, tmp_path: Path

@@ -9,12 +9,13 @@ import pytest
 import yaml
 
 from aerobee.access.config import AccessConfig
+from aerobee.broker.config import BrokerConfig
+from aerobee.runtime.config import load_config
 from aerobee.runtime.tls_config import NodeTlsConfig
 from tests.kubernetes.conftest import Overlay
-from tests.kubernetes.manifests import Manifests
+from tests.kubernetes.manifests import EXAMPLE_ZONE, Manifests
 from tests.kubernetes.policy import serving
-from tests.kubernetes.policy.network import allowed, peers
-from tests.kubernetes.policy.references import matches
+from tests.kubernetes.policy.network import allowed
 from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render_with
 
 COMPONENTS = (
@@ -131,6 +132,8 @@ def test_zones_are_a_rule_where_the_component_says_so(overlay: Overlay, tmp_path
         for pod in mine.pods_of(component):
             (spread,) = pod.spec["topologySpreadConstraints"]
             assert (spread["whenUnsatisfiable"], spread.get("minDomains")) == rule
+            if component == "broker":
+                assert pod.environment(pod.containers[0])["AEROBEE_BROKER_ZONE"] == EXAMPLE_ZONE
 
 
 def test_a_former_configuration_is_not_for_controllers_to_remove(
@@ -244,11 +247,24 @@ def test_nothing_of_one_broker_group_selects_another(overlay: Overlay, group: st
     assert not labelled.items() <= ha.get("StatefulSet", "aerobee-etcd")["metadata"].items()
 
 
-@pytest.mark.parametrize("component", [one for one in COMPONENTS if one.startswith("outside")])
+def outside_of_both_groups(component: str) -> list[str]:
+    folder = f"components/{component}"
+    return [folder, f"{folder}/broker-a", f"{folder}/broker-b"]
+
+
+EveryWayOutside = pytest.mark.parametrize(
+    "component", [one for one in COMPONENTS if one.startswith("outside")]
+)
+
+
+@EveryWayOutside
 def test_outside_a_broker_is_reached_while_it_is_not_ready(
     overlay: Overlay, component: str, tmp_path: Path
 ) -> None:
-    mine = render_with(tmp_path, resources=["overlays/ha"], components=[f"components/{component}"])
+    overlay("ha")  # skips where nothing can be rendered
+    mine = render_with(
+        tmp_path, resources=["overlays/ha"], components=outside_of_both_groups(component)
+    )
     check = serving.brokers_are_reached_while_they_are_not_ready
     assert list(check(mine)) == []
     for name in ("aerobee-broker-a-0-outside", "aerobee-nameserver-outside"):
@@ -258,29 +274,55 @@ def test_outside_a_broker_is_reached_while_it_is_not_ready(
         assert len(list(check(spoiled))) == 1
 
 
-@pytest.mark.parametrize("component", [one for one in COMPONENTS if one.startswith("outside")])
-def test_outside_whoever_may_ask_a_broker_may_ask_it_at_its_address(
+@EveryWayOutside
+def test_outside_every_replica_of_every_group_has_an_address(
     overlay: Overlay, component: str, tmp_path: Path
 ) -> None:
-    """On the way to another node policies see that address, not the pod's."""
     overlay("ha")  # skips where nothing can be rendered
+    components = outside_of_both_groups(component)
+    mine = render_with(tmp_path, resources=["overlays/ha"], components=components)
+    check = serving.outside_addresses_lead_to_their_brokers
+    assert list(check(mine)) == []
+    assert list(serving.services_lead_to_ports(mine)) == []
+    for pod in mine.pods_of("broker"):
+        (container,) = pod.containers
+        environment = {**pod.environment(container, 0), "AEROBEE_BROKER_STORE_ROOT": "/store"}
+        config = load_config(
+            BrokerConfig, environment_prefix="AEROBEE_BROKER", environment=environment
+        ).config
+        assert config.outside.address != config.address
+    # A group that was left out is seen.
+    (folder := tmp_path / "a").mkdir()
+    spoiled = render_with(folder, resources=["overlays/ha"], components=components[:2])
+    said = list(check(spoiled))
+    assert said
+    assert all(one.startswith("aerobee-broker-b-") for one in said)
+
+
+@EveryWayOutside
+def test_with_an_outside_nodes_talk_as_without_it(
+    overlay: Overlay, component: str, tmp_path: Path
+) -> None:
+    """By the same addresses, and may reach nothing more. Outside port or not, other pods may not
+    come through it."""
+    plain = overlay("ha")
     mine = render_with(
-        tmp_path,
-        resources=["overlays/ha", "overlays/audit"],
-        components=[f"components/{component}"],
+        tmp_path, resources=["overlays/ha"], components=outside_of_both_groups(component)
     )
-    outside = [
-        one["spec"]["podSelector"]
-        for one in mine.of_kind("NetworkPolicy")
-        if {"ipBlock": {"cidr": "198.51.100.0/24"}}
-        in [to for rule in one["spec"].get("egress", ()) for to in rule.get("to", ())]
+    assert allowed(mine) == allowed(plain)
+    inside = [
+        [
+            pod.environment(pod.containers[0], ordinal)["AEROBEE_BROKER_ADDRESS"]
+            for pod in manifests.pods_of("broker")
+            for ordinal in range(3)
+        ]
+        for manifests in (plain, mine)
     ]
-    askers = {
-        source for source, target, port in allowed(mine) if (target, port) == ("broker-a", "grpc")
-    }
-    ours = [peer for peer in peers(mine) if peer.is_ours and peer.name in askers]
-    assert {peer.name for peer in ours} == {"audit", "broker-a", "broker-b", "nameserver", "tools"}
-    assert all(any(matches(selector, peer.labels) for selector in outside) for peer in ours)
+    assert inside[0] == inside[1]
+    policy = mine.get("NetworkPolicy", "aerobee-outside")["spec"]
+    assert [rule["ports"] for rule in policy["ingress"]] == [
+        [{"protocol": "TCP", "port": "outside"}]
+    ]
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
@@ -390,35 +432,6 @@ def test_an_audit_signs_as_a_user_and_trusts_the_authority(
             for variable in ("AEROBEE_CREDENTIALS_FILE", "AEROBEE_TLS_CA"):
                 assert str(Path(environment[variable]).parent) in mounts
         assert "aerobee-cluster-secret" not in str(pod.spec), "it is no operator"
-
-
-def test_outside_every_broker_has_an_address_and_a_service_of_its_own(
-    overlay: Overlay, tmp_path: Path
-) -> None:
-    balanced, ported = tmp_path / "balanced", tmp_path / "ported"
-    balanced.mkdir()
-    ported.mkdir()
-    mine = render_with(
-        balanced, resources=["overlays/ha"], components=["components/outside-load-balancers"]
-    )
-    pod = next(pod for pod in mine.pods() if pod.name == "aerobee-broker-a")
-    for ordinal, name in enumerate(pod.instances):
-        service = mine.get("Service", f"{name}-outside")
-        host = service["metadata"]["annotations"]["external-dns.alpha.kubernetes.io/hostname"]
-        environment = pod.environment(pod.containers[0], ordinal)
-        port = service["spec"]["ports"][0]["port"]
-        assert environment["AEROBEE_BROKER_ADDRESS"] == f"{host}:{port}"
-        assert service["spec"]["selector"]["statefulset.kubernetes.io/pod-name"] == name
-    mine = render_with(
-        ported, resources=["overlays/ha"], components=["components/outside-node-ports"]
-    )
-    pod = next(pod for pod in mine.pods() if pod.name == "aerobee-broker-a")
-    for ordinal, name in enumerate(pod.instances):
-        service = mine.get("Service", f"{name}-outside")
-        environment = pod.environment(pod.containers[0], ordinal)
-        port = service["spec"]["ports"][0]["nodePort"]
-        assert environment["AEROBEE_BROKER_ADDRESS"] == f"{environment['NODE_IP']}:{port}"
-        assert service["spec"]["selector"]["statefulset.kubernetes.io/pod-name"] == name
 
 
 def _sizes(manifests: Manifests) -> dict[str, int]:

@@ -23,6 +23,7 @@ from aerobee.nameserver.config import (
 )
 from aerobee.nameserver.etcd import Etcd
 from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.outside_config import OutsideConfig
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.support.etcd import EtcdProcess, running_etcd
@@ -99,6 +100,7 @@ async def start_nameserver(cluster: str) -> AsyncIterator[StartNameserver]:
             known: bool = True,
             unclean_election: bool = False,
             secret_file: str = "",
+            outside: str = "",
             **policy: object,
         ) -> Nameserver:
             config = NameserverConfig(
@@ -110,6 +112,7 @@ async def start_nameserver(cluster: str) -> AsyncIterator[StartNameserver]:
                 broker_lease=BrokerLeaseConfig(default_ms=1_000),
                 unclean_election=unclean_election,
                 access=AccessConfig(cluster_secret_file=secret_file),
+                outside=OutsideConfig(listen=outside),
             )
             lifecycle = Lifecycle()
             listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -153,6 +156,7 @@ class Broker:
     name: str
     instance: str
     address: str
+    outside_address: str = ""
     broker_id: int = 0
     lease_ms: int = 1_000
     metadata_revision: int = 0
@@ -170,6 +174,7 @@ class Broker:
                 instance=self.instance,
             ),
             address=self.address,
+            outside_address=self.outside_address,
             lease_duration_ms=self.lease_ms,
             metadata_revision=self.metadata_revision,
             metadata_history=self.metadata_history,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from aerobee.nameserver.request_limits import nameserver_request_limits
 from aerobee.rocketmq_api.request_limits import messaging_request_limits
 from aerobee.runtime.errors import InvalidArgument
@@ -16,6 +18,7 @@ from tests.support.refusals import assert_all_refused, refusal_of
 PLACES = places(methods_of(nameserver_pb2.DESCRIPTOR))
 
 
+@pytest.mark.thorough
 async def test_what_goes_beyond_a_limit_is_refused_and_nobody_waits(
     shared_etcd: EtcdProcess, start_nameserver: Any
 ) -> None:

@@ -151,6 +151,7 @@ class World:
         await self.chance.choices(acts, (3, 2, 2, 3))[0](replica)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 12))]

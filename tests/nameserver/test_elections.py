@@ -340,7 +340,7 @@ async def test_a_restart_at_another_nameserver_need_not_wait_for_the_lease(
             return bool((await again.connect(other)).role == common_pb2.MASTER)
         return False  # a broker asks again, too
 
-    await until(is_elected, timeout_s=5)
+    await until(is_elected)
     assert again.last.epoch == 2
 
 

@@ -53,6 +53,7 @@ async def test_routes_are_marked_stale_within_two_seconds_of_a_dead_network_for_
     watch.cancel()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_quiet_times_and_other_users_of_etcd_make_no_route_stale(
     etcd: Etcd, cluster: str, shared_etcd: Any, start_nameserver: Any

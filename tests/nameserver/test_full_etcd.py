@@ -31,7 +31,7 @@ def client_of(etcd: EtcdProcess) -> Any:
 async def fill(client: Any) -> None:
     """etcd looks at its size now and then only."""
     numbers = itertools.count()
-    await until(lambda: is_refused(client, next(numbers)), timeout_s=20)
+    await until(lambda: is_refused(client, next(numbers)))
 
 
 def is_refused(client: Any, number: int) -> bool:
@@ -74,7 +74,7 @@ async def test_an_etcd_without_space_keeps_brokers_registered_and_is_told_in_one
         async def is_told() -> bool:
             return (await trouble()).startswith("etcd takes no writes: elections")
 
-        await until(is_told, timeout_s=20)
+        await until(is_told)
         assert "masters go on (etcd at" in await trouble()
         assert "disarm its alarm)" in await trouble()
         clear(client)
@@ -83,7 +83,7 @@ async def test_an_etcd_without_space_keeps_brokers_registered_and_is_told_in_one
             return not await trouble()
 
         # Nothing else is written meanwhile: it finds out by itself.
-        await until(is_well, timeout_s=20)
+        await until(is_well)
         await server.stub.CreateTopic(pb.CreateTopicRequest(name="more"))
 
 

@@ -17,7 +17,7 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Delete, Put
 from aerobee.nameserver.stored import Keys, Topic, encode_topic
 from aerobee.runtime.clock import SystemClock, system_random
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import common_pb2
@@ -198,7 +198,7 @@ async def test_a_nameserver_refuses_a_port_that_is_taken(
     shared_etcd: Any, start_nameserver: Any
 ) -> None:
     first = await start_nameserver(shared_etcd.endpoint)
-    with pytest.raises(MqError, match=first.address):
+    with pytest.raises(AerobeeError, match=first.address):
         await serve_nameserver(
             NameserverConfig(listen=first.address),
             Lifecycle(),

@@ -399,6 +399,7 @@ def test_tiers_are_compared_in_whole_settled_minutes(spark: SparkSession) -> Non
     ]
 
 
+@pytest.mark.thorough
 def test_nothing_is_found_where_nothing_was_read(spark: SparkSession) -> None:
     tables = TableRows().tables(spark)
     for check in CHECKS:

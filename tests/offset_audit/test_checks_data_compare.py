@@ -32,6 +32,7 @@ SEED = 20_261_121
 STORES = 80
 
 
+@pytest.mark.thorough
 def test_the_comparison_finds_exactly_the_damage_that_was_done(spark: SparkSession) -> None:
     chance = random.Random(SEED)
     stores = [damaged(f"damaged-{number}", chance) for number in range(STORES)]

@@ -215,6 +215,7 @@ def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
     assert {row.waiting for row in found} == {None}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("topic", "kind", "messages", "waiting"),
     [

@@ -73,6 +73,7 @@ def test_the_doctor_says_the_same_as_spark_of_the_same_rows(spark: SparkSession)
     assert {each[told.index("check")] for each in by_doctor} == names
 
 
+@pytest.mark.thorough
 def test_a_group_that_is_far_behind_is_found_with_the_number_of_unread_messages(
     run: ProgressRun,
 ) -> None:

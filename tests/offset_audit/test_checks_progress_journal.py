@@ -105,6 +105,7 @@ def resets(rows: Histories) -> None:
     rows.said("CID_RMQ_SYS_TRANS", (90, "commit", 31), (20, "reset", 31))
 
 
+@pytest.mark.thorough
 def test_a_reset_back_is_told_with_how_many_messages_come_again(run: ProgressRun) -> None:
     found = run.only("back")
     assert (found.check, found.severity, found.affected) == ("RESET", "WARNING", 70)

@@ -173,6 +173,7 @@ def state_of(
     return "LAGGING" if unread >= LIMITS.lag_messages or is_old else "OK"
 
 
+@pytest.mark.thorough
 def test_states_are_those_of_the_rules_on_random_tables(spark_of_many_rows: SparkSession) -> None:
     chance = random.Random(20_261_121)
     queues = {f"g{number}": made_up(chance) for number in range(GROUPS)}

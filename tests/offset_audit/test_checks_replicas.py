@@ -179,6 +179,7 @@ def test_replicas_with_different_bytes_are_found_unless_damage_explains_it(
     assert differs["command"] == "aerobee store verify /differs/1"
 
 
+@pytest.mark.thorough
 def test_epoch_tables_must_say_the_same_of_what_both_logs_hold(spark: SparkSession) -> None:
     rows = TableRows()
 
@@ -347,6 +348,53 @@ def test_each_broker_that_does_not_answer_is_one_finding(spark: SparkSession) ->
     assert "8 queues of 1 topics is not known" in lost["evidence"]
 
 
+def test_what_one_of_several_zones_would_take_with_it_is_told(spark: SparkSession) -> None:
+    rows = TableRows()
+    for name, zones, in_sync in (
+        ("together", ("a", "a", "b"), [0, 1]),
+        ("apart", ("a", "b", "c"), [0, 1]),
+        ("alone", ("a", "b"), [0]),
+        ("unknown", ("a", None), [0, 1]),
+        ("away", ("a",), [0, 1]),
+    ):
+        rows.add("registry_groups", broker_name=name, in_sync=in_sync, replicas=[0, 1, 2])
+        for broker_id, zone in enumerate(zones):
+            role = "SLAVE" if broker_id else "MASTER"
+            rows.add(
+                "registry_brokers", broker_name=name, broker_id=broker_id, role=role, zone=zone
+            )
+    findings = found(spark, "ONE_ZONE", rows)
+    assert {name: one["severity"] for (name, _), one in findings.items()} == {
+        "together": "WARNING",
+        None: "INFO",
+    }
+    assert findings["together", None]["affected"] == 2
+    assert (
+        "All 2 replicas of together that are in sync are in zone a"
+        in (findings["together", None]["evidence"])
+    )
+    (of_masters,) = (one for (name, _), one in findings.items() if name is None)
+    assert "The masters of all 5 broker groups are in zone a" in of_masters["evidence"]
+    # A master in another zone, or of none that is known.
+    rows.add("registry_brokers", broker_name="other", broker_id=0, role="MASTER", zone="b")
+    assert {name for name, _ in found(spark, "ONE_ZONE", rows)} == {"together"}
+
+
+@pytest.mark.parametrize("zone", [None, "a"])
+def test_a_cluster_of_one_zone_or_of_none_that_is_known_is_not_judged(
+    spark: SparkSession, zone: str | None
+) -> None:
+    rows = TableRows()
+    for name in ("one", "two"):
+        rows.add("registry_groups", broker_name=name, in_sync=[0, 1], replicas=[0, 1])
+        for broker_id in (0, 1):
+            role = "SLAVE" if broker_id else "MASTER"
+            rows.add(
+                "registry_brokers", broker_name=name, broker_id=broker_id, role=role, zone=zone
+            )
+    assert found(spark, "ONE_ZONE", rows) == {}
+
+
 def test_unclean_elections_are_told_until_retention_has_passed_them(spark: SparkSession) -> None:
     rows = TableRows()
     rows.add("registry_groups", broker_name="clean", epoch=3, unclean_epochs=[])
@@ -370,6 +418,7 @@ def test_unclean_elections_are_told_until_retention_has_passed_them(spark: Spark
     assert "retention has removed" in findings["past", None]["evidence"]
 
 
+@pytest.mark.thorough
 def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(spark: SparkSession) -> None:
     rows = TableRows()
 

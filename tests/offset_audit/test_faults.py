@@ -164,6 +164,7 @@ def test_a_step_back_in_time_is_one_fault_with_its_length(store: Path) -> None:
     assert "size" not in fault, "all around it can be read"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("bit", range(64))
 def test_any_flipped_bit_of_a_store_time_is_a_fault_of_its_record_or_within_the_order(
     store: Path, bit: int

@@ -151,6 +151,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Store(root, segment_bytes, records[len(records) // 2])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("field", list(fields(0)))
 def test_a_flipped_bit_of_a_header_is_seen_or_documented_and_ends_no_reading(
     store: Store, field: str

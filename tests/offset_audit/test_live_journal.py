@@ -50,7 +50,7 @@ def record(*entries: Any) -> JournalRecord:
 
 
 def read_broken(
-    monkeypatch: pytest.MonkeyPatch, error: errors.MqError, *, records: int, skip: str = "true"
+    monkeypatch: pytest.MonkeyPatch, error: errors.AerobeeError, *, records: int, skip: str = "true"
 ) -> list[dict[str, Any]]:
     """What is read of a journal that gives so many records, and then this error."""
 
@@ -70,7 +70,7 @@ def read_broken(
     "error", [errors.Unreachable("gone"), errors.ReplicaBehind("behind"), errors.Busy("busy")]
 )
 def test_a_journal_that_breaks_off_says_so_as_the_one_it_is(
-    monkeypatch: pytest.MonkeyPatch, error: errors.MqError
+    monkeypatch: pytest.MonkeyPatch, error: errors.AerobeeError
 ) -> None:
     *given, last = read_broken(monkeypatch, error, records=2)
     assert [row["kind"] for row in given] == ["commit", "commit"]

@@ -17,7 +17,7 @@ from aerobee.offset_audit.sources.messages.losses import MessagesLost
 from aerobee.offset_audit.sources.messages.narrowing import Narrowing
 from aerobee.offset_audit.sources.messages.offsets import BEGAN, from_document
 from aerobee.offset_audit.sources.messages.place import Window
-from aerobee.runtime.errors import MqError, TopicNotFound
+from aerobee.runtime.errors import AerobeeError, TopicNotFound
 from tests.offset_audit.stream_engine import Document, Engine, Row, bodies, options_of, rows_of
 from tests.support.real_brokers import RealCluster, RouteServer, start_cluster
 
@@ -91,7 +91,7 @@ async def test_a_topic_that_does_not_exist_is_named(cluster: RealCluster) -> Non
 
 async def test_a_broker_that_does_not_answer_fails_a_batch_in_time(cluster: RealCluster) -> None:
     await cluster.brokers["broker-b"].stop()
-    with pytest.raises(MqError, match="broker-b"):
+    with pytest.raises(AerobeeError, match="broker-b"):
         await read(cluster, timeoutMs=700)
 
 

@@ -165,6 +165,7 @@ async def test_a_mistyped_option_is_refused_at_once(
 # ---------------------------------------------------------------------------------- streams
 
 
+@pytest.mark.thorough
 async def test_a_query_stopped_again_and_again_writes_each_message_once(
     spark: SparkSession, cluster: RealCluster, tmp_path: Path
 ) -> None:
@@ -198,6 +199,7 @@ async def test_a_query_stopped_again_and_again_writes_each_message_once(
     assert_once([row.body.decode() for row in spark.read.parquet(str(out)).collect()], sender.sent)
 
 
+@pytest.mark.thorough
 async def test_a_stream_fails_with_the_offsets_that_are_gone(
     spark: SparkSession, cluster: RealCluster, tmp_path: Path
 ) -> None:
@@ -218,6 +220,7 @@ async def test_a_stream_fails_with_the_offsets_that_are_gone(
 # ---------------------------------------------------------------------------------- kills
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kills", [(0,), pytest.param((0, 2), marks=pytest.mark.long)])
 async def test_a_job_killed_in_the_middle_of_batches_writes_each_message_once(
     spark: SparkSession, cluster: RealCluster, tmp_path: Path, kills: tuple[int, ...]

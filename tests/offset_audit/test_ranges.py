@@ -170,6 +170,7 @@ def test_one_reading_gives_what_each_table_gives_alone(clean: GoldenStore) -> No
 # ----------------------------------------------------------------------------------- splitting
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(6))
 @given(partition_bytes=st.integers(40_000, 400_000), seed=st.integers(0, 1000))
 def test_sums_do_not_depend_on_how_a_log_is_divided_nor_on_the_order(

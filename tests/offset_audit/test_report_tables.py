@@ -142,6 +142,7 @@ def crowded(spark: SparkSession) -> ReportData:
     )
 
 
+@pytest.mark.thorough
 def test_totals_are_of_everything_whatever_is_shown(crowded: ReportData) -> None:
     totals = crowded.totals
     assert (totals.brokers, totals.brokers_answered) == (4, 3)

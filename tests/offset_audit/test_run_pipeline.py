@@ -23,7 +23,7 @@ from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.offset_audit.tables import COLUMNS, schema
 from aerobee.runtime.clock import ManualClock
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(600)]
 
 BROKER = {"cluster": "harbour", "broker_name": "broker-a", "broker_id": 0}
 QUEUE = {**BROKER, "topic": "orders", "queue_id": 0}

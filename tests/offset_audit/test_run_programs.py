@@ -64,6 +64,7 @@ def nothing_left_of(session_id: int) -> bool:
     return True
 
 
+@pytest.mark.thorough
 def test_a_watch_looks_again_until_ctrl_c_and_leaves_nothing_behind(store: Path) -> None:
     arguments = ["audit", "--watch", "--interval", "1", "--store", str(store), "--format", "json"]
     with subprocess.Popen(

@@ -49,6 +49,7 @@ with audit_session("local[1]", is_brief=True) as spark:
 """
 
 
+@pytest.mark.thorough
 def test_a_session_says_nothing_outlives_a_second_one_and_leaves_no_java_behind(
     tmp_path: Path,
 ) -> None:

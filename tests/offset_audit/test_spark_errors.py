@@ -14,7 +14,7 @@ from aerobee.offset_audit.run.exit_codes import (
     exit_code_of,
 )
 from aerobee.offset_audit.run.spark_errors import error_of, reason_of
-from aerobee.runtime.errors import InvalidArgument, MqError, Unreachable
+from aerobee.runtime.errors import AerobeeError, InvalidArgument, Unreachable
 
 
 def said(*lines: str) -> PySparkException:
@@ -34,7 +34,7 @@ def said(*lines: str) -> PySparkException:
             "ValueError: 3 is odd",
         ),
         (
-            ["aerobee.runtime.errors.Unreachable: no answer SQLSTATE: 38000", "Other: later"],
+            ["aerobee.errors.Unreachable: no answer SQLSTATE: 38000", "Other: later"],
             "no answer",
         ),
         ([""], "PySparkException"),
@@ -45,13 +45,14 @@ def test_the_reason_is_the_line_that_matters(lines: list[str], reason: str) -> N
 
 
 def test_an_error_of_a_source_is_raised_as_what_it_was() -> None:
-    away = error_of(said("aerobee.runtime.errors.Unreachable: no answer"), "the audit")
+    away = error_of(said("aerobee.errors.Unreachable: no answer"), "the audit")
     assert (type(away), str(away), exit_code_of(away)) == (Unreachable, "no answer", UNAVAILABLE)
     bug = error_of(said("KeyError: 'x'"), "check LAG")
     assert (type(bug), str(bug)) == (SparkFailed, "check LAG failed: KeyError: 'x'")
     assert exit_code_of(bug) == BROKE_OFF
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_an_error_of_a_source_is_raised_as_what_it_was() -> None:
     ],
 )
 def test_sources_that_cannot_read_say_why(
-    spark: SparkSession, source: str, options: dict[str, str], kind: type[MqError], code: int
+    spark: SparkSession, source: str, options: dict[str, str], kind: type[AerobeeError], code: int
 ) -> None:
     table = {"table": "brokers"}
     with pytest.raises(PySparkException) as raised:

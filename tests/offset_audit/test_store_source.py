@@ -24,6 +24,7 @@ def load(spark: SparkSession, golden: GoldenStore, kind: str, **options: str) ->
     return reader.options(**options).load(str(golden.root))
 
 
+@pytest.mark.thorough
 def test_records_come_into_spark_as_they_are_with_bodies_if_wanted(
     spark: SparkSession, tmp_path: Path
 ) -> None:

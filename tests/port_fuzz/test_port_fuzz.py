@@ -15,6 +15,7 @@ REQUESTS = 3_000
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
+@pytest.mark.thorough
 def test_a_cluster_under_attack_serves_and_nothing_breaks(tmp_path: Path) -> None:
     """How long others wait is for the campaign, not for a machine that runs other tests."""
     plan = Plan(requests=REQUESTS, callers=1, level_s=1.0, rest_s=1.0)

@@ -20,8 +20,8 @@ from typing import Final
 
 import uvloop
 
-from aerobee.client_core import Message, MqError
-from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
+from aerobee.client_core import AerobeeError, Message
+from aerobee.consumer_client import ConsumerConfig, PullConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig
 
 PER_S: Final = 50
@@ -93,7 +93,7 @@ class Watchman:
     async def _send_one(self, producer: Producer, seen: Seen, number: int) -> None:
         try:
             receipt = await producer.send(Message(self._topic, b"%d" % number))
-        except MqError as error:
+        except AerobeeError as error:
             self.log.errors.append(f"{number}: {type(error).__name__}: {error}")
         else:
             seen.stored_s = time.monotonic()
@@ -101,15 +101,17 @@ class Watchman:
 
     async def _receive(self, consumer: PullConsumer) -> None:
         while True:
-            for message in await consumer.poll(500, timeout_s=1.0):
+            for message in await consumer.poll(500, timeout=1.0):
                 seen = self.log.messages[int(message.body)]
                 seen.received_s = seen.received_s or time.monotonic()
                 seen.times += 1
 
 
 async def _watch(nameserver: str, topic: str, group: str) -> Log:
-    options = ConsumerOptions(session_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
-    consumer = PullConsumer(nameserver, group, start_from=StartFrom.FIRST, options=options)
+    options = ConsumerConfig(session_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS)
+    consumer = PullConsumer(
+        group, nameservers=nameserver, start_from=StartFrom.FIRST, config=options
+    )
     consumer.subscribe(topic)
     watchman = Watchman(topic)
     config = ProducerConfig(send_timeout_ms=PATIENCE_MS)

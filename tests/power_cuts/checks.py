@@ -9,9 +9,9 @@ from aerobee.broker.store.tables.atomic_file import read_with_backup
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.power_cuts.model import UNIQUE_KEY_PREFIX, Model, Sent, Violation, expect
 from tests.power_cuts.raw_files import check_queue_files_are_whole
-from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import check_agreement, find_by_key, log_records
 
 _LAST_RECORDS = 5

@@ -29,9 +29,9 @@ from aerobee.store_format.record_layout import (
     SYSFLAG_TRANSACTION_MASK,
     SYSFLAG_TRANSACTION_ROLLBACK,
 )
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.power_cuts.model import UNIQUE_KEY_PREFIX, DocumentState, Model, Sent, expect
 from tests.power_cuts.stepped_threads import SteppedThreads, Work, is_power_cut
-from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import batch_of, topic_end_batch
 
 Trace = Callable[[str], None]

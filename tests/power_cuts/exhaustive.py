@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
+from aerobee.testing.power_failure import KEEP_ALL, LOSE_ALL, SIMPLE_FATES, Fate, draw_fate
+from aerobee.testing.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_power import PowerCut
 from tests.power_cuts.driver import Variant
 from tests.power_cuts.machine import Figures, Machine
 from tests.power_cuts.model import Violation
 from tests.power_cuts.scenario import TINY
-from tests.support.power_failure import KEEP_ALL, LOSE_ALL, SIMPLE_FATES, Fate, draw_fate
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_power import PowerCut
 
 Script = Callable[[Machine], None]
 _DRAWN_FATES = 3

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.runtime.clock import ManualClock
+from aerobee.testing.power_failure import Fate
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.power_cuts.checks import (
     check_closed_cleanly,
     check_documents,
@@ -16,8 +18,6 @@ from tests.power_cuts.checks import (
 from tests.power_cuts.driver import Driver, Trace, Variant
 from tests.power_cuts.model import Model
 from tests.power_cuts.raw_files import check_checkpoint_is_not_ahead
-from tests.support.power_failure import Fate
-from tests.support.simulated_disk import SimulatedDisk
 
 
 @dataclass(slots=True)

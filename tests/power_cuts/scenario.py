@@ -24,11 +24,11 @@ from aerobee.broker.store.tables.config_tables import (
     TopicTable,
 )
 from aerobee.runtime.errors import StoreFailed
+from aerobee.testing.power_failure import draw_fate
+from aerobee.testing.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_power import PowerCut
 from tests.power_cuts.driver import Trace, Variant
 from tests.power_cuts.machine import Figures, Machine
-from tests.support.power_failure import draw_fate
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_power import PowerCut
 
 TINY = StoreConfig(
     segment_bytes=1024,

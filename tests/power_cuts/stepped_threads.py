@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_power import PowerCut
+from aerobee.testing.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_power import PowerCut
 
 
 class Work(Protocol):

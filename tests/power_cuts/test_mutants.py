@@ -10,6 +10,7 @@ from tests.power_cuts.mutants import MUTANTS
 SEEDS_MAX = 400
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_store_that_is_broken_on_purpose_is_caught(mutant: str) -> None:
     CAMPAIGN.first_caught(mutant, range(SEEDS_MAX))

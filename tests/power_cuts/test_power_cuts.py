@@ -19,11 +19,19 @@ SEEDS = 300
 """A few seconds' worth, and enough for errors that no other quick test sees."""
 
 
-def test_no_promise_is_broken_wherever_the_power_is_cut() -> None:
-    for seed in CAMPAIGN.run_seeds(range(SEEDS), failures_max=1).failures:
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(SEEDS // 10, id="tens"),
+        pytest.param(SEEDS, id="hundreds", marks=pytest.mark.thorough),
+    ],
+)
+def test_no_promise_is_broken_wherever_the_power_is_cut(count: int) -> None:
+    for seed in CAMPAIGN.run_seeds(range(count), failures_max=1).failures:
         pytest.fail(CAMPAIGN.describe_failure(seed), pytrace=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_no_operation_of_a_short_life_is_a_bad_last_one(script: str) -> None:

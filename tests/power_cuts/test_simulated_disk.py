@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.broker.store.disk import Disk, RealDisk
-from tests.support.power_failure import (
+from aerobee.testing.power_failure import (
     KEEP_ALL,
     KEEP_BYTES,
     KEEP_LENGTHS,
@@ -19,9 +19,9 @@ from tests.support.power_failure import (
     LOSE_ALL,
     draw_fate,
 )
+from aerobee.testing.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_power import PowerCut
 from tests.support.property_runs import examples
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_power import PowerCut
 
 SECTOR = 512
 

@@ -58,8 +58,8 @@ async def disturb(brokers: list[FakeBroker], chance: random.Random, enough: asyn
 
 async def send_many(
     producer: Producer, sender: int, chance: random.Random
-) -> list[tuple[bytes, Receipt | errors.MqError]]:
-    outcomes: list[tuple[bytes, Receipt | errors.MqError]] = []
+) -> list[tuple[bytes, Receipt | errors.AerobeeError]]:
+    outcomes: list[tuple[bytes, Receipt | errors.AerobeeError]] = []
     for number in range(MESSAGES_PER_SENDER):
         body = b"%d-%d" % (sender, number)
         key = f"key-{sender}" if sender % 3 == 0 else None
@@ -80,7 +80,7 @@ async def send_many(
                 for message, receipt in zip(batch, error.receipts, strict=True)
                 if receipt is not None
             ]
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             outcomes.append((body, error))
     return outcomes
 
@@ -100,7 +100,7 @@ async def test_every_receipt_is_true_whatever_happens(
         )
         enough.set()
         await disturbing
-        assert producer.stats().buffered_bytes == 0
+        assert producer.statistics().buffered_bytes == 0
     stored = {
         (name, each.queue_id, each.queue_offset): each.record
         for name, broker in brokers.items()
@@ -112,7 +112,7 @@ async def test_every_receipt_is_true_whatever_happens(
     for sender, outcome in enumerate(outcomes):
         queues = set()
         for body, result in outcome:
-            if isinstance(result, errors.MqError):
+            if isinstance(result, errors.AerobeeError):
                 assert not isinstance(result, errors.Unreachable) or "not sent" in str(result)
                 continue
             receipts += 1

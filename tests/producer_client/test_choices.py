@@ -96,13 +96,13 @@ def test_every_error_is_final_or_retried_for_a_reason() -> None:
         name
         for name, error in vars(errors).items()
         if isinstance(error, type)
-        and issubclass(error, errors.MqError)
+        and issubclass(error, errors.AerobeeError)
         and retry_of(error("x")) is not None
     }
     assert retried == {
         "Busy",
         "DeadlineExceeded",
-        "MqError",
+        "AerobeeError",
         "NoBrokerAvailable",
         "NotEnoughReplicas",
         "NotMaster",

@@ -95,7 +95,7 @@ async def test_a_connection_that_hangs_is_given_up_for_another_attempt(
 
 async def test_a_send_that_waits_for_a_cluster_says_so(caplog: pytest.LogCaptureFixture) -> None:
     async with Producer("127.0.0.1:1") as producer:
-        with pytest.raises(errors.MqError):
-            await producer.send(Message("orders", b"x"), timeout_ms=1_800)
+        with pytest.raises(errors.AerobeeError):
+            await producer.send(Message("orders", b"x"), timeout=1.8)
     (line,) = [each.getMessage() for each in caplog.records if "waits for the" in each.msg]
     assert line.startswith("a send waits for the cluster topic=orders reason=")

@@ -163,7 +163,7 @@ async def test_a_time_too_far_away_is_refused_before_it_is_sent(
             await producer.send_batch([Message("orders", b"2"), far])
         with pytest.raises(errors.MessageIllegal, match="ten years"):
             producer.send_one_way(far)
-        assert producer.stats().buffered_bytes == 0
+        assert producer.statistics().buffered_bytes == 0
     assert broker_a.stored == []
 
 

@@ -141,6 +141,7 @@ def stored_records(folder: Path) -> list[Record]:
         store.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_messages_that_arrive_later_arrive_once_and_not_early_across_kills(
     tmp_path: Path,

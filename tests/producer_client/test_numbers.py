@@ -250,7 +250,7 @@ async def test_what_is_stored_but_not_confirmed_is_asked_again_until_it_is(
         assert receipt.status is SendStatus.OK
         # At the deadline the caller learns what the broker said.
         broker_a.status = status
-        late = await producer.send(Message("orders", b"2"), timeout_ms=300)
+        late = await producer.send(Message("orders", b"2"), timeout=0.3)
         assert late.status.name == common_pb2.Code.Name(status)
         assert late.queue_offset == broker_a.stored[-1].queue_offset
     assert broker_a.bodies("orders") == [b"1", b"2"]

@@ -100,4 +100,4 @@ async def test_a_topic_that_the_broker_never_hears_of_is_named(
 ) -> None:
     async with Producer(nameserver.address) as producer:
         with pytest.raises(errors.TopicNotFound, match="unknown"):
-            await producer.send(Message("unknown", b"1"), timeout_ms=1_500)
+            await producer.send(Message("unknown", b"1"), timeout=1.5)

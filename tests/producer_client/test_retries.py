@@ -21,7 +21,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.submitted: list[Batch] = []
-        self.ended: dict[Batch, errors.MqError] = {}
+        self.ended: dict[Batch, errors.AerobeeError] = {}
 
     def has(self, batch: Batch) -> bool:
         return batch not in self.ended
@@ -29,7 +29,7 @@ class Owner:
     def submit(self, batch: Batch) -> None:
         self.submitted.append(batch)
 
-    def end(self, batch: Batch, error: errors.MqError) -> None:
+    def end(self, batch: Batch, error: errors.AerobeeError) -> None:
         self.ended[batch] = error
 
 

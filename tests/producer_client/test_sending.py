@@ -127,6 +127,23 @@ async def test_many_messages_that_follow_as_many_leave_in_two_halves(
         assert await frames_of(to_one_queue) == 1
 
 
+async def test_batches_that_wait_for_the_route_together_keep_their_order(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    """However many queues the messages of each have: a long one is not overtaken."""
+    messages = [Message("orders", b"%d" % n, sharding_key=f"key-{n % 3}") for n in range(60)]
+    async with Producer(nameserver.address) as producer:
+        await asyncio.gather(
+            *(producer.send_batch(messages[n : n + 8]) for n in range(0, 24, 8)),
+            *(producer.send_batch([message]) for message in messages[24:]),
+        )
+    stored: dict[str, list[int]] = {}
+    for one in broker_a.stored:
+        number = int(bytes(one.record.body))
+        stored.setdefault(f"key-{number % 3}", []).append(number)
+    assert stored == {f"key-{key}": list(range(key, 60, 3)) for key in range(3)}
+
+
 async def test_a_send_batch_gives_receipts_in_the_order_of_its_messages(
     two_brokers: FakeNameserver, broker_a: FakeBroker, broker_b: FakeBroker
 ) -> None:
@@ -176,7 +193,7 @@ async def test_refused_messages_never_leave_the_client(
             producer.send_one_way(
                 Message("orders", b"1"), queue=MessageQueue("orders", "broker-x", 0)
             )
-        assert producer.stats().buffered_bytes == 0
+        assert producer.statistics().buffered_bytes == 0
     assert broker_a.batches == []
 
 
@@ -270,7 +287,7 @@ async def test_a_busy_broker_runs_into_the_deadline(
     _, broker_a.refuse = refusal(common_pb2.BUSY, times=10_000, retry_after_ms=600)  # type: ignore[assignment]
     async with Producer(nameserver.address) as producer:
         with pytest.raises(errors.Busy, match=r"not sent within 1\.1 s"):
-            await producer.send(Message("orders", b"1"), timeout_ms=1_100)
+            await producer.send(Message("orders", b"1"), timeout=1.1)
 
 
 async def test_no_answer_in_time_leaves_the_outcome_open(
@@ -279,7 +296,7 @@ async def test_no_answer_in_time_leaves_the_outcome_open(
     async with Producer(nameserver.address) as producer:
         broker_a.hold_acks.clear()
         with pytest.raises(errors.DeadlineExceeded, match="unknown"):
-            await producer.send(Message("orders", b"1"), timeout_ms=200)
+            await producer.send(Message("orders", b"1"), timeout=0.2)
         broker_a.hold_acks.set()
         receipt = await producer.send(Message("orders", b"2"))
         assert receipt.status is SendStatus.OK
@@ -334,7 +351,7 @@ async def test_an_unreachable_broker_is_named(
     await broker_a.stop()
     async with Producer(nameserver.address) as producer:
         with pytest.raises(errors.Unreachable, match=f"not sent within.*{broker_a.port}"):
-            await producer.send(Message("orders", b"1"), timeout_ms=300)
+            await producer.send(Message("orders", b"1"), timeout=0.3)
 
 
 async def test_a_new_master_is_found_through_the_route(
@@ -405,16 +422,16 @@ async def test_full_buffers_make_senders_wait(
             asyncio.ensure_future(producer.send(Message("orders", bytes(1_000)))) for n in range(50)
         ]
         await asyncio.sleep(0.1)
-        assert producer.stats().buffered_bytes < 12_000
+        assert producer.statistics().buffered_bytes < 12_000
         with pytest.raises(errors.Busy):
             producer.send_one_way(Message("orders", b"1"))
         with pytest.raises(errors.Busy):
-            await producer.send(Message("orders", b"1"), timeout_ms=50)
+            await producer.send(Message("orders", b"1"), timeout=0.05)
         sends[40].cancel()
         broker_a.hold_acks.set()
         results = await asyncio.gather(*sends, return_exceptions=True)
         assert sum(isinstance(result, BaseException) for result in results) == 1
-        assert producer.stats().buffered_bytes == 0
+        assert producer.statistics().buffered_bytes == 0
 
 
 async def test_one_way_messages_arrive_and_losses_are_counted(
@@ -428,7 +445,7 @@ async def test_one_way_messages_arrive_and_losses_are_counted(
         nameserver.auto_create = False
         producer.send_one_way(Message("missing", b"1"))
         await producer.flush()
-        stats = producer.stats()
+        stats = producer.statistics()
         assert (stats.messages_stored, stats.messages_failed) == (10, 1)
         assert stats.buffered_bytes == 0
     assert all(batch.skip_wait for batch in broker_a.batches)
@@ -437,7 +454,7 @@ async def test_one_way_messages_arrive_and_losses_are_counted(
 async def test_linger_gathers_sends_of_different_moments(
     nameserver: FakeNameserver, broker_a: FakeBroker
 ) -> None:
-    config = ProducerConfig(linger_ms=50)
+    config = ProducerConfig(linger_ms=1_000)
     async with Producer(nameserver.address, config=config) as producer:
         sends = []
         for n in range(5):
@@ -449,7 +466,7 @@ async def test_linger_gathers_sends_of_different_moments(
         loop = asyncio.get_running_loop()
         start_s = loop.time()
         await producer.flush()
-        assert loop.time() - start_s < 0.045
+        assert loop.time() - start_s < 0.9
 
 
 async def test_closing_waits_for_receipts_and_then_fails_the_rest(
@@ -506,7 +523,7 @@ async def test_known_routes_outlive_the_nameserver(
         broker_a.cut_after_store = 1
         await producer.send(Message("orders", b"2"))
         with pytest.raises(errors.Unreachable):
-            await producer.send(Message("never-asked", b"1"), timeout_ms=200)
+            await producer.send(Message("never-asked", b"1"), timeout=0.2)
     assert broker_a.duplicates == 1
 
 
@@ -533,7 +550,7 @@ async def test_batches_behind_expired_ones_are_still_sent(
         broker_a.hold_acks.clear()
         sends = [
             asyncio.ensure_future(
-                producer.send(Message("orders", bytes(800)), timeout_ms=100 if n < 2 else 2_000)
+                producer.send(Message("orders", bytes(800)), timeout=0.1 if n < 2 else 2)
             )
             for n in range(4)
         ]
@@ -553,14 +570,14 @@ async def test_a_name_is_resolved_for_offset_message_ids(
     nameserver.brokers["broker-a"] = BrokerAt("no-such-host.invalid:1")
     async with Producer(nameserver.address) as producer:
         with pytest.raises(errors.Unreachable, match="no-such-host"):
-            await producer.send(Message("orders", b"1"), timeout_ms=500)
+            await producer.send(Message("orders", b"1"), timeout=0.5)
 
 
 async def test_a_broker_that_restarts_while_nothing_is_sent_is_found_again(
     nameserver: FakeNameserver, broker_a: FakeBroker
 ) -> None:
     async with Producer(nameserver.address) as producer:
-        await producer.send(Message("orders", b"1"), timeout_ms=200)
+        await producer.send(Message("orders", b"1"), timeout=0.2)
         await broker_a.stop()
         await asyncio.sleep(0.3)
         await broker_a.start()

@@ -200,7 +200,7 @@ async def test_a_broker_that_comes_back_asks_again(cluster: Cluster) -> None:
         async def is_seen() -> bool:
             try:
                 return await cluster.seen() == [b"1"]
-            except errors.MqError:
+            except errors.AerobeeError:
                 return False
 
         await until(is_seen)

@@ -116,7 +116,7 @@ async def until_seen(channels: Channels, address: str, expected: set[bytes]) -> 
     """Each of these once, and nothing else."""
 
     async def is_so() -> bool:
-        with suppress(errors.MqError):
+        with suppress(errors.AerobeeError):
             return (await seen(channels, address)).keys() >= expected
         return False
 
@@ -162,6 +162,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield process.endpoint
 
 
+@pytest.mark.thorough
 async def test_masters_change_while_transactions_end_and_are_checked(
     tmp_path: Path, etcd: str
 ) -> None:
@@ -195,7 +196,7 @@ async def test_masters_change_while_transactions_end_and_are_checked(
             address = group.replicas[await group.master()].address
 
             async def is_all_ended() -> bool:
-                with suppress(errors.MqError):
+                with suppress(errors.AerobeeError):
                     return await open_count(channels, address) == 0
                 return False
 

@@ -21,7 +21,7 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 KINDS = [
     kind
     for _, kind in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(kind, errors.MqError)
+    if issubclass(kind, errors.AerobeeError)
 ]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
 
@@ -31,14 +31,14 @@ def test_the_table_has_every_error() -> None:
 
 
 @each_kind
-def test_an_error_comes_back_as_it_was_from_another_node(kind: type[errors.MqError]) -> None:
+def test_an_error_comes_back_as_it_was_from_another_node(kind: type[errors.AerobeeError]) -> None:
     back = error_of(status_of(kind("broker 'a' is away: retry")))
     assert type(back) is kind
     assert str(back) == "broker 'a' is away: retry"
 
 
 @each_kind
-def test_every_error_is_said_with_its_reason(kind: type[errors.MqError]) -> None:
+def test_every_error_is_said_with_its_reason(kind: type[errors.AerobeeError]) -> None:
     status = status_of(kind("it is late"))
     assert status.code == CODES[kind] != v2.OK
     assert "it is late" in status.message
@@ -64,10 +64,10 @@ def test_a_class_that_derives_from_an_error_is_said_as_that_one() -> None:
         (errors.NotWritableTopic, v2.FORBIDDEN),
         (errors.MessageNotFound, v2.MESSAGE_NOT_FOUND),
         (errors.NotMaster, v2.INTERNAL_SERVER_ERROR),
-        (errors.MqError, v2.INTERNAL_SERVER_ERROR),
+        (errors.AerobeeError, v2.INTERNAL_SERVER_ERROR),
     ],
 )
-def test_codes_are_those_of_apaches_server(error: type[errors.MqError], code: v2.Code) -> None:
+def test_codes_are_those_of_apaches_server(error: type[errors.AerobeeError], code: v2.Code) -> None:
     assert status_of(error("x")).code == code
 
 

@@ -58,6 +58,7 @@ async def two_brokers(nodes: Nodes, topic: str) -> list[V2]:
     ]
 
 
+@pytest.mark.thorough
 async def test_any_node_passes_on_what_is_received_and_what_is_said_of_it(nodes: Nodes) -> None:
     first, second = await two_brokers(nodes, "any-node")
     message = sent_message("any-node", b"body", tag="paid", keys=["order-7"])
@@ -240,6 +241,7 @@ async def test_a_queue_is_either_leased_or_popped(up: Up, nodes: Nodes) -> None:
     assert await first.acknowledge("both", message) == [v2.OK]
 
 
+@pytest.mark.thorough
 async def test_a_queue_goes_from_pop_to_a_member_and_back(up: Up, nodes: Nodes) -> None:
     first, second = await two_brokers(nodes, "moved")
     messages = [sent_message("moved", b"%d" % number, f"ID-{number}") for number in range(6)]

@@ -31,6 +31,7 @@ async def asked(client: V2, count: int) -> Received:
         return Received()
 
 
+@pytest.mark.thorough
 async def test_what_was_acknowledged_stays_so_and_the_rest_comes_with_its_attempts(
     tmp_path: Path,
 ) -> None:
@@ -65,6 +66,7 @@ async def test_what_was_acknowledged_stays_so_and_the_rest_comes_with_its_attemp
         }
 
 
+@pytest.mark.thorough
 async def test_a_broker_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     with running(tmp_path) as up:
         up.run("topic", "create", "t", "--queues", "1", "--type", "NORMAL")

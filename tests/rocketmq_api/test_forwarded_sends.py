@@ -14,7 +14,7 @@ from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.rocketmq_api.services.sends import Sends
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.errors import MqError, NoBrokerAvailable, NotMaster, Unreachable
+from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, NotMaster, Unreachable
 from apache.rocketmq.v2 import service_pb2
 from tests.support.v2_calls import sent_message
 
@@ -42,7 +42,7 @@ class Routes:
 class Peers:
     """Another node; `fails` says how it does at an address."""
 
-    def __init__(self, fails: Callable[[str], MqError | None]) -> None:
+    def __init__(self, fails: Callable[[str], AerobeeError | None]) -> None:
         self.fails = fails
         self.calls: list[tuple[str, dict[str, str]]] = []
 
@@ -69,7 +69,7 @@ def sends(routes: Routes, peers: Peers) -> Sends:
 
 
 @pytest.mark.parametrize("error", [NotMaster("b is"), Unreachable("gone")])
-async def test_a_message_follows_its_broker_to_the_new_master(error: MqError) -> None:
+async def test_a_message_follows_its_broker_to_the_new_master(error: AerobeeError) -> None:
     routes, peers = Routes(), Peers(lambda address: error if address == "a-0:1" else None)
     answer = await sends(routes, peers).send(REQUEST, caller())
     assert answer.status == OK
@@ -98,8 +98,8 @@ async def test_it_waits_no_longer_than_its_sender() -> None:
 
 
 async def test_other_errors_are_told_at_once() -> None:
-    peers = Peers(lambda address: MqError("a bug"))
-    with pytest.raises(MqError, match="a bug"):
+    peers = Peers(lambda address: AerobeeError("a bug"))
+    with pytest.raises(AerobeeError, match="a bug"):
         await sends(Routes(), peers).send(REQUEST, caller())
     assert len(peers.calls) == 1
 

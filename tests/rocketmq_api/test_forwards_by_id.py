@@ -62,6 +62,7 @@ def dead_letters(up: Up, group: str) -> list[dict[str, Any]]:
     return letters
 
 
+@pytest.mark.thorough
 async def test_it_is_one_dead_letter_however_often_it_is_asked_for(up: Up, nodes: Nodes) -> None:
     topic, group = "at-its-broker", "at-its-broker-readers"
     at, _, message = await held_by_a_push_consumer(nodes, topic)
@@ -72,6 +73,7 @@ async def test_it_is_one_dead_letter_however_often_it_is_asked_for(up: Up, nodes
     assert await at.acknowledge(group, message) == [v2.OK]
 
 
+@pytest.mark.thorough
 async def test_any_node_finds_the_broker_that_has_it(up: Up, nodes: Nodes) -> None:
     topic, group = "elsewhere", "elsewhere-readers"
     nameserver = nodes.connect(up.document()["nameserver"], CPP)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.consumer_client import ConsumeResult, ConsumerOptions, PushConsumer, StartFrom
+from aerobee.consumer_client import ConsumerConfig, ConsumeResult, PushConsumer, StartFrom
 from aerobee.runtime.grpcio_channel import build_channel
 from apache.rocketmq.v2 import definition_pb2 as v2
 from tests.support.real_brokers import RealBroker, RealCluster, RouteServer
@@ -21,7 +21,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 SENT_BACK_MS = 2_000
 """So that they come when the members are gone."""
-QUICK = ConsumerOptions(session_timeout_ms=1_000, commit_interval_ms=100, release_timeout_ms=2_000)
+QUICK = ConsumerConfig(session_timeout_ms=1_000, commit_interval_ms=100, release_timeout_ms=2_000)
 
 
 @pytest.fixture
@@ -45,11 +45,12 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RealCluster]:
 async def sent_back(cluster: RealCluster, group: str) -> None:
     """Members of the group fail on everything once, and leave."""
     consumer = PushConsumer(
-        cluster.address,
         group,
         lambda messages: ConsumeResult.RETRY_LATER,
+        run_in_thread=False,
+        nameservers=cluster.address,
         start_from=StartFrom.FIRST,
-        options=QUICK,
+        config=QUICK,
     )
     consumer.subscribe("orders")
     consumer.subscribe("refunds")
@@ -77,6 +78,7 @@ async def acknowledged(
     return bodies
 
 
+@pytest.mark.thorough
 async def test_each_topic_s_messages_come_to_its_own_polls_by_its_own_tags(
     cluster: RealCluster,
 ) -> None:
@@ -92,6 +94,7 @@ async def test_each_topic_s_messages_come_to_its_own_polls_by_its_own_tags(
             assert (await client.receive(topic, "g", tags=tags)).code == v2.MESSAGE_NOT_FOUND
 
 
+@pytest.mark.thorough
 async def test_an_expression_is_for_the_messages_that_came_from_its_topic(
     cluster: RealCluster,
 ) -> None:
@@ -107,6 +110,7 @@ async def test_an_expression_is_for_the_messages_that_came_from_its_topic(
         assert (await client.receive("orders", "g", wait_s=1)).code == v2.MESSAGE_NOT_FOUND
 
 
+@pytest.mark.thorough
 async def test_a_topic_that_nobody_polls_loses_nothing(cluster: RealCluster) -> None:
     await sent_back(cluster, "g")
     async with build_channel(cluster.brokers["broker-a"].address) as channel:

@@ -11,7 +11,7 @@ from aerobee.rocketmq_api.codes import status_of
 from aerobee.rocketmq_api.routes.endpoints import endpoints_of
 from aerobee.rocketmq_api.routes.message_queues import assignments, message_queues
 from aerobee.rocketmq_api.services import placing
-from aerobee.runtime.errors import MqError, NoBrokerAvailable, NotReadableTopic
+from aerobee.runtime.errors import AerobeeError, NoBrokerAvailable, NotReadableTopic
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 TOPIC = v2.Resource(resource_namespace="shop", name="orders")
@@ -134,7 +134,7 @@ def test_a_topic_that_nobody_may_read_is_assigned_to_nobody() -> None:
     for perm in (0, PERM_WRITE):
         with pytest.raises(NotReadableTopic, match="no readable queue") as refused:
             assignments(route(perm=perm), TOPIC, is_ordered=False)
-        error: MqError = refused.value
+        error: AerobeeError = refused.value
         assert status_of(error).code == v2.FORBIDDEN
 
 

@@ -17,7 +17,7 @@ from aerobee.rocketmq_api.sending.message_types import accepted_types
 from aerobee.rocketmq_api.sending.records import Circumstances, carefully_taken, take_message
 from aerobee.rocketmq_api.sending.reserved import may_be_set
 from aerobee.rocketmq_api.times import duration, milliseconds, timestamp
-from aerobee.runtime.errors import MqError, PropertiesTooLarge
+from aerobee.runtime.errors import AerobeeError, PropertiesTooLarge
 from aerobee.runtime.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPES
 from aerobee.store_format.compression import CompressionKind, compress
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -191,7 +191,7 @@ def outcome(
 ) -> object:
     try:
         return take(sent, at)
-    except MqError as error:
+    except AerobeeError as error:
         return status_of(error)
 
 

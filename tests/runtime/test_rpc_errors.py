@@ -5,13 +5,13 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from aerobee.runtime.errors import MqError, NotMaster, Unreachable
+from aerobee.runtime.errors import AerobeeError, NotMaster, Unreachable
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
 from tests.support.stub_errors import error_from_rpc
 
 
-def failed(status: grpc.StatusCode, details: str, *, code: int | None = None) -> MqError:
+def failed(status: grpc.StatusCode, details: str, *, code: int | None = None) -> AerobeeError:
     trailing = grpc.aio.Metadata()
     if code is not None:
         trailing.add(CODE_METADATA_KEY, str(code))

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime.call_border import Reply
 from aerobee.runtime.call_context import current_fields
-from aerobee.runtime.errors import InvalidArgument, LimitReached, MqError, TopicNotFound
+from aerobee.runtime.errors import AerobeeError, InvalidArgument, LimitReached, TopicNotFound
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY, say_error
 from aerobee.runtime.request_limits import Limit, RequestLimits
@@ -335,13 +335,13 @@ async def test_an_error_has_status_words_and_code(running: Running, style: str) 
     await until(lambda: running.observed.answers == told)
 
 
-def told(error: MqError, request: Any) -> list[Any]:
+def told(error: AerobeeError, request: Any) -> list[Any]:
     """An error as an answer, with what was asked."""
     asked = "nothing" if request is None else request.offset_message_id
     return [Answer(record=f"{type(error).__name__} of {asked}: {error}".encode())]
 
 
-def told_twice(error: MqError, request: Any) -> list[Any]:
+def told_twice(error: AerobeeError, request: Any) -> list[Any]:
     return told(error, request) * 2
 
 
@@ -358,7 +358,7 @@ async def test_a_protocol_may_say_errors_in_its_answers(engine: Engine, style: s
         answer = await stub(asking("typed"))
         assert answer.record.decode() == "TopicNotFound of typed: no such topic: ärger"
         assert (await stub(asking("bug"))).record == (
-            b"MqError of bug: the server failed because of a bug of its own; see its log"
+            b"AerobeeError of bug: the server failed because of a bug of its own; see its log"
         )
         answer = await stub(asking("x" * (ASKED_ID_MAX + 1)))
         assert answer.record.startswith(b"InvalidArgument of nothing: GetMessageRequest.offset")

@@ -104,6 +104,7 @@ def logs(
     return st.lists(one, max_size=10)
 
 
+@pytest.mark.thorough
 @given(st.data())
 def test_whole_records_are_found_whatever_follows_them(
     logs: st.SearchStrategy[list[bytes]], data: st.DataObject

@@ -203,7 +203,7 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
     queries: int = 0
     watches: int = 0
     port: int = 0
-    refuse: errors.MqError | None = None
+    refuse: errors.AerobeeError | None = None
 
     def __post_init__(self) -> None:
         self._changed = asyncio.Condition()

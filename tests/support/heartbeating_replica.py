@@ -12,6 +12,7 @@ import grpc
 
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
+from tests.support.waiting import PATIENCE_S
 
 
 @dataclass
@@ -156,7 +157,7 @@ class HeartbeatingReplica:
         async with self._one_write:
             await self._call.write(heartbeat)
 
-    async def until(self, holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async def until(self, holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         """Wait for directives until `holds`; raises what ended the stream."""
         async with asyncio.timeout(timeout_s):
             while not holds():
@@ -167,7 +168,7 @@ class HeartbeatingReplica:
                 self._heard.clear()
                 await self._heard.wait()
 
-    async def until_master(self, epoch: int, timeout_s: float = 10.0) -> None:
+    async def until_master(self, epoch: int, timeout_s: float = PATIENCE_S) -> None:
         await self.until(lambda: self.is_master and self.last.epoch == epoch, timeout_s)
 
     async def _follow(self, call: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from aerobee.broker.journal.records import ImageEnd, body_of
 from aerobee.broker.journal.state import JournalState, JournalTerm
-from aerobee.runtime.errors import Busy, MqError, NotMaster
+from aerobee.runtime.errors import AerobeeError, Busy, NotMaster
 
 R = TypeVar("R")
 
@@ -67,7 +67,7 @@ class Written:
     """An entry's future. `end`: the log up to after its record; 0: it is in none."""
 
     def __init__(self) -> None:
-        self.error: MqError | None = None
+        self.error: AerobeeError | None = None
         self.is_done = False
         self.end = 0
 

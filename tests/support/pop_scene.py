@@ -33,7 +33,7 @@ from aerobee.broker.pop.term import PopTerm
 from aerobee.broker.pop.waits import Unsure
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.errors import AerobeeError, Busy
 from tests.support.journal_scene import Broken, Crash, Journalled, Log, SceneWriter, Written
 
 PLAIN = GroupQueue("plain", "orders", 0)
@@ -383,7 +383,7 @@ class PopScene:
         known = self.of(key, delivery.offset)
         try:
             done = self.term.write(result.entries)
-        except MqError:
+        except AerobeeError:
             # Refused, and perhaps in the next record all the same.
             known.may_be_finished += [self.writer.newest] if self.writer.newest else []
             raise
@@ -649,7 +649,7 @@ class PopScene:
             except Crash:
                 self.fall_over()
                 self.tell("falls over")
-            except MqError as error:
+            except AerobeeError as error:
                 self.tell(f"is refused: {error}")
         self._end()
 

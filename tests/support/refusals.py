@@ -13,7 +13,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from aerobee.rocketmq_api.codes import error_of
-from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.request_limits import RequestLimits
 from aerobee.v1 import broker_pb2
@@ -35,7 +35,9 @@ CALLER = (("x-mq-client-id", "costly"),)
 """Apache's API serves only those who say who they are."""
 
 
-async def refusal_of(channel: grpc.aio.Channel, place: Place, request: bytes) -> MqError | None:
+async def refusal_of(
+    channel: grpc.aio.Channel, place: Place, request: bytes
+) -> AerobeeError | None:
     """What the server says; None if it takes the request."""
     method = place.method
     name = "_".join(
@@ -61,7 +63,7 @@ async def refusal_of(channel: grpc.aio.Channel, place: Place, request: bytes) ->
     return _told(method, answer) if isinstance(answer, bytes) else None
 
 
-def _told(method: MethodDescriptor, answer: bytes) -> MqError | None:
+def _told(method: MethodDescriptor, answer: bytes) -> AerobeeError | None:
     """The error in an answer, where errors are told so."""
     if method.output_type.name == "GroupEvent":
         failed = broker_pb2.GroupEvent.FromString(answer).failed

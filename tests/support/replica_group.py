@@ -44,7 +44,7 @@ from aerobee.store_format.record import HostAddress, encode_batch, iterate_recor
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.support.hanging_disk import make_syncs_hang
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 MIB = 1024 * 1024
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
@@ -148,7 +148,7 @@ class ReplicaGroup:
             nameserver_pb2.CreateTopicRequest(cluster=self.cluster, name=name, queues=queues),
         )
 
-    async def in_sync(self, *broker_ids: int, timeout_s: float = 20.0) -> None:
+    async def in_sync(self, *broker_ids: int, timeout_s: float = PATIENCE_S) -> None:
         """Until exactly these are in sync, under a live master."""
 
         async def holds() -> bool:
@@ -157,7 +157,7 @@ class ReplicaGroup:
 
         await until(holds, timeout_s=timeout_s)
 
-    async def master(self, *, timeout_s: float = 20.0, not_id: int = -1) -> int:
+    async def master(self, *, timeout_s: float = PATIENCE_S, not_id: int = -1) -> int:
         """The id of the master that takes messages."""
         found = -1
 
@@ -169,7 +169,7 @@ class ReplicaGroup:
             found = record.master_id
             try:
                 return (await self.stats(found)).writable
-            except errors.MqError:
+            except errors.AerobeeError:
                 return False
 
         await until(holds, timeout_s=timeout_s)
@@ -178,7 +178,7 @@ class ReplicaGroup:
     async def send(
         self, broker_id: int, topic: str, body: bytes, *, timeout_ms: int = 2_000
     ) -> broker_pb2.SendAck:
-        """One message to queue 0, by one replica. Raises MqError if the stream fails."""
+        """One message to queue 0, by one replica. Raises AerobeeError if the stream fails."""
         records, sizes = encode_batch(
             topic=topic.encode(),
             bodies=[body],
@@ -204,12 +204,14 @@ class ReplicaGroup:
             raise errors.Unreachable("the stream ended without an answer")
         return answer.acks[0]
 
-    async def send_until_stored(self, topic: str, body: bytes, timeout_s: float = 20.0) -> int:
+    async def send_until_stored(
+        self, topic: str, body: bytes, timeout_s: float = PATIENCE_S
+    ) -> int:
         """To whoever is master; returns its id once one has acknowledged."""
         deadline_s = time.monotonic() + timeout_s
         while True:
             for broker_id in self.replicas:
-                with contextlib.suppress(errors.MqError):
+                with contextlib.suppress(errors.AerobeeError):
                     ack = await self.send(broker_id, topic, body, timeout_ms=1_000)
                     if ack.code == common_pb2.OK:
                         return broker_id
@@ -250,13 +252,13 @@ class ReplicaGroup:
             timeout_ms=timeout_ms + 20_000,
         )
 
-    async def logs_equal(self, *broker_ids: int, timeout_s: float = 20.0) -> None:
+    async def logs_equal(self, *broker_ids: int, timeout_s: float = PATIENCE_S) -> None:
         """Until these have equal logs of equal ends."""
 
         async def holds() -> bool:
             try:
                 ends = {(await self.stats(one)).log_appended_end for one in broker_ids}
-            except errors.MqError:
+            except errors.AerobeeError:
                 return False
             return len(ends) == 1
 

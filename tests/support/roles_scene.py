@@ -44,7 +44,7 @@ class Master:
     """The other end of a slave's stream."""
 
     calls: list[tuple[str, int]] = field(default_factory=list)
-    answer: Cut | BeginAnew | errors.MqError | None = None
+    answer: Cut | BeginAnew | errors.AerobeeError | None = None
     """None: the stream goes on."""
     ended: int = 0
 
@@ -53,7 +53,7 @@ class Master:
         try:
             if self.answer is None:
                 await asyncio.Event().wait()
-            if isinstance(self.answer, errors.MqError):
+            if isinstance(self.answer, errors.AerobeeError):
                 raise self.answer
             assert self.answer is not None
             return self.answer
@@ -81,7 +81,7 @@ class Scene:
         """What was on the disk when a term began or ended."""
         self.master = Master()
         self.proposals: list[Proposal] = []
-        self.answers: list[errors.MqError | None] = []
+        self.answers: list[errors.AerobeeError | None] = []
         self.revision = 0
         state = ReplicaState(
             broker_id=0, instance="run-1", incarnation="log-a", replicas=frozenset({0})

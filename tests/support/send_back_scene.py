@@ -31,7 +31,7 @@ from aerobee.broker.store.producers.window import NEW
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.broker.timers.acts import Standing
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.errors import MqError, NotWritable
+from aerobee.runtime.errors import AerobeeError, NotWritable
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.delayed_records import due_record
 from aerobee.store_format.producer_number import ProducerRun
@@ -336,7 +336,7 @@ class SendBackScene:
         return None
 
     async def complete(self) -> None:
-        with contextlib.suppress(MqError):
+        with contextlib.suppress(AerobeeError):
             await self.send_backs.complete()
 
     # ------------------------------------------------------------------------------ the group

@@ -39,10 +39,10 @@ from aerobee.broker.timers.planner import PlanLimits, Planner
 from aerobee.broker.timers.state import TimerJournalState, file_reader
 from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.errors import AerobeeError, Busy
+from aerobee.testing.power_failure import draw_fate
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.journal_scene import Broken, Crash, Journalled, Log, SceneWriter, Written
-from tests.support.power_failure import draw_fate
-from tests.support.simulated_disk import SimulatedDisk
 
 LEVELS_MS = {1: 1_000, 2: 5_000, 3: 30_000}
 INDEX_LIMITS = IndexLimits(spill_rows=12, near_rows_max=10, load_rows=6)
@@ -516,7 +516,7 @@ class TimerScene:
             except Crash:
                 self.fall_over()
                 self.tell("falls over")
-            except MqError as error:
+            except AerobeeError as error:
                 self.tell(f"is refused: {error}")
             if chance.random() < 0.01:
                 self.clock.advance_ms(30_000)  # an outage

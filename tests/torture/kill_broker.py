@@ -29,7 +29,7 @@ from aerobee.cli.local_cluster.ports import free_ports
 from aerobee.cli.local_cluster.programs import broker_child, etcd_child, nameserver_child
 from aerobee.client_core import Message
 from aerobee.producer_client import Producer, ProducerConfig
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
@@ -140,7 +140,7 @@ async def send_until(
         message = Message(TOPIC, body, tag="t", keys=(body[:4].hex(),), deliver_at=due_ms)
         try:
             receipt = await producer.send(message)
-        except MqError:
+        except AerobeeError:
             figures.failed_sends += 1
             continue
         figures.acknowledged += 1
@@ -240,7 +240,7 @@ async def first_send(producer: Producer) -> None:
         try:
             await producer.send(Message(TOPIC, b"first"))
             return
-        except MqError:
+        except AerobeeError:
             assert time.monotonic() < deadline, "the cluster takes no messages"
             await asyncio.sleep(0.1)
 

@@ -33,8 +33,8 @@ from aerobee.access.signature import AUTHORIZATION_KEY, DATE_TIME_KEY, Signed, r
 from aerobee.access.table import KnownUser
 from aerobee.runtime.errors import (
     AccessDenied,
+    AerobeeError,
     InvalidArgument,
-    MqError,
     RegistryUnavailable,
     Unauthenticated,
 )
@@ -178,7 +178,7 @@ class Gate:
             raise Unauthenticated(f"the certificate's user {owner.user.name!r} is disabled")
         return Caller(owner.user.name, user=owner, peer_identity=identity)
 
-    def why_unproved(self, metadata: dict[str, Any], error: MqError) -> MqError:
+    def why_unproved(self, metadata: dict[str, Any], error: AerobeeError) -> AerobeeError:
         """The same without what the call claims to be, unless there is such a user: people put
         secrets into the wrong field."""
         with suppress(Unauthenticated):
@@ -255,7 +255,7 @@ class MethodGate:
         context: CallContext,
         metadata: dict[str, Any],
         caller: Caller | None,
-        error: MqError,
+        error: AerobeeError,
         need: Need | None = None,
     ) -> None:
         """Count it, and record it. `need`: the right that is missing."""
@@ -441,7 +441,7 @@ class Visit:
             reason = ruling.why or f"the policy is: {ruling.rule}"
             raise AccessDenied(f"{self._caller} may not: this needs {need}; {reason}")
 
-    def _refused(self, error: MqError) -> None:
+    def _refused(self, error: AerobeeError) -> None:
         self._method.refused(self._context, self._metadata, self._caller, error, self._denied)
         self._denied = None
 

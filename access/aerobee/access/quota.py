@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from aerobee.access.records import UnreadableRecord
 from aerobee.access.users import check_user_name
-from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from aerobee.runtime.names import check_group_name
 
 QUOTAS_MAX: Final = 5_000
@@ -158,6 +158,6 @@ def decode_quota(value: bytes) -> tuple[Subject, Quota]:
             raise TypeError("a limit is a whole number")
         quota = UNLIMITED.changed(known)
         check_fields(subject, quota)
-    except (ValueError, KeyError, TypeError, RecursionError, MqError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, AerobeeError) as error:
         raise UnreadableRecord(f"no record of a quota: {error}") from None
     return subject, quota

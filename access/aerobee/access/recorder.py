@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from aerobee.access.request_text import ITEMS_MAX, request_text, shortened
 from aerobee.access.resources import Action, Need
 from aerobee.runtime.call_context import REQUEST_ID_KEY, ids_from
-from aerobee.runtime.errors import MqError, NotWritable, error_name
+from aerobee.runtime.errors import AerobeeError, NotWritable, error_name
 from aerobee.runtime.exception_groups import sole_cause
 from aerobee.runtime.metrics.exposition import Gathered
 from aerobee.runtime.metrics.families import AnyFamily, counter
@@ -60,7 +60,13 @@ class Recorder:
         return self._lines is not None
 
     def refused(
-        self, facts: Callable[[], Facts], path: str, who: str, error: MqError, *, is_known: bool
+        self,
+        facts: Callable[[], Facts],
+        path: str,
+        who: str,
+        error: AerobeeError,
+        *,
+        is_known: bool,
     ) -> None:
         """`who`: the caller's name if that `is_known`, else its address. `facts` is asked only if
         there is a line to write."""
@@ -195,4 +201,4 @@ def _result(error: BaseException | None) -> str:
     if not isinstance(error, Exception):
         return "cancelled"
     cause = sole_cause(error)
-    return error_name(cause) if isinstance(cause, MqError) else "internal"
+    return error_name(cause) if isinstance(cause, AerobeeError) else "internal"

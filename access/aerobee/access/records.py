@@ -13,7 +13,7 @@ from typing import Any
 from aerobee.access.policies import Policy
 from aerobee.access.resources import actions_text
 from aerobee.access.users import User, check_user_name
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 
 
 class UnreadableRecord(ValueError):
@@ -45,7 +45,7 @@ def decode_user(value: bytes) -> User:
             sealed=_texts(found.get("sealed", [])),
             peers=_texts(found.get("peers", [])),
         )
-    except (KeyError, TypeError, MqError) as error:
+    except (KeyError, TypeError, AerobeeError) as error:
         raise UnreadableRecord(f"no record of a user: {error}") from None
 
 
@@ -74,7 +74,7 @@ def decode_policy(value: bytes) -> Policy:
             sources=_texts(found.get("sources", [])),
             is_default=found.get("default", False) is True,
         )
-    except (KeyError, TypeError, MqError) as error:
+    except (KeyError, TypeError, AerobeeError) as error:
         raise UnreadableRecord(f"no record of a policy: {error}") from None
 
 

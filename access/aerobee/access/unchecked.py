@@ -11,7 +11,7 @@ from aerobee.access.gate import CallContext, Caller, Gate, MethodGate
 from aerobee.access.needs import Who
 from aerobee.access.recorder import NotAnAct, RecordedAct, is_administrative
 from aerobee.access.resources import Need
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 
 
 class UncheckedGate:
@@ -42,7 +42,7 @@ class UncheckedMethod:
     def admit(self, context: CallContext) -> UncheckedVisit:
         metadata = dict(context.invocation_metadata() or ())
         caller: Caller | None = None
-        with suppress(MqError):  # who proves nothing is anonymous
+        with suppress(AerobeeError):  # who proves nothing is anonymous
             caller = self._method.gate.caller_of(context, metadata, self._method.path)
         return UncheckedVisit(self._method, caller, context, metadata)
 
@@ -66,7 +66,7 @@ class UncheckedVisit:
         self._acts: list[Need] = []
 
     def check(self, request: Any) -> None:
-        with suppress(MqError):  # names that are none are the servicer's to refuse
+        with suppress(AerobeeError):  # names that are none are the servicer's to refuse
             needs = self._method.needs.of(request, "")
             self._acts += filter(is_administrative, needs)
 

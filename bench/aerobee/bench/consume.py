@@ -17,7 +17,9 @@ async def pull_from_start(
     nameserver: str, broker: str, *, topic: str, group: str, messages: int
 ) -> Throughput:
     """Read `messages` messages of a topic from its start; every body is made and measured."""
-    consumer = PullConsumer(nameserver, group, start_from=StartFrom.FIRST, auto_commit=False)
+    consumer = PullConsumer(
+        group, nameservers=nameserver, start_from=StartFrom.FIRST, auto_commit=False
+    )
     seen = 0
     body_bytes = 0
     async with consumer:
@@ -26,7 +28,7 @@ async def pull_from_start(
         watch = Stopwatch()
         await consumer.assign(queues)
         while seen < messages:
-            batches = await consumer.poll_batches(timeout_s=IDLE_TIMEOUT_S)
+            batches = await consumer.poll_batches(timeout=IDLE_TIMEOUT_S)
             if not batches:
                 raise RuntimeError(f"only {seen} of {messages} messages came")
             for batch in batches:
@@ -59,7 +61,9 @@ async def push_from_start(
         if seen >= messages:
             finished.set()
 
-    consumer = PushConsumer(nameserver, group, on_messages, start_from=StartFrom.FIRST)
+    consumer = PushConsumer(
+        group, on_messages, run_in_thread=False, nameservers=nameserver, start_from=StartFrom.FIRST
+    )
     consumer.subscribe(topic)
     before = await broker_stats(broker)
     async with consumer:

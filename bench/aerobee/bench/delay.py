@@ -115,7 +115,11 @@ async def _lateness(cluster: BenchCluster, load: suite.Load) -> Latencies:
             finished.set()
 
     consumer = PushConsumer(
-        cluster.nameserver, "bench-delay", on_messages, start_from=StartFrom.FIRST
+        "bench-delay",
+        on_messages,
+        run_in_thread=False,
+        nameservers=cluster.nameserver,
+        start_from=StartFrom.FIRST,
     )
     consumer.subscribe(DUE_TOPIC)
     async with Producer(cluster.nameserver) as producer:

@@ -36,7 +36,9 @@ async def end_to_end_latency(
         if len(samples) >= total:
             finished.set()
 
-    consumer = PushConsumer(nameserver, group, on_messages, start_from=StartFrom.FIRST)
+    consumer = PushConsumer(
+        group, on_messages, run_in_thread=False, nameservers=nameserver, start_from=StartFrom.FIRST
+    )
     consumer.subscribe(topic)
     async with Producer(nameserver) as producer:
         # The first message makes the topic; the listener has it when the journey is open.

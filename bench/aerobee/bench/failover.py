@@ -26,7 +26,7 @@ from aerobee.bench.report import Report, Row
 from aerobee.client_core import Admin, ClusterConnection, Message
 from aerobee.consumer_client import PullConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig
-from aerobee.runtime.errors import MqError, NotMaster
+from aerobee.runtime.errors import AerobeeError, NotMaster
 
 FLAGS = ("--replicas", "2", "--replication", "sync")
 BROKER = "broker-a"
@@ -118,7 +118,7 @@ class Senders:
             begun_s = time.perf_counter()
             try:
                 await producer.send(Message(TOPIC, b"%d" % number))
-            except MqError:
+            except AerobeeError:
                 self.errors += 1
             else:
                 self.acknowledged.add(number)
@@ -134,7 +134,7 @@ class Senders:
             self.due_ms[number] = due_ms
             try:
                 await producer.send(Message(TOPIC, b"%d" % number, deliver_at=due_ms))
-            except MqError:
+            except AerobeeError:
                 self.errors += 1
             else:
                 self.acknowledged.add(number)
@@ -215,11 +215,14 @@ async def _stored(cluster: BenchCluster, senders: Senders) -> tuple[Counter[int]
     found: Counter[int] = Counter()
     early = 0
     consumer = PullConsumer(
-        cluster.nameserver, "failover-check", start_from=StartFrom.FIRST, auto_commit=False
+        "failover-check",
+        nameservers=cluster.nameserver,
+        start_from=StartFrom.FIRST,
+        auto_commit=False,
     )
     async with consumer:
         await consumer.assign(await consumer.queues_of(TOPIC))
-        while batches := await consumer.poll_batches(timeout_s=READ_IDLE_S):
+        while batches := await consumer.poll_batches(timeout=READ_IDLE_S):
             for message in itertools.chain.from_iterable(batches):
                 number = int(message.body)
                 found[number] += 1

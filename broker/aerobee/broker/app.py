@@ -18,13 +18,14 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
 from aerobee.access.recording import recording
 from aerobee.broker.cluster.wired import access_of, node_name
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.flush.workers import Threads, Workers
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE
 from aerobee.broker.replication.opening import (
@@ -47,6 +48,7 @@ from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.private_files import close_to_others
 from aerobee.runtime.spared_collector import SparedCollector
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
+from aerobee.runtime.usable_memory import usable_memory
 from aerobee.store_format.record_layout import HostAddress
 
 log = logging.getLogger(__name__)
@@ -90,13 +92,15 @@ async def serve_broker(
     on_listening: Callable[[int], None] | None = None,
     on_opened: Callable[[], None] = lambda: None,
     mounts: Sequence[Mount] = (),
+    workers: Workers | None = None,
 ) -> None:
     """Serve until `lifecycle.stop`; `on_listening` gets the port once clients are served.
 
     A replica may have to open its folder again, as a new instance on the same port; `on_opened` is
     called each time. `mounts` add protocols to the own one.
 
-    `disk` replaces the file system below `config.store_root`, for tests.
+    `disk` replaces the file system below `config.store_root`, and `workers` the threads that wait
+    for it, for tests.
 
     Raises:
         InvalidArgument: the folder cannot be used, the address cannot be listened on, or too few
@@ -105,7 +109,9 @@ async def serve_broker(
         StoreFailed: a write or fsync failed while running.
     """
     connections_max(config.own_files)
+    config = _with_budgets(config)
     disk = _own_folder(config.store_root) if disk is None else disk
+    workers = Threads() if workers is None else workers
     health = BrokerHealth(clock)
     peer_limits = PeerLimits()
     async with (
@@ -114,8 +120,8 @@ async def serve_broker(
     ):
         store_host = await _store_host(config, clock)
         with (
-            ThreadPoolExecutor(config.read_threads_max, thread_name_prefix="read") as reads,
-            ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files") as files,
+            workers.pool("read", config.read_threads_max) as reads,
+            workers.pool("files", FILE_THREADS) as files,
         ):
             store_config = replace(config.store, store_host=store_host)
             folder = _Folder(disk, store_config, files, clock, chance, health)
@@ -127,6 +133,7 @@ async def serve_broker(
                     disk=disk,
                     reads=reads,
                     files=files,
+                    workers=workers,
                     clock=clock,
                     chance=chance,
                     health=health,
@@ -241,6 +248,14 @@ async def _serve_again_and_again(
         await folder.change(reopening)
         # Clients and replicas know the port, which was reported at the start.
         config, on_listening = replace(config, listen=run.listens_on), None
+
+
+def _with_budgets(config: BrokerConfig) -> BrokerConfig:
+    """With what follows from the memory that this process may use, where nothing is set."""
+    memory = usable_memory()
+    budget = config.replication.slave_read_bytes_of(memory.bytes)
+    log_event(log, "memory", bytes=memory.bytes, source=memory.source, slave_read_bytes=budget)
+    return replace(config, replication=replace(config.replication, slave_read_bytes=budget))
 
 
 async def _store_host(config: BrokerConfig, clock: Clock) -> HostAddress:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aerobee.access.config import AccessConfig, require_certificates
 from aerobee.broker.observe.config_risks import broker_risks
-from aerobee.broker.replication.config import ReplicationConfig
+from aerobee.broker.replication.config import READ_MEMORY_SHARE, ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
 from aerobee.rocketmq_api.config import RocketmqConfig
 from aerobee.runtime.addresses import (
@@ -23,10 +23,13 @@ from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
+from aerobee.runtime.outside_config import BrokerOutsideConfig, require_outside_that_works
 from aerobee.runtime.tls_config import NodeTlsConfig, require_tls_that_works
+from aerobee.runtime.usable_memory import UsableMemory
 from aerobee.store_format.record_layout import HostAddress
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ZONE = re.compile(r"[a-zA-Z0-9_.-]{0,64}")
 _WILDCARDS = frozenset({"0.0.0.0", "[::]"})
 
 
@@ -185,6 +188,13 @@ class BrokerConfig:
     Unit: host:port
     Costs: a name is looked up by each client that connects.
     """
+    zone: str = ""
+    """The zone that this broker's machine is in, for example `eu-1a`: shown by `aerobee cluster
+    show`, and the audit warns if [one zone has too much](audit-findings.md#one_zone).
+
+    Unit: up to 64 letters, digits, `_`, `.`, `-`; empty: unknown
+    Costs: nothing.
+    """
     store_host: str = ""
     """ip:port stamped into every record; empty: `listen`, or else what `address` resolves to.
 
@@ -257,6 +267,7 @@ class BrokerConfig:
     access: AccessConfig = field(default_factory=AccessConfig)
     audit_log: AuditLogConfig = field(default_factory=AuditLogConfig)
     tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
+    outside: BrokerOutsideConfig = field(default_factory=BrokerOutsideConfig)
 
     def __post_init__(self) -> None:
         for name in ("cluster", "broker_name"):
@@ -266,16 +277,23 @@ class BrokerConfig:
                 f"{name} must be 1 to 64 letters, digits, '_' and '-'",
                 value,
             )
+        require(
+            _ZONE.fullmatch(self.zone) is not None,
+            "zone must be up to 64 letters, digits, '_', '.' and '-'",
+            self.zone,
+        )
         require(self.broker_id >= 0, "broker_id must be >= 0", self.broker_id)
         require_address("listen", self.listen)
         require_ports_of_their_own(
             {
                 "listen": self.listen,
+                "outside.listen": self.outside.listen,
                 "health.listen": self.health.listen,
                 "metrics.listen": self.metrics.listen,
             }
         )
         require_tls_that_works(self)
+        require_outside_that_works(self)
         require_certificates(self.access, self.tls)
         if self.address:
             require_address("address", self.address)
@@ -306,6 +324,16 @@ class BrokerConfig:
     def risks(self) -> list[Risk]:
         """Which of these settings are risky, alone or together."""
         return broker_risks(self)
+
+    def derived(self, memory: UsableMemory) -> list[str]:
+        """What settings that were left to the broker are in a process with that memory."""
+        if self.replication.slave_read_bytes:
+            return []
+        budget = self.replication.slave_read_bytes_of(memory.bytes)
+        return [
+            f"replication.slave_read_bytes is {budget} here: {READ_MEMORY_SHARE:.0%} of "
+            f"{memory.bytes} bytes, by {memory.source}"
+        ]
 
     @property
     def own_files(self) -> int:

@@ -34,6 +34,7 @@ from aerobee.broker.edge.server import BrokerServer, count_acknowledged, promise
 from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.flush.table_files import TableFiles
+from aerobee.broker.flush.workers import Workers
 from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry
@@ -124,6 +125,7 @@ class Wiring:
         disk: Disk,
         reads: Executor,
         files: Executor,
+        workers: Workers,
         clock: Clock,
         chance: random.Random,
         health: BrokerHealth,
@@ -134,13 +136,11 @@ class Wiring:
         access: NodeAccess,
         mounts: Sequence[Mount] = (),
     ) -> None:
-        """`reads` and `files` wait for the disk, apart. `mounts` add protocols to the own one."""
-        self.config = config
+        """`reads`, `files` and `workers` wait for the disk. `mounts` add protocols to the own."""
+        self.config, self.store_host = config, store_host
         self.clock, self.chance = clock, chance
-        self.store_host = store_host
-        self._files_pool, self._disk = files, disk
-        self.folder = opened.folder
-        self.replica = opened.replica
+        self._files_pool, self._disk, self._workers = files, disk, workers
+        self.folder, self.replica = opened.folder, opened.replica
         self.store = opened.folder.store
         self.failure, self.counters = Failure(), Counters()
         self.loop_delay = LoopDelay(clock)
@@ -226,7 +226,7 @@ class Wiring:
             self._limits,
             clock,
         )
-        self.flush = FlushThread(store, self._disk, clock, config.store, self.watch)
+        self.flush = FlushThread(store, self._disk, clock, config.store, self.watch, self._workers)
         self.minutes = AcknowledgedMinutes(epoch=lambda: roles.own_epoch, now_ms=clock.now_ms)
         kept = config.metrics
         self.traffic = Traffic(topics_max=kept.topics_max, consumers_max=kept.consumers_max)
@@ -430,7 +430,7 @@ class Wiring:
 
     def _wire_duties(self) -> None:
         config, roles, store, clock = self.config, self.roles, self.store, self.clock
-        self.address = OwnAddress(config.address or config.listen)
+        self.address = OwnAddress(config.address or config.listen, config.outside.address)
         self.identity = identity_of(config, instance=self.replica.state.instance)
         self.channels = make_channels(self)
         registry = InSyncRegistry(config.nameservers, self.identity, self.channels)
@@ -502,7 +502,7 @@ class Wiring:
             clock,
             self.latencies,
             self.peer_limits,
-            self.tls.accepted,
+            self.tls,
             access=self.access,
             send=SendService(
                 self.ingest,

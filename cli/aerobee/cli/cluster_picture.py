@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 if TYPE_CHECKING:
@@ -39,8 +39,12 @@ HEADERS = (
 )
 
 
-DROPPABLE = ("memory", "heartbeat", "flush", "epoch", "out", "in", "disk", "log", "in sync")
+DROPPABLE = ("memory", "heartbeat", "flush", "epoch", "zone", "out", "in", "disk", "log", "in sync")
 """Left out on a narrow terminal, the first one first."""
+
+
+ZONE_COLUMN = 2
+"""After what names a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,10 @@ class Replica:
             return ""
         name = nameserver_pb2.BrokerCondition.Name(self.endpoint.condition)
         return name.removeprefix("BROKER_").lower().replace("_", " ")
+
+    @property
+    def zone(self) -> str:
+        return "" if self.endpoint is None else self.endpoint.zone
 
     @property
     def epoch(self) -> int:
@@ -151,8 +159,18 @@ async def _stats(admin: Admin, address: str) -> broker_pb2.BrokerStats | None:
     """None for a broker that is registered but does not answer."""
     try:
         return await admin.broker_stats(address)
-    except MqError:
+    except AerobeeError:
         return None
+
+
+def table(replicas: list[Replica]) -> tuple[list[str], list[list[object]]]:
+    """Headers and rows; with zones if any broker says one."""
+    headers, rows = list(HEADERS), [row(each) for each in replicas]
+    if any(each.zone for each in replicas):
+        headers.insert(ZONE_COLUMN, "zone")
+        for each, cells in zip(replicas, rows, strict=True):
+            cells.insert(ZONE_COLUMN, each.zone or "-")
+    return headers, rows
 
 
 def row(replica: Replica) -> list[object]:
@@ -278,6 +296,8 @@ def replica_document(replica: Replica) -> dict[str, object]:
         "trouble": replica.trouble,
         "condition": replica.condition,
         "address": None if endpoint is None else endpoint.address,
+        "outsideAddress": endpoint.outside_address or None if endpoint is not None else None,
+        "zone": replica.zone or None,
         "writable": endpoint is not None and endpoint.writable,
         "heartbeatAgeMs": age_ms if age_ms >= 0 else None,
         "stats": None if replica.stats is None else message_document(replica.stats),

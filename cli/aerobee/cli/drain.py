@@ -124,7 +124,7 @@ class _Drain:
                 )
             except (errors.InvalidArgument, errors.Busy, errors.DeadlineExceeded) as error:
                 # No other replica is in sync, or another hand-over is under way: that may change.
-                reason: errors.MqError = error
+                reason: errors.AerobeeError = error
             except (errors.NotMaster, errors.Unreachable) as error:
                 reason = error
                 stats = await self._stats(lambda _: True, self._left_s())

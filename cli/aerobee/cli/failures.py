@@ -64,7 +64,7 @@ class EnvironmentFailure(Failure):
 
 
 # The first class that fits decides: subclasses stand before their bases.
-_EXIT_CODES: tuple[tuple[type[errors.MqError], int], ...] = (
+_EXIT_CODES: tuple[tuple[type[errors.AerobeeError], int], ...] = (
     (errors.InvalidArgument, USAGE),
     (errors.MessageIllegal, USAGE),
     (errors.TopicNotFound, NEGATIVE),
@@ -84,7 +84,7 @@ _EXIT_CODES: tuple[tuple[type[errors.MqError], int], ...] = (
 )
 
 
-def exit_code_of(error: errors.MqError) -> int:
+def exit_code_of(error: errors.AerobeeError) -> int:
     """The exit code for a typed error."""
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILED)
 
@@ -97,7 +97,7 @@ def failure_from(error: BaseException) -> Failure | None:
     """
     if isinstance(error, Failure):
         return error
-    if isinstance(error, errors.MqError):
+    if isinstance(error, errors.AerobeeError):
         return Failure(str(error), exit_code=exit_code_of(error))
     if isinstance(error, BaseExceptionGroup):
         found = [failure_from(inner) for inner in error.exceptions]

@@ -31,13 +31,14 @@ from aerobee.cluster_view.own_process import UsedAfterFork
 from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
 from aerobee.cluster_view.routes import RouteChanges, Routes
 from aerobee.runtime import errors
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.freed_memory import keep_freed_memory
 from aerobee.runtime.tls_config import TlsConfig
 
 __all__ = [
     "Access",
     "Admin",
+    "AerobeeError",
     "Audit",
     "BrokerGroupState",
     "BrokerGroups",
@@ -56,7 +57,6 @@ __all__ = [
     "MessageId",
     "MessageQueue",
     "Messages",
-    "MqError",
     "Offsets",
     "OpenTransaction",
     "OpenTransactions",

@@ -39,7 +39,7 @@ class Audit:
             Unreachable: no connection, it broke, or the reading ended before its end.
             DeadlineExceeded: the next part did not come in time.
             Busy, ShuttingDown, StoreFailed.
-            MqError: the broker is of a version that cannot be audited.
+            AerobeeError: the broker is of a version that cannot be audited.
         """
         stream = self._channels.open_server_stream(address, SNAPSHOT, request)
         is_whole = False
@@ -60,7 +60,7 @@ class Audit:
 
         Raises:
             InvalidArgument: ranges that are too small.
-            Unreachable, DeadlineExceeded, ShuttingDown, StoreFailed, MqError.
+            Unreachable, DeadlineExceeded, ShuttingDown, StoreFailed, AerobeeError.
         """
         request = audit_pb2.ChecksumLogRequest(begin=begin, end=end, range_bytes=range_bytes)
         stream = self._channels.open_server_stream(address, CHECKSUM_LOG, request)
@@ -72,9 +72,11 @@ class Audit:
         try:
             while True:
                 try:
-                    async with asyncio.timeout(self._timeout_ms / 1_000):
+                    async with asyncio.timeout(self._timeout_ms / 1_000) as scope:
                         answer = await stream.read()
                 except TimeoutError:
+                    if not scope.expired():
+                        raise
                     raise errors.DeadlineExceeded(
                         f"{stream.address} did not answer within {self._timeout_ms} ms"
                     ) from None

@@ -14,25 +14,25 @@ from types import TracebackType
 from typing import Self
 
 from aerobee.access.credentials import Credentials
+from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.nameservers import Nameservers, parse_addresses
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.routes import Routes
-from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.clock import Clock, clock_here, system_random
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.tls import client_tls
 from aerobee.runtime.tls_config import TlsConfig
 from aerobee.store_format.record import HostAddress
-
-CLUSTER_DEFAULT = "aerobee"
 
 
 class ClusterConnection:
     """Channels and routes of one cluster. Connects on first use, so opening it cannot fail.
 
     Args:
-        nameservers: host:port of each nameserver, as a list or separated by comma or semicolon.
-        cluster: the cluster's name.
+        nameservers: host:port of each nameserver, as a list or separated by comma or semicolon; if
+            not given, those of the environment variable AEROBEE_NAMESERVER, else 127.0.0.1:8081.
+        cluster: the cluster's name; if not given, that of AEROBEE_CLUSTER, else `aerobee`.
         engine: the implementation of gRPC; if not given, that of the environment variable
             AEROBEE_GRPC_ENGINE, or our own.
         credentials: who calls, such as `user_credentials(access_key, secret_key)` of
@@ -53,8 +53,8 @@ class ClusterConnection:
 
     def __init__(
         self,
-        nameservers: str | Sequence[str],
-        cluster: str = CLUSTER_DEFAULT,
+        nameservers: str | Sequence[str] | None = None,
+        cluster: str | None = None,
         *,
         clock: Clock | None = None,
         chance: random.Random | None = None,
@@ -62,9 +62,9 @@ class ClusterConnection:
         credentials: Credentials | None = None,
         tls: bool | TlsConfig | None = None,
     ) -> None:
-        addresses = parse_addresses(nameservers)
-        self.cluster = cluster
-        self.clock: Clock = clock or SystemClock()
+        addresses = parse_addresses(nameservers_or_default(nameservers))
+        self.cluster = cluster_or_default(cluster)
+        self.clock: Clock = clock or clock_here()
         self.random = chance or system_random()
         self._process = OwnProcess("connection")
         self._tls = client_tls(tls)
@@ -78,7 +78,7 @@ class ClusterConnection:
             self.channels, addresses, clock=self.clock, chance=self.random
         )
         self.routes = Routes(
-            self.channels, self.nameservers, cluster, clock=self.clock, chance=self.random
+            self.channels, self.nameservers, self.cluster, clock=self.clock, chance=self.random
         )
         self.local_host = local_host()
         self._tasks = asyncio.TaskGroup()

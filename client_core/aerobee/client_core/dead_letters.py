@@ -113,7 +113,7 @@ class DeadLetters:
 
     async def resend(
         self, group: str, letters: Sequence[Letter], *, topic: str = "", resends_max: int = 0
-    ) -> list[errors.MqError | None]:
+    ) -> list[errors.AerobeeError | None]:
         """Send letters again, each exactly once, to `topic` or to where they were first. An answer
         is None, or why the letter stays where it is.
 
@@ -121,19 +121,19 @@ class DeadLetters:
             resends_max: how often a message may go the same way; 0: 3 times.
 
         Raises:
-            NoBrokerAvailable, MqError: some may have been sent; ask again.
+            NoBrokerAvailable, AerobeeError: some may have been sent; ask again.
         """
         resend = broker_pb2.Resend(topic=topic, resends_max=resends_max)
         return await self._settle(group, letters, resend)
 
-    async def drop(self, group: str, letters: Sequence[Letter]) -> list[errors.MqError | None]:
+    async def drop(self, group: str, letters: Sequence[Letter]) -> list[errors.AerobeeError | None]:
         """Have letters listed no more. As `resend`."""
         return await self._settle(group, letters, None)
 
     async def _settle(
         self, group: str, letters: Sequence[Letter], resend: broker_pb2.Resend | None
-    ) -> list[errors.MqError | None]:
-        answers: dict[int, errors.MqError | None] = {}
+    ) -> list[errors.AerobeeError | None]:
+        answers: dict[int, errors.AerobeeError | None] = {}
         by_queue: dict[MessageQueue, list[int]] = {}
         for index, letter in enumerate(letters):
             by_queue.setdefault(letter.message.queue, []).append(index)

@@ -60,11 +60,11 @@ class GroupCalls:
 
         Raises:
             NoBrokerAvailable: the group had no master all the time.
-            MqError: the master's answer; the last reason if none could be asked in time.
+            AerobeeError: the master's answer; the last reason if none could be asked in time.
         """
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
         failures = 0
-        reason: errors.MqError | None = None
+        reason: errors.AerobeeError | None = None
         may_oversleep = True
         while True:
             left_ms = self._left_ms(end_s)
@@ -101,7 +101,7 @@ class GroupCalls:
         may_oversleep = True
         while True:
             candidates = await self._candidates(topic, broker_name, self._left_ms(end_s))
-            failure: errors.MqError | None = None
+            failure: errors.AerobeeError | None = None
             for position, endpoint in enumerate(candidates):
                 share_ms = max(1, self._left_ms(end_s) // (len(candidates) - position))
                 try:

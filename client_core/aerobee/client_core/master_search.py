@@ -37,7 +37,7 @@ async def search_masters(
 
     Raises:
         NoBrokerAvailable: none of them answers.
-        MqError: as `page`, but for what `UNANSWERED` names.
+        AerobeeError: as `page`, but for what `UNANSWERED` names.
     """
 
     async def all_at(endpoint: Endpoint) -> tuple[Sequence[Item], bool] | None:

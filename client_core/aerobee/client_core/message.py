@@ -104,7 +104,7 @@ class Message:
     >>> Message("orders", b"")
     Traceback (most recent call last):
     ...
-    aerobee.runtime.errors.MessageIllegal: the body is empty: give it at least one byte
+    aerobee.errors.MessageIllegal: the body is empty: give it at least one byte
     """
 
     __slots__ = (

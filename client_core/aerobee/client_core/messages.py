@@ -122,7 +122,7 @@ class Messages:
                 answer = await self._get(
                     endpoint, broker_pb2.GetMessageRequest(physical_offset=physical_offset)
                 )
-                if isinstance(answer, errors.MqError):
+                if isinstance(answer, errors.AerobeeError):
                     raise answer
                 return answer
         known = ", ".join(endpoint.broker_name for endpoint in readers) or "none"
@@ -220,7 +220,7 @@ class Messages:
 
     async def _get(
         self, endpoint: Endpoint, request: broker_pb2.GetMessageRequest
-    ) -> ReceivedMessage | errors.MqError:
+    ) -> ReceivedMessage | errors.AerobeeError:
         """The message, or why this broker does not give it: MessageNotFound if it has none."""
         try:
             answer = await self._channels.call(
@@ -228,7 +228,7 @@ class Messages:
             )
         except errors.InvalidArgument:
             raise
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             return error
         return _received(answer.record, endpoint.broker_name)
 

@@ -50,8 +50,10 @@ _HAPPENED: Final = {
 }
 
 
-class TransactionEnded(errors.MqError):
+class TransactionEnded(errors.AerobeeError):
     """The transaction had ended before, and otherwise than asked for; set by clients only."""
+
+    __module__ = "aerobee.errors"
 
     def __init__(
         self, message: str, *, outcome: TransactionOutcome = TransactionOutcome.FORGOTTEN
@@ -230,22 +232,22 @@ class Transactions:
         request = end_request(topic, transaction_id, wanted, self._timeout_ms)
         request.by_operator = True
 
-        async def ask(endpoint: Endpoint) -> TransactionOutcome | errors.MqError:
+        async def ask(endpoint: Endpoint) -> TransactionOutcome | errors.AerobeeError:
             try:
                 answer = await self._channels.call(
                     endpoint.address, END_TRANSACTION, request, timeout_ms=self._timeout_ms
                 )
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 return error
             return outcome_of(answer)
 
         answers = await all_of([ask(each) for each in masters])
-        outcomes = [each for each in answers if not isinstance(each, errors.MqError)]
+        outcomes = [each for each in answers if not isinstance(each, errors.AerobeeError)]
         for outcome in outcomes:
             check_ended(topic, transaction_id, wanted, outcome)
         if outcomes:
             return
-        failures = [each for each in answers if isinstance(each, errors.MqError)]
+        failures = [each for each in answers if isinstance(each, errors.AerobeeError)]
         for failure in failures:
             if not isinstance(failure, errors.MessageNotFound):
                 raise failure

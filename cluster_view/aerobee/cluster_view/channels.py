@@ -50,8 +50,8 @@ class ServerStream(Generic[R]):
         """The next answer; None when the server ended the stream without an error.
 
         Raises:
-            MqError: the server's error, or Unreachable when the connection broke or `cancel` was
-                called.
+            AerobeeError: the server's error, or Unreachable when the connection broke or `cancel`
+                was called.
         """
         try:
             answer = await self._call.read()
@@ -89,7 +89,7 @@ class Stream(ServerStream[R], Generic[Q, R]):
         can; return when the server has ended the stream without an error.
 
         Raises:
-            MqError: as `read`. What `told` raises is raised as it is.
+            AerobeeError: as `read`. What `told` raises is raised as it is.
         """
         parse = self._parse
 
@@ -165,7 +165,7 @@ class Channels:
         refuses because of a quota is made again, when the server says, if that is in time.
 
         Raises:
-            MqError: the server's typed error; DeadlineExceeded after `timeout_ms`; Unreachable
+            AerobeeError: the server's typed error; DeadlineExceeded after `timeout_ms`; Unreachable
                 without a connection.
         """
         self._channel(address)  # refuses the child of a fork, which has no loop
@@ -282,11 +282,11 @@ def _parser(method: Method[Any, R]) -> Callable[[bytes], R]:
     return cast(Callable[[bytes], R], bytes if answer is bytes else answer.FromString)
 
 
-def _typed(error: CallError | DecodeError, address: str, request_id: str) -> errors.MqError:
+def _typed(error: CallError | DecodeError, address: str, request_id: str) -> errors.AerobeeError:
     """What the transport raised tells a user nothing more, in a dozen frames."""
     if isinstance(error, CallError):
         typed = error_from_call(error, address)
     else:
-        typed = errors.MqError(f"{address} answered what is no message of the protocol")
+        typed = errors.AerobeeError(f"{address} answered what is no message of the protocol")
     typed.request_id = request_id
     return typed

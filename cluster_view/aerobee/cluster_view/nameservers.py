@@ -87,7 +87,7 @@ class Nameservers:
         for several machines, of which one is dead.
 
         Raises:
-            MqError: the answer of a nameserver that could decide.
+            AerobeeError: the answer of a nameserver that could decide.
             Unreachable, RegistryUnavailable, DeadlineExceeded: none could, the last reason.
         """
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
@@ -95,7 +95,7 @@ class Nameservers:
         attempt_ms = max(ATTEMPT_TIMEOUT_MIN_MS, timeout_ms // attempts)
         if attempt_max_ms is not None:
             attempt_ms = min(attempt_ms, attempt_max_ms)
-        failure: errors.MqError | None = None
+        failure: errors.AerobeeError | None = None
         for number in range(1, attempts + 1):
             remaining_ms = int((end_s - self._clock.monotonic_s()) * 1_000)
             if failure is not None and remaining_ms <= 0:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 
 
-class UsedAfterFork(MqError):
+class UsedAfterFork(AerobeeError):
     """An open client was used in a child of the process that opened it; set by clients only."""
+
+    __module__ = "aerobee.errors"
 
 
 class OwnProcess:

@@ -45,6 +45,9 @@ class Endpoint:
     epoch: int = 0
     store_host_ipv6: bool = False
     writable: bool = True
+    outside_address: str = ""
+    """Where clients outside the cluster's network reach it, if nodes are to tell them; empty: at
+    `address`."""
 
     @classmethod
     def from_proto(cls, endpoint: nameserver_pb2.BrokerEndpoint) -> Endpoint:
@@ -56,7 +59,12 @@ class Endpoint:
             epoch=endpoint.epoch,
             store_host_ipv6=endpoint.store_host_ipv6,
             writable=endpoint.writable,
+            outside_address=endpoint.outside_address,
         )
+
+    def told_outside(self) -> str:
+        """The address for those who ask through an outside listener."""
+        return self.outside_address or self.address
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,9 @@ class Routes:
         self._known: dict[str, TopicRoute] = {}
         self._versions: dict[str, int] = {}
         self._suspect: set[str] = set()
-        self._queries: dict[tuple[str, bool], asyncio.Future[TopicRoute | errors.MqError | None]]
+        self._queries: dict[
+            tuple[str, bool], asyncio.Future[TopicRoute | errors.AerobeeError | None]
+        ]
         self._queries = {}
         """Questions under way, by topic and `create_missing`."""
         self._watched: dict[str, None] = {}
@@ -188,7 +190,7 @@ class Routes:
             if not query.done():
                 raise errors.DeadlineExceeded(f"no nameserver said in time where {topic!r} is")
             outcome = query.result()
-            if isinstance(outcome, errors.MqError):
+            if isinstance(outcome, errors.AerobeeError):
                 # Each waiter gets its own: a traceback grows where an exception is raised.
                 raise copy.copy(outcome)
             if outcome is not None:
@@ -199,7 +201,7 @@ class Routes:
         try:
             left_ms = max(1, int((end_s - self._clock.monotonic_s()) * 1_000))
             outcome = await self._query(topic, create_missing, left_ms)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             if self._clock.monotonic_s() < end_s - TIME_IS_OVER_S:
                 outcome = error
             raise
@@ -243,7 +245,7 @@ class Routes:
         Raises:
             NoBrokerAvailable: none was elected within `timeout_ms`, or the topic has no queues in
                 this group.
-            MqError: as `route`.
+            AerobeeError: as `route`.
         """
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
         while True:
@@ -305,7 +307,7 @@ class Routes:
             try:
                 if await self._follow(address):
                     failures = 0
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 log_event(
                     log,
                     "route watch ended",
@@ -335,7 +337,7 @@ class Routes:
                 for topic, route in _named(topics, response):
                     self._learn(topic, route, response, is_watch_start=first)
                 first = False
-        except errors.MqError:
+        except errors.AerobeeError:
             if first:
                 raise
         finally:

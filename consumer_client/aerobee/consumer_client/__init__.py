@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.blocking import BlockingPullConsumer, BlockingPushConsumer
 from aerobee.consumer_client.filters import sql
 from aerobee.consumer_client.flow_control import FlowLimits
 from aerobee.consumer_client.listener import (
@@ -17,7 +18,7 @@ from aerobee.consumer_client.listener import (
     OnExhausted,
     Ordering,
 )
-from aerobee.consumer_client.options import ConsumerOptions, StartFrom
+from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.pull_consumer import PullConsumer
 from aerobee.consumer_client.push_consumer import PushConsumer
 from aerobee.consumer_client.received_batch import ReceivedBatch
@@ -38,10 +39,12 @@ from aerobee.sql_filter.expression import SqlExpression
 __all__ = [
     "Averagely",
     "AveragelyByCircle",
+    "BlockingPullConsumer",
+    "BlockingPushConsumer",
     "ByConfiguration",
     "ConsistentHash",
     "ConsumeResult",
-    "ConsumerOptions",
+    "ConsumerConfig",
     "ConsumerStatistics",
     "Exhausted",
     "FlowLimits",

@@ -22,7 +22,7 @@ class BackgroundTasks:
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._alive: set[asyncio.Task[Any]] = set()
-        self.failure: errors.MqError | None = None
+        self.failure: errors.AerobeeError | None = None
         """What ended a task, and with it the group."""
 
     def create_task(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
@@ -38,7 +38,7 @@ class BackgroundTasks:
             error = task.exception()
             if isinstance(error, BaseExceptionGroup):
                 error = first_error(error)
-            if isinstance(error, errors.MqError):
+            if isinstance(error, errors.AerobeeError):
                 self.failure = error
 
     def cancel_all(self) -> None:

@@ -24,7 +24,7 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.offsets import Offsets, all_of
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.committing import PASSING_ERRORS, OffsetStore
-from aerobee.consumer_client.options import ConsumerOptions, StartFrom
+from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.runtime import errors
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
@@ -48,7 +48,7 @@ class _Standing:
     """What the brokers of one topic answered."""
 
     committed: dict[MessageQueue, int] = field(default_factory=dict)
-    failures: dict[str, errors.MqError] = field(default_factory=dict)
+    failures: dict[str, errors.AerobeeError] = field(default_factory=dict)
     """By name, brokers that did not."""
 
 
@@ -85,7 +85,7 @@ class StartPolicy:
         """The first offsets to read.
 
         Raises:
-            MqError: a broker could not be asked.
+            AerobeeError: a broker could not be asked.
         """
         if self.timestamp_ms is not None:
             return await offsets.by_timestamp(queues, self.timestamp_ms, of_master=True)
@@ -105,7 +105,7 @@ class Beginnings:
         policy: StartPolicy,
         *,
         group: str,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
     ) -> None:
         self._connection = connection
         self._store = store
@@ -134,7 +134,8 @@ class Beginnings:
 
         Raises:
             TopicNotFound: no such topic.
-            MqError: a group that begins could not ask a broker in time; some queues may have begun.
+            AerobeeError: a group that begins could not ask a broker in time; some queues may have
+                begun.
         """
         end_s = self._now_s() + timeout_ms / 1_000
         route = await self._connection.routes.route(topic, timeout_ms=timeout_ms)
@@ -169,7 +170,7 @@ class Beginnings:
                     break
                 for task in done:
                     answer = task.result()
-                    if isinstance(answer, errors.MqError):
+                    if isinstance(answer, errors.AerobeeError):
                         standing.failures[tasks[task]] = answer
                     else:
                         standing.committed.update(answer)
@@ -186,15 +187,15 @@ class Beginnings:
 
     async def _read(
         self, queues: Sequence[MessageQueue]
-    ) -> Mapping[MessageQueue, int] | errors.MqError:
+    ) -> Mapping[MessageQueue, int] | errors.AerobeeError:
         try:
             return await self._store.read(queues)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             return error
 
     def _cannot_begin(
-        self, topic: str, broker_name: str, failure: errors.MqError
-    ) -> errors.MqError:
+        self, topic: str, broker_name: str, failure: errors.AerobeeError
+    ) -> errors.AerobeeError:
         route = self._connection.routes.cached(topic)
         if route is None or route.master(broker_name) is not None:
             return failure
@@ -226,7 +227,7 @@ class Beginnings:
 
     async def _store_all(
         self, offsets: Mapping[MessageQueue, int]
-    ) -> Mapping[MessageQueue, errors.MqError]:
+    ) -> Mapping[MessageQueue, errors.AerobeeError]:
         """At all their brokers at the same time; returns what was refused or not reached."""
         answers = await all_of(
             [
@@ -249,7 +250,7 @@ class Beginnings:
             await asyncio.sleep(ASK_AGAIN_S)
             try:
                 committed = await self._store.read(missing)
-            except errors.MqError:
+            except errors.AerobeeError:
                 return
             missing = [queue for queue in missing if queue not in committed]
 
@@ -260,7 +261,7 @@ class Beginnings:
         topic is settled.
 
         Raises:
-            MqError: the brokers could not be asked; ask again.
+            AerobeeError: the brokers could not be asked; ask again.
         """
         await self._event(queue.topic).wait()
         if queue in self._forgotten:
@@ -289,7 +290,7 @@ class Beginnings:
         """Fix where the group begins on a topic's queues at a broker that has forgotten it.
 
         Raises:
-            MqError: the broker could not be asked in time; ask again.
+            AerobeeError: the broker could not be asked in time; ask again.
         """
         async with self._renewing:
             forgotten = {
@@ -310,7 +311,7 @@ class Beginnings:
         on those without one.
 
         Raises:
-            MqError: the brokers could not be asked.
+            AerobeeError: the brokers could not be asked.
         """
         return await self._begin(list(queues), self._policy)
 

@@ -17,7 +17,7 @@ from aerobee.consumer_client.committing import OffsetStore
 from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.lease_table import HeldQueue
 from aerobee.consumer_client.membership import Grant, Identity, Member
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import Assignment, Unleased
 from aerobee.consumer_client.sessions import Sessions
 from aerobee.runtime import errors
@@ -33,7 +33,7 @@ class Broadcasting:
         identity: Identity,
         store: OffsetStore,
         *,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
         tasks: BackgroundTasks,
     ) -> None:
         self._routes = connection.routes
@@ -76,7 +76,7 @@ class Broadcasting:
             )
         except errors.TopicNotFound:
             route = None
-        except errors.MqError:
+        except errors.AerobeeError:
             return
         queues: Sequence[MessageQueue] = ()
         if route is not None:

@@ -44,16 +44,16 @@ class BrokerOffsetStore:
 
     async def begin(
         self, offsets: Mapping[MessageQueue, int]
-    ) -> Mapping[MessageQueue, errors.MqError]:
+    ) -> Mapping[MessageQueue, errors.AerobeeError]:
         commits = [Commit(queue, offset, 0) for queue, offset in offsets.items()]
         return await self._commit(commits, begins=True)
 
-    async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, errors.MqError]:
+    async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, errors.AerobeeError]:
         return await self._commit(commits, begins=False)
 
     async def _commit(
         self, entries: Sequence[Commit], *, begins: bool
-    ) -> Mapping[MessageQueue, errors.MqError]:
+    ) -> Mapping[MessageQueue, errors.AerobeeError]:
         first = entries[0].queue
         request = broker_pb2.CommitOffsetsRequest(
             group=self._group,
@@ -74,7 +74,7 @@ class BrokerOffsetStore:
                 response = await self._connection.channels.call(
                     address, COMMIT_OFFSETS, request, timeout_ms=self._timeout_ms
                 )
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             return {entry.queue: error for entry in entries}
         return {
             entry.queue: error_from_code(status.code, status.message)

@@ -62,18 +62,18 @@ class OffsetStore(Protocol):
         """The committed offsets; queues without one are left out.
 
         Raises:
-            MqError: the store cannot be read now.
+            AerobeeError: the store cannot be read now.
         """
         ...
 
     async def begin(
         self, offsets: Mapping[MessageQueue, int]
-    ) -> Mapping[MessageQueue, errors.MqError]:
+    ) -> Mapping[MessageQueue, errors.AerobeeError]:
         """Store offsets of one broker's queues where none is stored yet; the first to say so
         decides. Returns the queues that were refused or not reached, and why."""
         ...
 
-    async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, errors.MqError]:
+    async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, errors.AerobeeError]:
         """Store offsets of one broker's queues; returns those refused or not reached, and why."""
         ...
 
@@ -87,7 +87,7 @@ class Holding:
     committed_offset: int | None
     """None: nothing that is certain."""
     max_offset: int = 0
-    refusal: errors.MqError | None = None
+    refusal: errors.AerobeeError | None = None
     """Why the last commit was not taken; None: it was, or there was none."""
 
     @property
@@ -96,7 +96,7 @@ class Holding:
         return self.owned.safe_offset == self.committed_offset
 
 
-Refusals = Mapping[Holding, errors.MqError]
+Refusals = Mapping[Holding, errors.AerobeeError]
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +132,7 @@ class Committing:
 
     async def commit(
         self, holdings: Iterable[Holding], *, wait_ms: int
-    ) -> Mapping[MessageQueue, errors.MqError]:
+    ) -> Mapping[MessageQueue, errors.AerobeeError]:
         """Commit the safe offsets; returns what was not committed, after up to `wait_ms`."""
         by_broker: dict[str, list[Holding]] = {}
         for holding in holdings:
@@ -144,7 +144,7 @@ class Committing:
                 )
                 for name, held in by_broker.items()
             ]
-        failed: dict[MessageQueue, errors.MqError] = {}
+        failed: dict[MessageQueue, errors.AerobeeError] = {}
         for task in running:
             failed.update(
                 (holding.owned.assignment.queue, error) for holding, error in task.result().items()
@@ -155,7 +155,7 @@ class Committing:
         self, broker_name: str, holdings: Sequence[Holding], wait_s: float
     ) -> Refusals:
         clock = self._connection.clock
-        failed: dict[Holding, errors.MqError] = {}
+        failed: dict[Holding, errors.AerobeeError] = {}
         left = holdings
         failures = 0
         end_s = clock.monotonic_s() + wait_s
@@ -206,7 +206,7 @@ class Committing:
 
     async def _call(self, holdings: Iterable[Holding]) -> Refusals:
         due: dict[MessageQueue, tuple[Holding, Commit]] = {}
-        refused: dict[Holding, errors.MqError] = {}
+        refused: dict[Holding, errors.AerobeeError] = {}
         for holding in holdings:
             owned, assignment = holding.owned, holding.owned.assignment
             queue, safe_offset = assignment.queue, owned.safe_offset
@@ -233,7 +233,9 @@ class Committing:
             holding.refusal = error
         return refused
 
-    def _on_commit_refused(self, holding: Holding, commit: Commit, error: errors.MqError) -> None:
+    def _on_commit_refused(
+        self, holding: Holding, commit: Commit, error: errors.AerobeeError
+    ) -> None:
         log_event(
             log,
             "commit refused",
@@ -256,7 +258,7 @@ def _lost(queue: MessageQueue, safe_offset: int) -> errors.LeaseExpired:
     )
 
 
-def _known_better(holding: Holding, error: errors.MqError) -> errors.MqError:
+def _known_better(holding: Holding, error: errors.AerobeeError) -> errors.AerobeeError:
     """A queue that was lost while its commit was under way (this process stood still) is lost,
     whatever became of the call."""
     assignment = holding.owned.assignment
@@ -265,7 +267,7 @@ def _known_better(holding: Holding, error: errors.MqError) -> errors.MqError:
     return error
 
 
-def _may_pass(holding: Holding, error: errors.MqError) -> bool:
+def _may_pass(holding: Holding, error: errors.AerobeeError) -> bool:
     """Whether a commit that was refused may be taken when it is made again. One whose lease a
     master does not know may, for the master may be new: as long as the queue is still ours."""
     if holding.owned.is_dropped:

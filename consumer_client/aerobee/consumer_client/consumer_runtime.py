@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Any
 
 from aerobee.client_core import Credentials
-from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.consumer_client.background_tasks import BackgroundTasks
@@ -32,12 +33,12 @@ from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.filters import Expression
 from aerobee.consumer_client.local_offsets import FileOffsetStore
 from aerobee.consumer_client.membership import Identity
-from aerobee.consumer_client.options import ConsumerOptions, StartFrom
+from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
 from aerobee.consumer_client.rebalancer import Rebalancer
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime import errors
-from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.clock import Clock, clock_here, system_random
 from aerobee.runtime.log import log_event
 from aerobee.runtime.names import (
     check_client_id,
@@ -77,8 +78,8 @@ class ConsumerSettings:
     strategy: RebalanceStrategy = field(default_factory=Averagely)
     start_policy: StartPolicy = field(default_factory=StartPolicy)
     offsets_folder: Path | None = None
-    options: ConsumerOptions = field(default_factory=ConsumerOptions)
-    clock: Clock = field(default_factory=SystemClock)
+    options: ConsumerConfig = field(default_factory=ConsumerConfig)
+    clock: Clock = field(default_factory=clock_here)
 
     def __post_init__(self) -> None:
         check_group_name(self.group)
@@ -190,7 +191,7 @@ class ConsumerRuntime:
         """Close gracefully; an error of the `async with` block itself goes on as it is.
 
         Raises:
-            MqError: what ended the consumer before, if something did.
+            AerobeeError: what ended the consumer before, if something did.
         """
         try:
             return bool(await self._stack.__aexit__(kind, error, traceback))
@@ -198,7 +199,7 @@ class ConsumerRuntime:
             reasons = [leaf for leaf in _leaves(group) if leaf is not error]
             if not reasons:
                 return False
-            if all(isinstance(reason, errors.MqError) for reason in reasons):
+            if all(isinstance(reason, errors.AerobeeError) for reason in reasons):
                 raise reasons[0] from None
             raise
 
@@ -209,7 +210,7 @@ class ConsumerRuntime:
         if self.tasks.failure is not None:
             raise self.tasks.failure
 
-    def failure(self) -> errors.MqError | None:
+    def failure(self) -> errors.AerobeeError | None:
         """What ended the consumer, if something did."""
         return self.tasks.failure
 
@@ -296,9 +297,11 @@ class ConsumerRuntime:
         )
         brokers = frozenset[str]().union(*settled)
         try:
-            async with asyncio.timeout(max(0.0, end_s - self._now_s())):
+            async with asyncio.timeout(max(0.0, end_s - self._now_s())) as scope:
                 await group.sessions.joined(brokers)
         except TimeoutError:
+            if not scope.expired():
+                raise
             raise errors.DeadlineExceeded(
                 f"group {self.settings.group!r} could not be joined within "
                 f"{options.failover_timeout_ms} ms: {'; '.join(self.obstacles())}"
@@ -313,7 +316,7 @@ class ConsumerRuntime:
                 await self.beginnings.settle(topic, timeout_ms=options.failover_timeout_ms)
             except errors.TopicNotFound:
                 self.beginnings.settle_as_new(topic)
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 log_event(
                     log,
                     "the group's start offsets are not known yet, asking again",
@@ -370,9 +373,11 @@ class ConsumerRuntime:
         """Runs before the task group ends, so that its parts can still be used."""
         timeout_s = self.settings.options.close_timeout_ms / 1_000
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as scope:
                 await self._give_everything_back()
         except TimeoutError:
+            if not scope.expired():
+                raise
             log_event(
                 log,
                 "close took too long; leases end by themselves",

@@ -25,7 +25,7 @@ from aerobee.consumer_client.committing import (
     OffsetStore,
 )
 from aerobee.consumer_client.group_reads import GroupReads
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
 from aerobee.consumer_client.statistics import QueueStatistics
 from aerobee.runtime import errors
@@ -46,7 +46,7 @@ class Consumption:
         client_id: str,
         store: OffsetStore,
         beginnings: Beginnings,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
         make_queue: Callable[[Assignment, int], OwnedQueue],
         tasks: BackgroundTasks,
     ) -> None:
@@ -62,7 +62,7 @@ class Consumption:
         self._reads: dict[str, GroupReads] = {}
         self._committing = Committing(connection, store, group=group)
         self._commit_now = asyncio.Event()
-        self._failure: errors.MqError | None = None
+        self._failure: errors.AerobeeError | None = None
         self._is_closing = False
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ class Consumption:
         while self._starting.get(queue) is assignment and offset is None:
             try:
                 offset = await self._beginnings.of_queue(queue)
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 self._on_start_failed(queue, error)
                 await asyncio.sleep(
                     self._options.backoff.delay_s(failures, self._connection.random)
@@ -187,7 +187,7 @@ class Consumption:
             lease_epoch=assignment.lease_epoch,
         )
 
-    def _on_start_failed(self, queue: MessageQueue, error: errors.MqError) -> None:
+    def _on_start_failed(self, queue: MessageQueue, error: errors.AerobeeError) -> None:
         self._connection.routes.invalidate(queue.topic)
         log_event(
             log,
@@ -243,7 +243,7 @@ class Consumption:
         else:
             owned.on_records(b"", 0, result.next_offset)
 
-    def _on_refused(self, owned: OwnedQueue, error: errors.MqError) -> None:
+    def _on_refused(self, owned: OwnedQueue, error: errors.AerobeeError) -> None:
         """A replica ended a queue's subscription: lost, illegal, or tried again by itself."""
         queue = owned.assignment.queue
         holding = self._holdings.get(queue)
@@ -258,7 +258,7 @@ class Consumption:
         elif isinstance(error, ROUTE_ERRORS):
             self._connection.routes.invalidate(queue.topic)
 
-    def _fail(self, error: errors.MqError) -> None:
+    def _fail(self, error: errors.AerobeeError) -> None:
         self._failure = error
         self._commit_now.set()
 
@@ -280,7 +280,7 @@ class Consumption:
 
     async def commit(
         self, queues: Iterable[MessageQueue] | None = None, *, wait_ms: int = 0
-    ) -> Mapping[MessageQueue, errors.MqError]:
+    ) -> Mapping[MessageQueue, errors.AerobeeError]:
         """Commit the safe offsets of some or all owned queues; returns what was not committed.
 
         A queue whose lease is found to be lost is dropped. While a broker group has no master, or
@@ -313,7 +313,7 @@ class Consumption:
         """At once and not when a queue is granted, perhaps to a member that never comes."""
         try:
             await self._beginnings.begin_again(topic, broker_name)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             log_event(
                 log,
                 "the group's new start offset is not stored yet: it will be with the next grant",

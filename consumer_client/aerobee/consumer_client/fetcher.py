@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from aerobee.cluster_view.channels import Stream
 from aerobee.consumer_client.filters import wire_filter
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
 from aerobee.runtime.own_protocol import error_from_code
@@ -42,9 +42,9 @@ class Fetcher:
         *,
         group: str,
         client_id: str,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
         on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
-        on_ended: Callable[[OwnedQueue, errors.MqError], None],
+        on_ended: Callable[[OwnedQueue, errors.AerobeeError], None],
     ) -> None:
         """Neither may wait. `on_result`: the queue's subscription goes on after it. `on_ended`: the
         broker ended it."""
@@ -116,7 +116,7 @@ class Fetcher:
         """Over a new stream; returns when no queue is left.
 
         Raises:
-            MqError: the stream broke.
+            AerobeeError: the stream broke.
         """
         try:
             # It knows nothing; new handles keep late frames of the stream before out.

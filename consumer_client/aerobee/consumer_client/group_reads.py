@@ -23,7 +23,7 @@ from aerobee.consumer_client.background_tasks import BackgroundTasks, wait_event
 from aerobee.consumer_client.fetcher import Fetcher
 from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.lease_table import QueueKey
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
@@ -74,10 +74,10 @@ class GroupReads:
         *,
         group: str,
         client_id: str,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
         tasks: BackgroundTasks,
         on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
-        on_refused: Callable[[OwnedQueue, errors.MqError], None],
+        on_refused: Callable[[OwnedQueue, errors.AerobeeError], None],
     ) -> None:
         """`queue` is one of the group's, to find its route. Neither callback may wait. `on_result`:
         messages, or an offset that the master corrected. `on_refused`: a replica ended the queue's
@@ -224,7 +224,7 @@ class GroupReads:
             try:
                 address = self._address(broker_id)
                 await fetcher.fetch(self._connection.channels.open_stream(address, PULL_STREAM))
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 self._on_broken(broker_id, fetcher.take_all(), error)
 
     def _address(self, broker_id: int) -> str:
@@ -268,7 +268,9 @@ class GroupReads:
             reading.suggested = suggested
             self._wake.set()
 
-    def _on_fetch_ended(self, broker_id: int, owned: OwnedQueue, error: errors.MqError) -> None:
+    def _on_fetch_ended(
+        self, broker_id: int, owned: OwnedQueue, error: errors.AerobeeError
+    ) -> None:
         reading = self._readings.get(owned)
         if reading is None:
             return
@@ -297,7 +299,7 @@ class GroupReads:
         self._on_refused(owned, error)
 
     def _on_broken(
-        self, broker_id: int, queues: Sequence[OwnedQueue], error: errors.MqError
+        self, broker_id: int, queues: Sequence[OwnedQueue], error: errors.AerobeeError
     ) -> None:
         trouble = self._troubles.setdefault(broker_id, _Trouble())
         delay_s = self._options.backoff.delay_s(trouble.failures, self._connection.random)

@@ -67,7 +67,7 @@ class GroupRoute:
 
         Raises:
             NoBrokerAvailable: there is none in time.
-            MqError: as Routes.route.
+            AerobeeError: as Routes.route.
         """
         if self._was_used is not None and self._was_used == self.master():
             self._routes.invalidate(self._topic)
@@ -82,7 +82,7 @@ class GroupRoute:
         self._routes.invalidate(self._topic)
         try:
             await self._routes.route(self._topic, timeout_ms=timeout_ms)
-        except errors.MqError:
+        except errors.AerobeeError:
             return
 
     def while_master(self, endpoint: Endpoint) -> AbstractAsyncContextManager[None]:

@@ -201,7 +201,7 @@ class GroupSession:
                 except errors.DuplicateClient as error:
                     self._on_name_in_use(error)
                     self._note_break(error)
-                except errors.MqError as error:
+                except errors.AerobeeError as error:
                     if self._is_joined:
                         failures = 0
                     self._note_break(error)
@@ -229,7 +229,7 @@ class GroupSession:
         if now_s > self._name_patience_end_s:
             raise error
 
-    def _note_break(self, error: errors.MqError) -> None:
+    def _note_break(self, error: errors.AerobeeError) -> None:
         self._route.note_failure(str(error))
         if isinstance(error, errors.UnknownMember):
             self._report_lost(self.table.lose_all(), "the broker ended the session")
@@ -311,9 +311,11 @@ class GroupSession:
         if self.table.is_trusted(now_s):
             left_s = min(left_s, max((self.table.deadline_s - now_s) / 2, 0.01))
         try:
-            async with asyncio.timeout(left_s):
+            async with asyncio.timeout(left_s) as scope:
                 return await step
         except TimeoutError:
+            if not scope.expired():
+                raise
             raise errors.DeadlineExceeded(
                 f"broker {self.broker_name} did not answer the join in time"
             ) from None

@@ -55,7 +55,7 @@ class ListenerOptions:
 
     ordering: Ordering = Ordering.CONCURRENT
     max_concurrency: int = 20
-    """Calls of an asynchronous listener at a time, over all queues."""
+    """Calls at a time, over all queues."""
     consume_batch_max: int = 1
     """Most messages in one call."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)

@@ -16,7 +16,7 @@ from typing import Any
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.committing import Commit
-from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from aerobee.runtime.private_files import make_private_folder, private_opener
 from aerobee.store_format.json_config import JsonIllegal, ObjectKey, parse_object, render_json
 
@@ -55,16 +55,18 @@ class FileOffsetStore:
         known = await self._load()
         return {queue: known[queue] for queue in queues if queue in known}
 
-    async def begin(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, MqError]:
+    async def begin(
+        self, offsets: Mapping[MessageQueue, int]
+    ) -> Mapping[MessageQueue, AerobeeError]:
         try:
             known = await self._load()
-        except MqError as error:
+        except AerobeeError as error:
             return dict.fromkeys(offsets, error)
         return await self.commit(
             [Commit(queue, offset, 0) for queue, offset in offsets.items() if queue not in known]
         )
 
-    async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, MqError]:
+    async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, AerobeeError]:
         try:
             async with self._writing:
                 known = {**await self._load(), **{entry.queue: entry.offset for entry in commits}}
@@ -76,7 +78,7 @@ class FileOffsetStore:
                 "writable or choose another"
             )
             return {entry.queue: reason for entry in commits}
-        except MqError as error:
+        except AerobeeError as error:
             return {entry.queue: error for entry in commits}
         return {}
 

@@ -25,7 +25,7 @@ class StartFrom(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
+class ConsumerConfig:
     """Settings that are rarely changed. Times in ms."""
 
     session_timeout_ms: int = 10_000

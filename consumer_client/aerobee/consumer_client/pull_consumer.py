@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from aerobee.client_core import Credentials
-from aerobee.client_core.cluster import CLUSTER_DEFAULT
+from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
 from aerobee.cluster_view.route import MessageQueue
@@ -20,18 +20,19 @@ from aerobee.consumer_client.consumer_runtime import (
     default_client_id,
 )
 from aerobee.consumer_client.filters import Expression, compared_tags
-from aerobee.consumer_client.options import ConsumerOptions, StartFrom
+from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, Unleased
 from aerobee.consumer_client.pull_queue import PulledQueues, PullQueue
 from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
-from aerobee.runtime.clock import Clock, SystemClock
+from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name
 from aerobee.runtime.tls_config import TlsConfig
 
 FRAME_MESSAGES_MAX = 65_536
+POLL_TIMEOUT_S = 1.0
 
 
 class PullConsumer:
@@ -52,45 +53,45 @@ class PullConsumer:
 
     Example::
 
-        consumer = PullConsumer("127.0.0.1:8081", "report", start_from=StartFrom.FIRST)
+        consumer = PullConsumer("report", start_from=StartFrom.FIRST)
         consumer.subscribe("orders")
         async with consumer:
-            while messages := await consumer.poll(500, timeout_s=1.0):
+            while messages := await consumer.poll(500, timeout=1.0):
                 print([message.body for message in messages])
             await consumer.commit()
     """
 
     def __init__(
         self,
-        nameservers: str | Sequence[str],
         group: str,
         *,
+        nameservers: str | Sequence[str] | None = None,
+        cluster: str | None = None,
         auto_commit: bool = True,
         broadcasting: bool = False,
         strategy: RebalanceStrategy | None = None,
         start_from: StartFrom = StartFrom.LAST,
         start_timestamp_ms: int | None = None,
         client_id: str | None = None,
-        cluster: str = CLUSTER_DEFAULT,
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
         offsets_folder: Path | None = None,
-        options: ConsumerOptions | None = None,
+        config: ConsumerConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._settings = ConsumerSettings(
-            nameservers=nameservers if isinstance(nameservers, str) else tuple(nameservers),
+            nameservers=nameservers_or_default(nameservers),
             group=group,
             client_id=client_id or default_client_id(broadcasting=broadcasting),
-            cluster=cluster,
+            cluster=cluster_or_default(cluster),
             tls=tls,
             credentials=credentials,
             broadcasting=broadcasting,
             strategy=strategy or Averagely(),
             start_policy=StartPolicy(start_from, start_timestamp_ms),
             offsets_folder=offsets_folder,
-            options=replace(options or ConsumerOptions(), fetch_messages_max=FRAME_MESSAGES_MAX),
-            clock=clock or SystemClock(),
+            options=replace(config or ConsumerConfig(), fetch_messages_max=FRAME_MESSAGES_MAX),
+            clock=clock or clock_here(),
         )
         self._auto_commit = auto_commit
         self._subscriptions: dict[str, Expression] = {}
@@ -153,7 +154,7 @@ class PullConsumer:
         `commit` before raises instead.
 
         Raises:
-            MqError: what ended the consumer before, if something did.
+            AerobeeError: what ended the consumer before, if something did.
         """
         await self.__aexit__(None, None, None)
 
@@ -180,7 +181,7 @@ class PullConsumer:
         Raises:
             InvalidArgument: topics are subscribed.
             FilterIllegal: the expression names no tag.
-            MqError: where to begin cannot be asked.
+            AerobeeError: where to begin cannot be asked.
         """
         if self._subscriptions:
             raise InvalidArgument("a consumer either subscribes to topics or is assigned queues")
@@ -203,16 +204,16 @@ class PullConsumer:
     # ------------------------------------------------------------------------------ messages
 
     async def poll(
-        self, max_messages: int = 500, *, timeout_s: float = 1.0
+        self, max_messages: int = 500, *, timeout: float = POLL_TIMEOUT_S
     ) -> list[ReceivedMessage]:
-        """Up to `max_messages` messages, as soon as there are any; none after `timeout_s`.
+        """Up to `max_messages` messages, as soon as there are any; none after `timeout` seconds.
 
         Messages of one queue come in order; queues take turns.
 
-        Raises MqError: what ended the consumer, for example DuplicateClient.
+        Raises AerobeeError: what ended the consumer, for example DuplicateClient.
         """
         runtime = self._started()
-        end_s = self._begin_poll(timeout_s)
+        end_s = self._begin_poll(timeout)
         taken: list[ReceivedMessage] = []
         # A frame may hold nothing but messages of other tags: then the waiting goes on.
         while not taken and await self._queues.wait(end_s, runtime.failure):
@@ -223,7 +224,7 @@ class PullConsumer:
         return taken
 
     async def poll_batches(
-        self, max_batches: int = 16, *, timeout_s: float = 1.0
+        self, max_batches: int = 16, *, timeout: float = POLL_TIMEOUT_S
     ) -> list[ReceivedBatch]:
         """Up to `max_batches` batches as they came from the brokers; the fastest way to read.
 
@@ -231,7 +232,7 @@ class PullConsumer:
         at.
         """
         runtime = self._started()
-        end_s = self._begin_poll(timeout_s)
+        end_s = self._begin_poll(timeout)
         taken: list[ReceivedBatch] = []
         while not taken and await self._queues.wait(end_s, runtime.failure):
             while len(taken) < max_batches and (pulled := self._queues.next()) is not None:
@@ -242,11 +243,29 @@ class PullConsumer:
                     self._handled += batch.count
         return taken
 
-    def _begin_poll(self, timeout_s: float) -> float:
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Each message as it comes, without end: `async for message in consumer`.
+
+        With `auto_commit` a message counts as done when the next one is asked for.
+        """
+        return self._endless()
+
+    async def _endless(self) -> AsyncIterator[ReceivedMessage]:
+        while True:
+            yield await self.next_message()
+
+    async def next_message(self) -> ReceivedMessage:
+        """The next message, however long it takes to come. Raises as `poll`."""
+        while True:
+            found = await self.poll(1, timeout=POLL_TIMEOUT_S)
+            if found:
+                return found[0]
+
+    def _begin_poll(self, timeout: float) -> float:
         """Acknowledge the poll before; returns when this one ends."""
         if self._auto_commit:
             self._queues.settle()
-        return self._settings.clock.monotonic_s() + timeout_s
+        return self._settings.clock.monotonic_s() + timeout
 
     def _handed_out(self, pulled: PullQueue) -> None:
         self._queues.on_handed_out(pulled)
@@ -262,7 +281,7 @@ class PullConsumer:
         Raises:
             LeaseExpired: a queue was lost meanwhile; its messages are handled again elsewhere.
             LeaseHeld: an assigned queue belongs to a member of the group.
-            MqError: a broker could not be reached all the time; a later commit tries again.
+            AerobeeError: a broker could not be reached all the time; a later commit tries again.
         """
         runtime = self._started()
         self._queues.settle()
@@ -296,25 +315,25 @@ class PullConsumer:
         """The group's committed offsets; None where it never committed.
 
         Raises:
-            MqError: the store cannot be read.
+            AerobeeError: the store cannot be read.
         """
         asked = list(queues)
         found = await self._started().store.read(asked)
         return {queue: found.get(queue) for queue in asked}
 
     async def begin_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """The lowest stored offset of each queue. Raises MqError."""
+        """The lowest stored offset of each queue. Raises AerobeeError."""
         return {q: found.min_offset for q, found in (await self._offsets().bounds(queues)).items()}
 
     async def end_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """The offset that each queue's next message will get. Raises MqError."""
+        """The offset that each queue's next message will get. Raises AerobeeError."""
         found = await self._offsets().bounds(queues)
         return {queue: each.max_offset_end for queue, each in found.items()}
 
     async def offsets_for_time(
         self, queues: Iterable[MessageQueue], timestamp_ms: int
     ) -> dict[MessageQueue, int]:
-        """The first offset stored at or after a time. Raises MqError."""
+        """The first offset stored at or after a time. Raises AerobeeError."""
         return await self._offsets().by_timestamp(queues, timestamp_ms)
 
     async def queues_of(self, topic: str) -> list[MessageQueue]:

@@ -23,7 +23,7 @@ from aerobee.consumer_client.received_batch import (
     decode_entries,
 )
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 
 
 class PullQueue:
@@ -218,11 +218,11 @@ class PulledQueues:
         """Some queue may have messages."""
         self._has_come.set()
 
-    async def wait(self, end_s: float, failure: Callable[[], MqError | None]) -> bool:
+    async def wait(self, end_s: float, failure: Callable[[], AerobeeError | None]) -> bool:
         """Until some queue has messages (True), or the time is over, or `close`.
 
         Raises:
-            MqError: the `failure` that ended the consumer meanwhile.
+            AerobeeError: the `failure` that ended the consumer meanwhile.
         """
         try:
             return await self._wait(end_s)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from aerobee.client_core import Credentials
-from aerobee.client_core.cluster import CLUSTER_DEFAULT
+from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.attempts import Attempts
 from aerobee.consumer_client.attempts_file import AttemptsFile, attempts_folder, default_folder
@@ -26,17 +26,17 @@ from aerobee.consumer_client.listener import (
     ListenerOptions,
     OnExhausted,
     Ordering,
-    check_callback,
 )
 from aerobee.consumer_client.listener_pool import ListenerPool
-from aerobee.consumer_client.options import ConsumerOptions, StartFrom
+from aerobee.consumer_client.listener_threads import threads_for
+from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.consumer_client.sending_back import FailedWork, SendingBack
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
-from aerobee.runtime.clock import Clock, SystemClock
+from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name, is_retry_topic
 from aerobee.runtime.tls_config import TlsConfig
@@ -60,18 +60,19 @@ class PushConsumer:
     after a crash, and when its queue moves to another member in the middle of its handling:
     listeners must be ready for that.
 
-    A plain function is called on the event loop and must be quick: while it runs nothing else
-    does, heartbeats included. Work that waits belongs into a coroutine function, of which up to
-    `max_concurrency` calls run at a time; blocking work into `asyncio.to_thread` inside it.
+    Up to `max_concurrency` calls run at a time: of a coroutine function on the event loop, of a
+    plain function in threads, so that it may block. A plain function that is quick and never blocks
+    is called faster on the event loop, with `run_in_thread=False`; nothing else runs meanwhile,
+    heartbeats included.
 
     Args:
-        nameservers: host:port of each nameserver, as a list or separated by comma or semicolon.
         group: the consumer group. All members must have the same subscriptions.
         listener: gets 1 to `consume_batch_max` messages of one queue; see `Listener`.
         ordering: CONCURRENT, or ORDERLY: one call at a time per queue, in order, and a failure
             suspends the queue for `suspend_ms` and repeats the same messages.
-        max_concurrency: calls of an asynchronous listener at a time, over all queues.
+        max_concurrency: calls of the listener at a time, over all queues.
         consume_batch_max: most messages in one call; in order 256 at most.
+        run_in_thread: whether a plain function is called in a thread.
         retry: failed messages wait in this member, and this says for how long. None: they are sent
             back to the broker, and come again to any member as the group is configured, or end as
             dead letters; in order they stay until they do; when broadcasting, they wait here as
@@ -86,7 +87,8 @@ class PushConsumer:
             in broadcasting mode `host@DEFAULT`, so that a restart finds its local offsets.
         offsets_folder: of local offsets, and of what was in the listener's hands when a process
             died; default `~/.rocketmq_offsets`.
-        tls, credentials: as at `ClusterConnection`.
+        nameservers, cluster, tls, credentials: as at `ClusterConnection`.
+        config: timeouts, intervals, limits.
 
     Raises:
         IllegalName, InvalidArgument: a name or setting that can never work.
@@ -97,20 +99,22 @@ class PushConsumer:
             for message in messages:
                 print(message.queue, message.queue_offset, message.body)
 
-        consumer = PushConsumer("127.0.0.1:8081", "billing", handle, start_from=StartFrom.FIRST)
+        consumer = PushConsumer("billing", handle, start_from=StartFrom.FIRST)
         consumer.subscribe("orders", "paid || refunded")
         await consumer.run()  # until consumer.stop() or cancellation; closes gracefully
     """
 
     def __init__(
         self,
-        nameservers: str | Sequence[str],
         group: str,
         listener: Listener,
         *,
+        nameservers: str | Sequence[str] | None = None,
+        cluster: str | None = None,
         ordering: Ordering = Ordering.CONCURRENT,
         max_concurrency: int = 20,
         consume_batch_max: int = 1,
+        run_in_thread: bool = True,
         retry: RetryPolicy | None = None,
         suspend_ms: int = 1_000,
         on_exhausted: OnExhausted | None = None,
@@ -119,37 +123,35 @@ class PushConsumer:
         start_from: StartFrom = StartFrom.LAST,
         start_timestamp_ms: int | None = None,
         client_id: str | None = None,
-        cluster: str = CLUSTER_DEFAULT,
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
         offsets_folder: Path | None = None,
-        options: ConsumerOptions | None = None,
+        config: ConsumerConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
-        check_callback("the listener", listener, "a sequence of messages", 1)
+        self._threads = threads_for(listener, max_concurrency, wanted=run_in_thread)
         self._settings = ConsumerSettings(
-            nameservers=nameservers if isinstance(nameservers, str) else tuple(nameservers),
+            nameservers=nameservers_or_default(nameservers),
             group=group,
             client_id=client_id or default_client_id(broadcasting=broadcasting),
-            cluster=cluster,
+            cluster=cluster_or_default(cluster),
             tls=tls,
             credentials=credentials,
             broadcasting=broadcasting,
             strategy=strategy or Averagely(),
             start_policy=StartPolicy(start_from, start_timestamp_ms),
             offsets_folder=offsets_folder,
-            options=options or ConsumerOptions(),
-            clock=clock or SystemClock(),
+            options=config or ConsumerConfig(),
+            clock=clock or clock_here(),
         )
         self._in_order = ordering == Ordering.ORDERLY
-        decides = retry is not None or on_exhausted is not None
-        self._sends_back = not self._in_order and not broadcasting and not decides
-        self._counts_at_broker = self._in_order and not broadcasting
-        self._retries_max = RETRIES_WITHOUT_END if decides else None
+        self._retries_max = RETRIES_WITHOUT_END if retry or on_exhausted else None
+        self._sends_back = not (self._in_order or broadcasting or self._retries_max)
+        counts_at_broker = self._in_order and not broadcasting
         self._attempts = Attempts()
         self._attempts_file = self._make_attempts_file()
         self._pool = ListenerPool(
-            listener,
+            self._threads or listener,
             ListenerOptions(
                 ordering=ordering,
                 max_concurrency=max_concurrency,
@@ -161,15 +163,15 @@ class PushConsumer:
             clock=self._settings.clock,
             attempts=self._attempts,
             group=group,
-            send_back=(self._send_back if self._sends_back or self._counts_at_broker else None),
+            send_back=self._send_back if self._sends_back or counts_at_broker else None,
         )
         self._sending_back: SendingBack | None = None
         self._subscriptions: dict[str, Expression] = {}
         self._runtime: ConsumerRuntime | None = None
         self._stopping = asyncio.Event()
         self._is_closed = False
-        self._starting: asyncio.Timeout | None = None
-        """Of `run`, until the start has returned."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.Timeout | None = None  # Of `run`, until the start has returned.
         self._duplicates_of_past_queues = 0
 
     def _make_attempts_file(self) -> AttemptsFile:
@@ -225,6 +227,7 @@ class PushConsumer:
         """
         if self._runtime is not None:
             raise InvalidArgument("a consumer can be started only once; make another one")
+        self._loop = asyncio.get_running_loop()
         if not self._subscriptions:
             raise InvalidArgument("subscribe to at least one topic before the start")
         subscriptions = dict(self._subscriptions)
@@ -245,13 +248,20 @@ class PushConsumer:
             in_order=self._in_order,
             retries_max=self._retries_max,
         )
+        if self._threads is not None:
+            self._threads.open()
         try:
             await asyncio.to_thread(self._attempts_file.open)
             await self._runtime.open()
         except BaseException:
             self._is_closed = True
-            self._attempts_file.close()
+            self._end()
             raise
+
+    def _end(self) -> None:
+        self._attempts_file.close()
+        if self._threads is not None:
+            self._threads.close()
 
     async def aclose(self) -> None:
         """Let running listeners end, commit, give the queues back, leave the group.
@@ -259,7 +269,7 @@ class PushConsumer:
         Takes `close_timeout_ms` at most. Closing again does nothing.
 
         Raises:
-            MqError: what ended the consumer before, if something did.
+            AerobeeError: what ended the consumer before, if something did.
         """
         await self.__aexit__(None, None, None)
 
@@ -273,7 +283,17 @@ class PushConsumer:
                 stack.push_async_exit(self)
                 await self._stopping.wait()
 
+    async def stopped(self) -> None:
+        """Returns once `stop` was called, or the consumer is closed."""
+        await self._stopping.wait()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called, or the consumer is closed."""
+        return self._stopping.is_set()
+
     async def _start_unless_stopped(self) -> bool:
+        self._loop = asyncio.get_running_loop()
         if self._stopping.is_set():
             return False
         scope = self._starting = asyncio.timeout(None)
@@ -289,7 +309,18 @@ class PushConsumer:
         return True
 
     def stop(self) -> None:
-        """Have `run` return, also while it waits for a cluster to start with."""
+        """Have `run` return, also while it waits for a cluster to start with. From any thread, a
+        listener, or a handler of signals."""
+        try:
+            is_here = self._loop is None or asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            self._stop()
+        elif self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
         self._stopping.set()
         if self._starting is not None and not self._starting.expired():
             self._starting.reschedule(asyncio.get_running_loop().time())
@@ -311,7 +342,7 @@ class PushConsumer:
         try:
             return await self._runtime.close(kind, error, traceback)
         finally:
-            self._attempts_file.close()
+            self._end()
 
     def statistics(self) -> ConsumerStatistics:
         """What it owns and has done."""

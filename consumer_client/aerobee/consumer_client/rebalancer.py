@@ -19,7 +19,7 @@ from aerobee.consumer_client.background_tasks import BackgroundTasks, keep_in_st
 from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.lease_table import HeldQueue, QueueKey
 from aerobee.consumer_client.membership import Grant, Identity, Member
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.sessions import Sessions
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
@@ -40,7 +40,7 @@ class Rebalancer:
         identity: Identity,
         strategy: RebalanceStrategy,
         *,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
         tasks: BackgroundTasks,
     ) -> None:
         self._routes = connection.routes
@@ -162,7 +162,7 @@ class Rebalancer:
         """The topic's route; None if it has none (any more) or it is not known."""
         try:
             return await self._routes.route(topic, timeout_ms=self._options.request_timeout_ms)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             log_event(
                 log, "no route", level=logging.DEBUG, group=self._group, topic=topic, reason=error
             )

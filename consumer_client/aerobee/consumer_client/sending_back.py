@@ -17,7 +17,7 @@ from aerobee.client_core.group_calls import GroupCalls
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.methods import SEND_BACK
 from aerobee.consumer_client.background_tasks import BackgroundTasks
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.runtime import errors
@@ -55,7 +55,7 @@ class SendingBack:
         *,
         group: str,
         client_id: str,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
         tasks: BackgroundTasks,
         on_sent_back: Callable[[FailedWork], None],
         on_refused: Callable[[FailedWork], None],
@@ -146,7 +146,7 @@ class SendingBack:
                 request,
                 timeout_ms=self._options.failover_timeout_ms,
             )
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             # Also without a lease: whether it is lost, or a new master does not know it yet, the
             # member's session finds out.
             self._log(queue, error)
@@ -174,7 +174,7 @@ class SendingBack:
             return False
         return True
 
-    def _log(self, queue: PushQueue, error: errors.MqError) -> None:
+    def _log(self, queue: PushQueue, error: errors.AerobeeError) -> None:
         log_event(
             log,
             "failed messages could not be sent back",

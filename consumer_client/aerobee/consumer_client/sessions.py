@@ -10,7 +10,7 @@ from aerobee.consumer_client.background_tasks import BackgroundTasks, wait_event
 from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.group_session import GroupSession
 from aerobee.consumer_client.membership import Identity, SessionEvents
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerConfig
 
 LOOK_AGAIN_S = 0.2
 """Who waits for sessions looks so often whether masters are still there."""
@@ -25,7 +25,7 @@ class Sessions:
         identity: Identity,
         events: SessionEvents,
         *,
-        options: ConsumerOptions,
+        options: ConsumerConfig,
         tasks: BackgroundTasks,
     ) -> None:
         self._connection = connection

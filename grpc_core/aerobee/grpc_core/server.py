@@ -9,6 +9,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final, Protocol
 
@@ -108,10 +109,12 @@ class Server:
         *,
         tls: ssl.SSLContext | FollowedTls | None = None,
         accepts_plain_text: bool = False,
+        listener: str = "",
     ) -> int:
         """Accept connections on one address; returns the port, of use where `port` is 0. A wildcard
         of either family takes connections of both. A context of one's own must offer the protocol
-        h2, see `tls`. With `accepts_plain_text` the port of a `tls` is for both.
+        h2, see `tls`. With `accepts_plain_text` the port of a `tls` is for both. `listener` is
+        what calls that come this way say of it.
 
         Raises:
             OSError: the address is in use or not of this machine.
@@ -119,7 +122,9 @@ class Server:
         sockets = await bound_sockets(self.loop, host, port)
         chosen = int(sockets[0].getsockname()[1])
         for one in sockets:
-            await self.listen_on(one, tls=tls, accepts_plain_text=accepts_plain_text)
+            await self.listen_on(
+                one, tls=tls, accepts_plain_text=accepts_plain_text, listener=listener
+            )
         return chosen
 
     async def listen_on(
@@ -128,15 +133,25 @@ class Server:
         *,
         tls: ssl.SSLContext | FollowedTls | None = None,
         accepts_plain_text: bool = False,
+        listener: str = "",
     ) -> None:
         """The same on a socket that is bound: of another family, or handed over."""
         if tls is None:
-            plain = await self.loop.create_server(self._connect, sock=socket, backlog=BACKLOG)
+            plain = await self.loop.create_server(
+                partial(self._connect, listener), sock=socket, backlog=BACKLOG
+            )
             self._listeners.append(plain)
         else:
             context = tls.for_listener() if isinstance(tls, FollowedTls) else tls
-            listener = TlsListener(self, socket, context, accepts_plain_text=accepts_plain_text)
-            self._listeners.append(listener)
+            self._listeners.append(
+                TlsListener(
+                    self,
+                    socket,
+                    context,
+                    accepts_plain_text=accepts_plain_text,
+                    listener=listener,
+                )
+            )
             if isinstance(tls, FollowedTls):
                 self._followed.append(tls)
                 tls.on_withdrawal(self, self._end_distrusted)
@@ -171,16 +186,16 @@ class Server:
 
     # ---------------------------------------------------------------------------- connections
 
-    def _connect(self) -> ServerConnection:
-        return ServerConnection(self, self.loop)
+    def _connect(self, listener: str) -> ServerConnection:
+        return ServerConnection(self, self.loop, listener)
 
-    def expect(self, address: object) -> ServerConnection | None:
+    def expect(self, address: object, listener: str) -> ServerConnection | None:
         """A connection that begins with a TLS handshake; None: it is one too many."""
         peer = peer_name(address)
         if self._is_full():
             self.observer.limit_met(Limit.CONNECTIONS, peer, self._too_many())
             return None
-        connection = self._connect()
+        connection = self._connect(listener)
         connection.peer = peer
         self._handshaking.add(connection)
         return connection

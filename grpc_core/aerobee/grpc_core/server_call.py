@@ -82,6 +82,11 @@ class ServerCall(AnsweringStream):
         return self.connection.peer
 
     @property
+    def listener(self) -> str:
+        """What the server calls the address that the client connected to."""
+        return self.server_connection.listener
+
+    @property
     def metadata(self) -> Metadata:
         """The metadata that the client sent. Made anew each time: handlers ask once, and calls that
         wait would hold them.

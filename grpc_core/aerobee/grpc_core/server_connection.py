@@ -36,17 +36,19 @@ class ServerConnection(Connection[ServerCall]):
         "_parked_streams",
         "has_room",
         "interceptor",
+        "listener",
         "server",
         "watch",
     )
 
     begins_with_preface = True
 
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, listener: str = "") -> None:
         super().__init__(
             loop, server.limits, now=server.now, memory=server.memory, observer=server.observer
         )
         self.server = server
+        self.listener = listener
         self.interceptor = server.interceptor
         self.watch = Watch(self, server.limits, server.now(), age_s=server.age_s())
         self._last_stream_id = 0

@@ -38,7 +38,9 @@ class TlsListener:
         context: ssl.SSLContext,
         *,
         accepts_plain_text: bool,
+        listener: str,
     ) -> None:
+        self._listener = listener
         self._accepts_plain_text = accepts_plain_text
         self._server = server
         self._loop = server.loop
@@ -73,7 +75,7 @@ class TlsListener:
             told = {"message": "a connection could not be accepted", "exception": error}
             self._loop.call_exception_handler(told)
             return
-        connection = self._server.expect(address)
+        connection = self._server.expect(address, self._listener)
         if connection is None:
             accepted.close()
             return

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from socket import gethostname
 
@@ -26,6 +26,7 @@ from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.etcd_calls import EtcdCalls
+from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, WILDCARDS, NameserverFigures
 from aerobee.nameserver.needs import nameserver_needs
@@ -86,8 +87,9 @@ async def serve_nameserver(
     clock: Clock,
     chance: random.Random,
     on_listening: Callable[[int], None] | None = None,
+    store: KeyValueStore | None = None,
 ) -> None:
-    """Serve until `lifecycle.stop`; `on_listening` gets the port.
+    """Serve until `lifecycle.stop`; `on_listening` gets the port. `store` replaces etcd, for tests.
 
     Raises:
         InvalidArgument: the address cannot be listened on.
@@ -98,7 +100,7 @@ async def serve_nameserver(
     async with (
         serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
         recording(config, f"{NODE_TYPE}:{_place(config)}", NODE_TYPE, clock, metrics) as recorder,
-        Etcd(config.etcd, chance=chance, clock=clock) as etcd,
+        _opened(store, config, chance, clock) as etcd,
     ):
         cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=clock)
         positions, hearing = LogPositions(), ExitStack()
@@ -115,8 +117,7 @@ async def serve_nameserver(
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
         services = (service, _access_service(etcd, keys, cache, access), rocketmq)
         server = _server(config, access, services, figures.latencies, peer_limits, tls, clock)
-        port = await server.start(config.listen, serving=False)
-        log_event(log, "nameserver listens", address=config.listen, port=port)
+        port = await _listen(config, server, tls)
         health.listens(cache.why_unknown)
         figures.listens(port)
         metrics.show(NODE_TYPE, figures.gather)
@@ -149,6 +150,18 @@ async def serve_nameserver(
             await server.stop(0)
             await channels.close()
         log_event(log, "nameserver stopped")
+
+
+@asynccontextmanager
+async def _opened(
+    store: KeyValueStore | None, config: NameserverConfig, chance: random.Random, clock: Clock
+) -> AsyncIterator[KeyValueStore]:
+    """etcd, unless there is something in its place, whose owner closes it."""
+    if store is not None:
+        yield store
+        return
+    async with Etcd(config.etcd, chance=chance, clock=clock) as etcd:
+        yield etcd
 
 
 def _access(
@@ -191,7 +204,9 @@ def _rocketmq_service(
     )
 
 
-def _access_service(etcd: Etcd, keys: Keys, cache: RouteCache, access: NodeAccess) -> AccessService:
+def _access_service(
+    etcd: KeyValueStore, keys: Keys, cache: RouteCache, access: NodeAccess
+) -> AccessService:
     users = Users(etcd, keys, cache, access.book)
     return AccessService(users, StoredQuotas(etcd, keys, cache), access.book)
 
@@ -250,6 +265,15 @@ def _server(
     add_access(users, server.server)  # type: ignore[no-untyped-call]
     add_messaging_service(rocketmq, server.server)
     return server
+
+
+async def _listen(config: NameserverConfig, server: RpcServer, tls: NodeTls) -> int:
+    """Gives the port inside. Raises InvalidArgument."""
+    port = await server.start(config.listen, serving=False)
+    if config.outside.listen:
+        await server.start_outside(config.outside.listen, tls.outside)
+    log_event(log, "nameserver listens", address=config.listen, port=port)
+    return port
 
 
 def _place(config: NameserverConfig) -> str:

@@ -356,9 +356,11 @@ class BrokerSession:
 async def _etcd_time() -> AsyncIterator[None]:
     """Raises RegistryUnavailable when what is done within takes etcd too long."""
     try:
-        async with asyncio.timeout(ETCD_TIMEOUT_S):
+        async with asyncio.timeout(ETCD_TIMEOUT_S) as scope:
             yield
     except TimeoutError:
+        if not scope.expired():
+            raise
         raise RegistryUnavailable(
             f"cannot reach etcd: it did not answer within {ETCD_TIMEOUT_S:g} s"
         ) from None
@@ -387,6 +389,8 @@ def check_heartbeat(heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
     if heartbeat.HasField("successor_id") and heartbeat.successor_id < -1:
         raise InvalidArgument(f"successor id {heartbeat.successor_id} is negative")
     _check_text("address", heartbeat.address, ADDRESS_LENGTH_MAX)
+    _check_text("outside address", heartbeat.outside_address, ADDRESS_LENGTH_MAX)
+    _check_text("zone", heartbeat.zone, NAME_LENGTH_MAX)
     _check_text("instance", heartbeat.identity.instance, NAME_LENGTH_MAX)
     _check_text("incarnation", heartbeat.incarnation, NAME_LENGTH_MAX)
     _check_text("predecessor", heartbeat.predecessor, NAME_LENGTH_MAX)

@@ -21,6 +21,11 @@ from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
+from aerobee.runtime.outside_config import (
+    OutsideConfig,
+    outside_risks,
+    require_outside_that_works,
+)
 from aerobee.runtime.tls_config import NodeTlsConfig, require_tls_that_works
 
 _CLUSTER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -258,6 +263,7 @@ class NameserverConfig:
     access: AccessConfig = field(default_factory=AccessConfig)
     audit_log: AuditLogConfig = field(default_factory=AuditLogConfig)
     tls: NodeTlsConfig = field(default_factory=NodeTlsConfig)
+    outside: OutsideConfig = field(default_factory=OutsideConfig)
     unclean_election: bool = False
     """Let a replica that lacks acknowledged messages become master when no other replica is alive.
 
@@ -274,11 +280,13 @@ class NameserverConfig:
         require_ports_of_their_own(
             {
                 "listen": self.listen,
+                "outside.listen": self.outside.listen,
                 "health.listen": self.health.listen,
                 "metrics.listen": self.metrics.listen,
             }
         )
         require_tls_that_works(self)
+        require_outside_that_works(self)
         require_certificates(self.access, self.tls)
         require(self.stop_grace_ms >= 0, "stop_grace_ms must be >= 0", self.stop_grace_ms)
 
@@ -287,9 +295,11 @@ class NameserverConfig:
         secrets = {
             "access.cluster_secret_file": self.access.cluster_secret_file,
             "etcd.tls.key": self.etcd.tls.key,
+            "outside.tls.key": self.outside.tls.key,
         }
         found = [
             *common_risks(self),
+            *outside_risks(self),
             *open_door(self.access, self.listen),
             *exposed_secrets(secrets),
         ]

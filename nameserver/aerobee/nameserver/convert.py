@@ -17,7 +17,7 @@ from aerobee.nameserver.stored import (
     Topic,
 )
 from aerobee.runtime.broker_condition import BrokerCondition
-from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import common_pb2, nameserver_pb2
@@ -38,6 +38,8 @@ def broker_record(heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerRecord:
         broker_key(heartbeat.identity),
         instance=heartbeat.identity.instance,
         address=heartbeat.address,
+        outside_address=heartbeat.outside_address,
+        zone=heartbeat.zone,
         store_host_ipv6=heartbeat.store_host_ipv6,
         writable=heartbeat.writable,
         incarnation=heartbeat.incarnation,
@@ -60,6 +62,8 @@ def registered_heartbeat(cluster: str, record: BrokerRecord) -> nameserver_pb2.B
     return nameserver_pb2.BrokerHeartbeat(
         identity=broker_identity(cluster, record),
         address=record.address,
+        outside_address=record.outside_address,
+        zone=record.zone,
         store_host_ipv6=record.store_host_ipv6,
         writable=record.writable,
         condition=_condition_value(record.condition),
@@ -67,6 +71,17 @@ def registered_heartbeat(cluster: str, record: BrokerRecord) -> nameserver_pb2.B
         log_epoch=record.log_epoch,
         log_end=record.log_end,
     )
+
+
+def as_told_outside(heartbeat: nameserver_pb2.BrokerHeartbeat) -> nameserver_pb2.BrokerHeartbeat:
+    """Without the address that is of no use there."""
+    if not heartbeat.outside_address:
+        return heartbeat
+    told = nameserver_pb2.BrokerHeartbeat()
+    told.CopyFrom(heartbeat)
+    told.address = heartbeat.outside_address
+    told.ClearField("outside_address")
+    return told
 
 
 def broker_role(replica_set: ReplicaSet, record: BrokerRecord) -> common_pb2.BrokerRole:
@@ -104,11 +119,15 @@ def broker_identity(cluster: str, record: BrokerRecord) -> common_pb2.BrokerIden
 
 
 def broker_endpoint(
-    cluster: str, replica_set: ReplicaSet, record: BrokerRecord
+    cluster: str, replica_set: ReplicaSet, record: BrokerRecord, *, is_outside: bool = False
 ) -> nameserver_pb2.BrokerEndpoint:
+    """As the route says it to those who ask inside, or outside."""
+    outside = record.outside_address
     return nameserver_pb2.BrokerEndpoint(
         identity=broker_identity(cluster, record),
-        address=record.address,
+        address=outside if is_outside and outside else record.address,
+        outside_address="" if is_outside else outside,
+        zone=record.zone,
         role=broker_role(replica_set, record),
         epoch=replica_set.epoch,
         store_host_ipv6=record.store_host_ipv6,
@@ -151,16 +170,26 @@ def _topic_of_all(table: RouteTable, name: str) -> Topic | None:
 
 
 def topic_route(
-    cluster: str, table: RouteTable, name: str, failure: MqError | None
+    cluster: str,
+    table: RouteTable,
+    name: str,
+    failure: AerobeeError | None,
+    *,
+    is_outside: bool = False,
 ) -> nameserver_pb2.TopicRoute:
-    """The route of one topic, or why there is none."""
+    """The route of one topic as it is inside, or outside; or why there is none."""
     topic = table.topics.get(name) or _topic_of_all(table, name)
     if topic is not None:
         return nameserver_pb2.TopicRoute(
             status=common_pb2.Status(code=common_pb2.OK),
             topic=topic_config(topic),
             brokers=[
-                broker_endpoint(cluster, table.replica_set(record.key.broker_name), record)
+                broker_endpoint(
+                    cluster,
+                    table.replica_set(record.key.broker_name),
+                    record,
+                    is_outside=is_outside,
+                )
                 for record in table.brokers_of(topic)
             ],
             closed=[each for each in sorted(topic.queues_by_broker) if not table.is_open(each)],

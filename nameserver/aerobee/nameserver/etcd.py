@@ -38,6 +38,7 @@ from aerobee.nameserver.etcd_connection import (
     open_connection,
 )
 from aerobee.nameserver.etcd_watch import EtcdWatch, WatchEnded, WatchUnconfirmed, prefix_end
+from aerobee.nameserver.freshness import FRESH_FOR_S
 from aerobee.nameserver.key_values import (
     Delete,
     KeyValue,
@@ -64,6 +65,8 @@ T = TypeVar("T")
 
 class Etcd:
     """One connection to an etcd cluster; an async context manager."""
+
+    fresh_for_s = FRESH_FOR_S
 
     def __init__(
         self, config: EtcdConfig, *, chance: random.Random, clock: Clock | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Snapshot, WatchBatch
 from aerobee.runtime.clock import Clock
 
@@ -25,7 +25,7 @@ NEVER_S = float("-inf")
 class Freshness:
     """Of a snapshot of all keys below a prefix and the changes that followed it."""
 
-    def __init__(self, etcd: Etcd, prefix: str, clock: Clock) -> None:
+    def __init__(self, etcd: KeyValueStore, prefix: str, clock: Clock) -> None:
         self._etcd = etcd
         self._prefix = prefix
         self._clock = clock
@@ -40,7 +40,7 @@ class Freshness:
     @property
     def left_s(self) -> float:
         """How long the last proof still holds; not positive: it does not."""
-        return self._proven_s + FRESH_FOR_S - self._clock.monotonic_s()
+        return self._proven_s + self._etcd.fresh_for_s - self._clock.monotonic_s()
 
     @property
     def age_s(self) -> float | None:

@@ -27,7 +27,7 @@ from functools import partial
 
 from aerobee.nameserver import election, log_reach
 from aerobee.nameserver.config import BrokerLeaseConfig
-from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, Lease, LeaseNotFound, Put
 from aerobee.nameserver.replica_sets import ReplicaSets, ReplicaSetView, is_hasty, log_election
 from aerobee.nameserver.stored import (
@@ -77,7 +77,7 @@ class Registry:
     """The broker keys of one cluster."""
 
     def __init__(
-        self, etcd: Etcd, keys: Keys, replica_sets: ReplicaSets, config: BrokerLeaseConfig
+        self, etcd: KeyValueStore, keys: Keys, replica_sets: ReplicaSets, config: BrokerLeaseConfig
     ) -> None:
         self._etcd = etcd
         self._keys = keys

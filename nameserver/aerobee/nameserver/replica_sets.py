@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from aerobee.nameserver import election
 from aerobee.nameserver.election import Election, LiveReplicas
-from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.stored import (
@@ -61,7 +61,7 @@ class ReplicaSets:
     """The replica sets of one cluster."""
 
     def __init__(
-        self, etcd: Etcd, keys: Keys, positions: LogPositions, *, allow_unclean: bool
+        self, etcd: KeyValueStore, keys: Keys, positions: LogPositions, *, allow_unclean: bool
     ) -> None:
         self._etcd = etcd
         self._keys = keys

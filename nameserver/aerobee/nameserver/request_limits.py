@@ -42,6 +42,8 @@ _FIELDS = {
     "BrokerIdentity.broker_name": _KEPT_NAME,
     "BrokerIdentity.instance": _KEPT_NAME,
     "BrokerHeartbeat.address": Limit(length=512),
+    "BrokerHeartbeat.outside_address": Limit(length=512),
+    "BrokerHeartbeat.zone": Limit(length=256),
     "BrokerHeartbeat.incarnation": _KEPT_NAME,
     "BrokerHeartbeat.predecessor": _KEPT_NAME,
     "BrokerHeartbeat.metadata_history": _KEPT_NAME,

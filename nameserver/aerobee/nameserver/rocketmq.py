@@ -11,7 +11,7 @@ from aerobee.nameserver import convert
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import GroupNotFound, MqError, NoBrokerAvailable, TopicNotFound
+from aerobee.runtime.errors import AerobeeError, GroupNotFound, NoBrokerAvailable, TopicNotFound
 from aerobee.runtime.names import is_retry_topic
 from aerobee.v1 import broker_pb2
 
@@ -76,7 +76,7 @@ class AskedGroups:
                 )
             except GroupNotFound:
                 return GroupRules()
-            except MqError:
+            except AerobeeError:
                 continue  # another may answer
             return _rules(answer.retry)
         raise NoBrokerAvailable(

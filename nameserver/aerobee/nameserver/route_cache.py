@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator
 
 import tenacity
 
-from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.freshness import Freshness
+from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Compacted, Put, WatchBatch
 from aerobee.nameserver.notifier import Notifier
 from aerobee.nameserver.route_table import RouteTable
@@ -40,7 +40,13 @@ class RouteCache:
     """The routes as this nameserver knows them; `run` keeps them fresh."""
 
     def __init__(
-        self, etcd: Etcd, keys: Keys, *, backoff: Backoff, chance: random.Random, clock: Clock
+        self,
+        etcd: KeyValueStore,
+        keys: Keys,
+        *,
+        backoff: Backoff,
+        chance: random.Random,
+        clock: Clock,
     ) -> None:
         self._etcd = etcd
         self._keys = keys

@@ -16,9 +16,10 @@ from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import BrokerRecord, Topic
 from aerobee.nameserver.topics import Topics
-from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown, Unreachable
+from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown, Unreachable
 from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.names import check_topic_name, is_retry_topic
+from aerobee.runtime.outside import came_outside, require_inside
 from aerobee.runtime.served_method import answered_at_once
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
@@ -65,6 +66,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
     async def Register(
         self, requests: AsyncIterator[nameserver_pb2.BrokerHeartbeat], context: Context
     ) -> None:
+        require_inside(context, "the registration of a broker")
         inbox = _Inbox()
         reader = asyncio.TaskGroup()
         try:
@@ -82,6 +84,8 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             async with asyncio.timeout(SILENCE_S_MIN) as silence:
                 await self._converse(inbox, context, silence)
         except TimeoutError:
+            if not silence.expired():
+                raise
             raise Unreachable(
                 "the broker sent nothing for longer than its registration lasts"
             ) from None
@@ -114,7 +118,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self, request: nameserver_pb2.QueryRouteRequest, context: Context
     ) -> nameserver_pb2.QueryRouteResponse:
         self._check_cluster(request.cluster)
-        failures: dict[str, MqError] = {}
+        failures: dict[str, AerobeeError] = {}
         for name in dict.fromkeys(request.topics):
             if name in self._cache.table.topics or is_retry_topic(name):
                 continue
@@ -122,22 +126,22 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                 check_topic_name(name)
                 if request.create_missing and self._auto_create:
                     await self._tell_brokers(await self._topics.create_missing(name))
-            except MqError as error:
+            except AerobeeError as error:
                 failures[name] = error
-        return self._routes(request.topics, failures)
+        return self._routes(request.topics, failures, is_outside=came_outside(context))
 
     async def WatchRoutes(
         self, request: nameserver_pb2.WatchRoutesRequest, context: Context
     ) -> AsyncIterator[nameserver_pb2.QueryRouteResponse]:
         self._check_cluster(request.cluster)
-        failures = _name_failures(request.topics)
+        failures, is_outside = _name_failures(request.topics), came_outside(context)
         wake = asyncio.Event()
         with self._cache.changed.subscribed(wake.set):
             sent: nameserver_pb2.QueryRouteResponse | None = None
             while True:
                 wake.clear()
                 self._check_running()
-                routes = self._routes(request.topics, failures)
+                routes = self._routes(request.topics, failures, is_outside=is_outside)
                 if sent is None or routes.stale != sent.stale or routes.routes != sent.routes:
                     yield routes
                     sent = routes
@@ -200,7 +204,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self, request: nameserver_pb2.DescribeClusterRequest, context: Context
     ) -> nameserver_pb2.ClusterDescription:
         self._check_cluster(request.cluster)
-        table = self._cache.table
+        table, is_outside = self._cache.table, came_outside(context)
         description = nameserver_pb2.ClusterDescription(
             cluster=self._cluster,
             version=table.version,
@@ -213,10 +217,17 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             record = table.brokers[key]
             heartbeat, age_ms = self._last_heartbeat(record)
             description.brokers.append(
-                convert.broker_endpoint(self._cluster, table.replica_set(key.broker_name), record)
+                convert.broker_endpoint(
+                    self._cluster,
+                    table.replica_set(key.broker_name),
+                    record,
+                    is_outside=is_outside,
+                )
             )
             description.heartbeat_age_ms.append(age_ms)
-            description.last_heartbeats.append(heartbeat)
+            description.last_heartbeats.append(
+                convert.as_told_outside(heartbeat) if is_outside else heartbeat
+            )
         description.groups.extend(
             convert.replica_set_record(table.replica_sets[name])
             for name in sorted(table.replica_sets)
@@ -229,6 +240,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
     ) -> nameserver_pb2.GroupRecord:
         """Answers with the record as it now stands: another set than the wished one says that
         the record was not the expected one any more, and that nothing was changed."""
+        require_inside(context, "a change of the in-sync set")
         self._check_cluster(request.cluster)
         replica_set = await self._replica_sets.alter_in_sync_set(
             request.broker_name,
@@ -277,14 +289,16 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         return session.heartbeat, int(age_s * 1_000)
 
     def _routes(
-        self, topics: Sequence[str], failures: dict[str, MqError]
+        self, topics: Sequence[str], failures: dict[str, AerobeeError], *, is_outside: bool
     ) -> nameserver_pb2.QueryRouteResponse:
         table = self._cache.table
         return nameserver_pb2.QueryRouteResponse(
             version=table.version,
             stale=self._cache.stale,
             routes=[
-                convert.topic_route(self._cluster, table, name, failures.get(name))
+                convert.topic_route(
+                    self._cluster, table, name, failures.get(name), is_outside=is_outside
+                )
                 for name in topics
             ],
         )
@@ -333,11 +347,11 @@ class _Inbox:
             self.wake.set()
 
 
-def _name_failures(topics: Sequence[str]) -> dict[str, MqError]:
-    failures: dict[str, MqError] = {}
+def _name_failures(topics: Sequence[str]) -> dict[str, AerobeeError]:
+    failures: dict[str, AerobeeError] = {}
     for name in topics:
         try:
             check_topic_name(name)
-        except MqError as error:
+        except AerobeeError as error:
             failures[name] = error
     return failures

@@ -50,6 +50,10 @@ class BrokerRecord:
     key: BrokerKey
     instance: str
     address: str
+    outside_address: str = ""
+    """Where clients outside reach it; empty: at `address`."""
+    zone: str = ""
+    """Of its machine; empty: unknown."""
     store_host_ipv6: bool = False
     writable: bool = True
     incarnation: str = ""
@@ -268,6 +272,8 @@ def encode_broker(record: BrokerRecord) -> bytes:
         {
             "instance": record.instance,
             "address": record.address,
+            "outsideAddress": record.outside_address,
+            "zone": record.zone,
             "storeHostIpv6": record.store_host_ipv6,
             "writable": record.writable,
             "incarnation": record.incarnation,
@@ -352,6 +358,8 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         key,
         instance=str(document["instance"]),
         address=str(document["address"]),
+        outside_address=str(document.get("outsideAddress", "")),
+        zone=str(document.get("zone", "")),
         store_host_ipv6=bool(document.get("storeHostIpv6", False)),
         writable=bool(document.get("writable", True)),
         incarnation=str(document.get("incarnation", "")),

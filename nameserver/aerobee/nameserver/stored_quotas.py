@@ -19,7 +19,7 @@ from aerobee.access.quota import (
     encode_quota,
 )
 from aerobee.access.records import UnreadableRecord
-from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.stored import Keys
@@ -38,7 +38,7 @@ _SPREAD_TIMEOUT_S: Final = 2.0
 class StoredQuotas:
     """Of one cluster."""
 
-    def __init__(self, etcd: Etcd, keys: Keys, cache: RouteCache) -> None:
+    def __init__(self, etcd: KeyValueStore, keys: Keys, cache: RouteCache) -> None:
         self._etcd = etcd
         self._keys = keys
         self._cache = cache

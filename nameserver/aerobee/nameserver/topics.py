@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from aerobee.nameserver.config import TopicPolicy
-from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import DELETED_TOPICS_MAX
@@ -55,7 +55,7 @@ class Topics:
     """The topics of one cluster."""
 
     def __init__(
-        self, etcd: Etcd, keys: Keys, cache: RouteCache, policy: TopicPolicy, clock: Clock
+        self, etcd: KeyValueStore, keys: Keys, cache: RouteCache, policy: TopicPolicy, clock: Clock
     ) -> None:
         self._etcd = etcd
         self._keys = keys

@@ -32,7 +32,7 @@ from aerobee.access.users import (
     check_secret,
     check_user_name,
 )
-from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.stored import Keys
@@ -52,7 +52,9 @@ _SECRET_BYTES: Final = 32
 class Users:
     """The users of one cluster."""
 
-    def __init__(self, etcd: Etcd, keys: Keys, cache: RouteCache, book: AccessBook) -> None:
+    def __init__(
+        self, etcd: KeyValueStore, keys: Keys, cache: RouteCache, book: AccessBook
+    ) -> None:
         self._etcd = etcd
         self._keys = keys
         self._cache = cache

@@ -81,7 +81,8 @@ is_whole boolean"""
 STORED (records in the log). `group` is null: what groups were given is in the journal."""
 
 REGISTRY_BROKERS = """cluster string, revision long, broker_name string, broker_id int,
-address string, role string, epoch long, instance string, heartbeat_age_ms long, stale boolean"""
+address string, role string, epoch long, instance string, heartbeat_age_ms long, stale boolean,
+zone string"""
 
 REGISTRY_GROUPS = """cluster string, revision long, broker_name string, epoch long, master_id int,
 master_instance string, in_sync array<int>, replicas array<int>, unclean_epochs array<long>"""

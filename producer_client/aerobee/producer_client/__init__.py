@@ -8,7 +8,7 @@ from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.blocking import BlockingProducer, BlockingTransaction
 from aerobee.producer_client.checks import CheckAnswer, CheckTransaction, TransactionCheck
 from aerobee.producer_client.config import Compression, ProducerConfig
-from aerobee.producer_client.producer import Producer, ProducerStats
+from aerobee.producer_client.producer import Producer, ProducerStatistics
 from aerobee.producer_client.receipt import (
     Durability,
     PartlySent,
@@ -30,7 +30,7 @@ __all__ = [
     "PartlySent",
     "Producer",
     "ProducerConfig",
-    "ProducerStats",
+    "ProducerStatistics",
     "Receipt",
     "Receipts",
     "SendStatus",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.delayed_records import TIMER_TOPIC
 
 RECORD_OVERHEAD_BYTES = 160
@@ -112,7 +112,7 @@ class Batch:
         """How often it came back."""
         self.failures_counted = 0
         """Those that use up the bound of retries; see retry.py."""
-        self.last_error: MqError | None = None
+        self.last_error: AerobeeError | None = None
         """Why it came back last."""
         self.is_outcome_unknown = False
         """A broker may have stored it without being able to say so."""

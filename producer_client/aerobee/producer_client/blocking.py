@@ -1,36 +1,28 @@
 """The producer for scripts: the same calls, which block.
 
-Owns: one thread with its own event loop, in which an ordinary Producer lives. Any number of
-threads may use one BlockingProducer.
+Owns: a thread in which an ordinary Producer lives; any number of threads may use one
+BlockingProducer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
-
-import uvloop
+from typing import Any, Self
 
 from aerobee.client_core import Credentials
-from aerobee.client_core.cluster import CLUSTER_DEFAULT
+from aerobee.client_core.loop_thread import LoopThread
 from aerobee.client_core.message import Message
 from aerobee.client_core.transactions import TransactionOutcome
-from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.checks import CheckAnswer, TransactionCheck
 from aerobee.producer_client.config import ProducerConfig
-from aerobee.producer_client.producer import NAMESERVER_DEFAULT, Producer
+from aerobee.producer_client.producer import Producer, ProducerStatistics
 from aerobee.producer_client.receipt import Receipt, Receipts
 from aerobee.producer_client.transactions import Transaction
-from aerobee.runtime import errors
 from aerobee.runtime.tls_config import TlsConfig
-
-T = TypeVar("T")
-
 
 CheckAnswerOf = Callable[[TransactionCheck], CheckAnswer]
 
@@ -59,13 +51,13 @@ class BlockingTransaction:
         """See `Transaction.outcome`."""
         return self._transaction.outcome
 
-    def commit(self, *, timeout_ms: int | None = None) -> None:
+    def commit(self, *, timeout: float | None = None) -> None:
         """See `Transaction.commit`."""
-        self._call(self._transaction.commit(timeout_ms=timeout_ms))
+        self._call(self._transaction.commit(timeout=timeout))
 
-    def rollback(self, *, timeout_ms: int | None = None) -> None:
+    def rollback(self, *, timeout: float | None = None) -> None:
         """See `Transaction.rollback`."""
-        self._call(self._transaction.rollback(timeout_ms=timeout_ms))
+        self._call(self._transaction.rollback(timeout=timeout))
 
     def __repr__(self) -> str:
         return repr(self._transaction)
@@ -82,8 +74,8 @@ class BlockingProducer:
 
     def __init__(
         self,
-        nameservers: str | Sequence[str] = NAMESERVER_DEFAULT,
-        cluster: str = CLUSTER_DEFAULT,
+        nameservers: str | Sequence[str] | None = None,
+        cluster: str | None = None,
         *,
         check_transaction: CheckAnswerOf | None = None,
         transaction_topics: Sequence[str] = (),
@@ -92,29 +84,30 @@ class BlockingProducer:
         credentials: Credentials | None = None,
     ) -> None:
         self._check = check_transaction
-        self._transaction_topics = transaction_topics
-        self._nameservers = nameservers
-        self._cluster = cluster
-        self._config = config
-        self._tls = tls
-        self._credentials = credentials
-        self._process = OwnProcess("producer")
-        self._executor: ThreadPoolExecutor | None = None
-        self._running: Future[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._producer: Producer | None = None
-        self._stop: asyncio.Event | None = None
+        self._thread = LoopThread(
+            "producer",
+            lambda: Producer(
+                nameservers,
+                cluster,
+                check_transaction=None if check_transaction is None else self._ask,
+                transaction_topics=transaction_topics,
+                config=config,
+                tls=tls,
+                credentials=credentials,
+            ),
+        )
+
+    def start(self) -> None:
+        """See `Producer.start`."""
+        self._thread.open()
+
+    def close(self) -> None:
+        """Wait for open receipts as `Producer.aclose` does. Closing again does nothing, nor does a
+        child of the process that opened it."""
+        self._thread.close()
 
     def __enter__(self) -> Self:
-        self._process = OwnProcess("producer")
-        opened: Future[None] = Future()
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="aerobee-producer")
-        self._running = self._executor.submit(self._run, opened)
-        try:
-            opened.result()
-        except BaseException:
-            self._executor.shutdown()
-            raise
+        self.start()
         return self
 
     def __exit__(
@@ -130,13 +123,14 @@ class BlockingProducer:
         message: Message,
         *,
         queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
+        timeout: float | None = None,
         skip_wait: bool = False,
     ) -> Receipt:
         """See `Producer.send`."""
-        producer = self._opened()
-        return self._call(
-            producer.send(message, queue=queue, timeout_ms=timeout_ms, skip_wait=skip_wait)
+        return self._thread.call(
+            lambda producer: producer.send(
+                message, queue=queue, timeout=timeout, skip_wait=skip_wait
+            )
         )
 
     def send_batch(
@@ -144,33 +138,30 @@ class BlockingProducer:
         messages: Sequence[Message],
         *,
         queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
+        timeout: float | None = None,
     ) -> Receipts:
         """See `Producer.send_batch`."""
-        producer = self._opened()
-        return self._call(producer.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
+        return self._thread.call(
+            lambda producer: producer.send_batch(messages, queue=queue, timeout=timeout)
+        )
 
     def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """See `Producer.send_one_way`."""
-        producer = self._opened()
-
-        async def send() -> None:
-            producer.send_one_way(message, queue=queue)
-
-        self._call(send())
+        self._thread.do(lambda producer: producer.send_one_way(message, queue=queue))
 
     def begin(
         self,
         message: Message,
         *,
         queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
+        timeout: float | None = None,
         check_after_s: int | None = None,
     ) -> BlockingTransaction:
         """See `Producer.begin`."""
-        producer = self._opened()
-        begun = self._call(
-            producer.begin(message, queue=queue, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        begun = self._thread.call(
+            lambda producer: producer.begin(
+                message, queue=queue, timeout=timeout, check_after_s=check_after_s
+            )
         )
         return BlockingTransaction(begun, self._call)
 
@@ -180,15 +171,14 @@ class BlockingProducer:
         message: Message,
         *,
         queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
+        timeout: float | None = None,
         check_after_s: int | None = None,
     ) -> Iterator[BlockingTransaction]:
         """See `Producer.transaction`."""
-        producer = self._opened()
-        block = producer.transaction(
-            message, queue=queue, timeout_ms=timeout_ms, check_after_s=check_after_s
+        block = self._thread.client.transaction(
+            message, queue=queue, timeout=timeout, check_after_s=check_after_s
         )
-        begun = self._call(block.__aenter__())
+        begun = self._thread.call(lambda _: block.__aenter__())
         try:
             yield BlockingTransaction(begun, self._call)
         except BaseException as error:
@@ -199,62 +189,22 @@ class BlockingProducer:
 
     def flush(self) -> None:
         """See `Producer.flush`."""
-        self._call(self._opened().flush())
+        self._thread.call(lambda producer: producer.flush())
 
-    def close(self) -> None:
-        """Waits for open receipts as `Producer.close` does, and ends the thread. Idempotent. Does
-        nothing in a child of the process that opened it."""
-        executor, running = self._executor, self._running
-        if executor is None or running is None or self._process.is_left:
-            return
-        self._executor = None
-        if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
-        executor.shutdown()
-        running.result()
+    def statistics(self) -> ProducerStatistics:
+        """See `Producer.statistics`."""
+        return self._thread.do(lambda producer: producer.statistics())
 
-    def _run(self, opened: Future[None]) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._live(opened))
+    def obstacles(self) -> list[str]:
+        """See `Producer.obstacles`."""
+        return self._thread.do(lambda producer: producer.obstacles())
 
-    async def _live(self, opened: Future[None]) -> None:
-        self._stop = asyncio.Event()
-        try:
-            producer = Producer(
-                self._nameservers,
-                self._cluster,
-                check_transaction=None if self._check is None else self._ask,
-                transaction_topics=self._transaction_topics,
-                config=self._config,
-                tls=self._tls,
-                credentials=self._credentials,
-            )
-            async with producer:
-                self._loop = asyncio.get_running_loop()
-                self._producer = producer
-                opened.set_result(None)
-                await self._stop.wait()
-        except BaseException as error:
-            if not opened.done():
-                opened.set_exception(error)
-                return
-            raise
-        finally:
-            self._producer = None
+    def _call(self, call: Coroutine[Any, Any, None]) -> None:
+        self._thread.call(lambda _: call)
 
     async def _ask(self, check: TransactionCheck) -> CheckAnswer:
         assert self._check is not None
         return await asyncio.to_thread(self._check, check)
-
-    def _opened(self) -> Producer:
-        if self._executor is None or self._producer is None:
-            raise errors.ShuttingDown("the producer is not open: use it inside `with`")
-        self._process.check()
-        return self._producer
-
-    def _call(self, call: Coroutine[Any, Any, T]) -> T:
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
 
 async def _leave(

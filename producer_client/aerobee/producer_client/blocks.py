@@ -59,7 +59,7 @@ class SendBlock:
         self._parts: dict[Batch, StoredBatch | None] = {}
         self._positions: dict[Batch, Sequence[int]] = {}
         self._waiting = 1
-        self._failure: errors.MqError | None = None
+        self._failure: errors.AerobeeError | None = None
 
     def add(self, batch: Batch, positions: Sequence[int]) -> None:
         """A batch that holds the messages at `positions` of the call."""
@@ -72,7 +72,7 @@ class SendBlock:
         """All batches are added."""
         self._count_down()
 
-    def fail(self, error: errors.MqError) -> None:
+    def fail(self, error: errors.AerobeeError) -> None:
         """Messages that became no batch."""
         self._failure = self._failure or error
 
@@ -94,7 +94,7 @@ class SendBlock:
         self._parts[batch] = stored
         self._count_down()
 
-    def on_failed(self, batch: Batch, error: errors.MqError) -> None:
+    def on_failed(self, batch: Batch, error: errors.AerobeeError) -> None:
         self.fail(error)
         self._count_down()
 
@@ -171,7 +171,7 @@ class BlockSender:
                 if start:
                     await asyncio.sleep(0)
                 await self._send_slice(messages, start, queue, timeout_ms, block)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             block.fail(error)
         block.complete()
         await done
@@ -197,7 +197,7 @@ class BlockSender:
         for index, message in enumerate(part):
             chosen = queue
             if chosen is None and message.sharding_key is not None:
-                target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
+                target = await self._targets.found(message.topic, timeout_ms=timeout_ms)
                 chosen = by_sharding_key(target.keyed_queues, message.sharding_key)
             level = None if message.schedule is None else message.schedule.level
             groups.setdefault((message.topic, chosen, level), []).append(index)
@@ -220,7 +220,7 @@ class BlockSender:
     ) -> None:
         """Messages of one topic and kind of delay, in batches; without a queue each batch takes the
         next one."""
-        target = await self._targets.find(messages[0].topic, timeout_ms=timeout_ms)
+        target = await self._targets.found(messages[0].topic, timeout_ms=timeout_ms)
         now_ms = self._clock.now_ms()
         bodies = list(map(_BODY, messages))
         ids = self._ids.next_ids(now_ms, len(messages))

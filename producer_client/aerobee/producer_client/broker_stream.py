@@ -71,10 +71,12 @@ class BatchOwner(Protocol):
 
     def on_stored(self, broker_name: str, batch: Batch, stored: StoredBatch) -> None: ...
 
-    def on_refused(self, broker_name: str, batch: Batch, error: errors.MqError) -> None:
+    def on_refused(self, broker_name: str, batch: Batch, error: errors.AerobeeError) -> None:
         """The broker answered that nothing was stored."""
 
-    def on_lost(self, broker_name: str, batches: Sequence[Batch], error: errors.MqError) -> None:
+    def on_lost(
+        self, broker_name: str, batches: Sequence[Batch], error: errors.AerobeeError
+    ) -> None:
         """The broker is away; these batches may go elsewhere."""
 
     def on_unconfirmed(self, broker_name: str, batch: Batch, stored: StoredBatch) -> None:
@@ -148,7 +150,7 @@ class BrokerStream:
         self._frames_written = 0
         """On that stream."""
         self._failures = 0
-        self._last_error: errors.MqError | None = None
+        self._last_error: errors.AerobeeError | None = None
 
     def wake(self) -> None:
         """There is something to write, or room to write it."""
@@ -241,7 +243,7 @@ class BrokerStream:
                 await self._wait_idle()
             try:
                 await self._serve()
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     # A stream that breaks just then hides the cancellation behind its own error.
@@ -275,7 +277,7 @@ class BrokerStream:
                 tasks.create_task(self._read(stream), name=f"send:{self.broker_name}:read")
                 await self._write(stream)
         except ExceptionGroup as failures:
-            expected = failures.subgroup(errors.MqError)
+            expected = failures.subgroup(errors.AerobeeError)
             if expected is None or len(expected.exceptions) != len(failures.exceptions):
                 raise
             error = expected.exceptions[0]
@@ -418,7 +420,7 @@ class BrokerStream:
             waits=batch.level is not None,
         )
 
-    def _on_broken(self, error: errors.MqError) -> None:
+    def _on_broken(self, error: errors.AerobeeError) -> None:
         """Takes back all batches; those that must stay do, the others may go elsewhere."""
         self._last_error = error
         if (
@@ -485,9 +487,11 @@ async def _wait_connected(
     stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame],
 ) -> None:
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        async with asyncio.timeout(CONNECT_TIMEOUT_S) as scope:
             await stream.wait_connected()
     except TimeoutError:
+        if not scope.expired():
+            raise
         raise errors.Unreachable(
             f"cannot reach {stream.address}: no connection within {CONNECT_TIMEOUT_S:g} s"
         ) from None
@@ -498,7 +502,7 @@ def _fill(batches: Sequence[Batch], encoded: Sequence[EncodedBatch]) -> None:
         batch.encoded = each
 
 
-def _error_of(ack: broker_pb2.SendAck) -> errors.MqError:
+def _error_of(ack: broker_pb2.SendAck) -> errors.AerobeeError:
     error = error_from_code(ack.code, ack.message)
     if isinstance(error, errors.Busy):
         error.retry_after_ms = ack.retry_after_ms

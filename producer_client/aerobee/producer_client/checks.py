@@ -73,7 +73,7 @@ class TransactionCheck:
 CheckTransaction = Callable[[TransactionCheck], Awaitable[CheckAnswer]]
 
 EndTransaction = Callable[[str, str, str, TransactionOutcome], Awaitable[object]]
-"""Of a topic, at a broker group, by its id. Raises MqError."""
+"""Of a topic, at a broker group, by its id. Raises AerobeeError."""
 
 
 class CheckListener:
@@ -147,7 +147,7 @@ class CheckListener:
         for topic in sorted(self._topics):
             try:
                 route = await self._routes.route(topic, timeout_ms=ROUTE_TIMEOUT_MS)
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 is_whole = False
                 log_event(
                     log,
@@ -183,7 +183,7 @@ class CheckListener:
                             tasks.create_task(self._answer(broker_name, asked), name="check")
                     finally:
                         stream.cancel()
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 log_event(
                     log,
                     "a broker does not ask about transactions now",
@@ -201,7 +201,7 @@ class CheckListener:
             outcome = _OUTCOMES.get(answer)
             if outcome is not None:
                 await self._end(asked.topic, broker_name, asked.transaction_id, outcome)
-        except (errors.MqError, HalfIllegal, RecordIllegal, RecordCorrupt) as error:
+        except (errors.AerobeeError, HalfIllegal, RecordIllegal, RecordCorrupt) as error:
             _tell("an answer about a transaction is lost: it is asked again", asked, error)
         finally:
             self._places.release()

@@ -29,7 +29,7 @@ class ProducerConfig:
     >>> ProducerConfig(linger_ms=-1)
     Traceback (most recent call last):
     ...
-    aerobee.runtime.errors.InvalidArgument: linger_ms must be at least 0, not -1
+    aerobee.errors.InvalidArgument: linger_ms must be at least 0, not -1
     """
 
     send_timeout_ms: int = 10_000
@@ -56,9 +56,9 @@ class ProducerConfig:
     batch whose outcome is unknown is then sent again to its own queue only."""
     create_missing_topics: bool = True
     """Ask the nameserver to create unknown topics, if its policy allows it."""
-    await_cluster: bool = True
-    """While no nameserver answers, or no broker is registered, ask again within the time of the
-    send; False: fail at once."""
+    await_cluster_ms: int = 10_000
+    """How long a send asks again while no nameserver answers, or no broker is registered, within
+    its own time; 0: it fails at once."""
 
     def __post_init__(self) -> None:
         for name, minimum in (
@@ -71,6 +71,7 @@ class ProducerConfig:
             ("message_body_bytes_max", 1),
             ("compress_bytes_min", 1),
             ("close_timeout_ms", 0),
+            ("await_cluster_ms", 0),
         ):
             check_whole_number(name, getattr(self, name), minimum=minimum)
         if self.batch_bytes_max > 4 * MIB:

@@ -156,7 +156,7 @@ class Delivery:
             "take messages more slowly than they are sent; wait, or send more slowly"
         )
 
-    def drop(self, topic: str, size: int, error: errors.MqError) -> None:
+    def drop(self, topic: str, size: int, error: errors.AerobeeError) -> None:
         """A one-way message whose topic could not be found."""
         self.counts.messages_failed += 1
         self.budget.release(size)
@@ -294,7 +294,7 @@ class Delivery:
                     waiter.set_result(Receipt(stored, index))
         self._conclude(batch)
 
-    def on_refused(self, broker_name: str, batch: Batch, error: errors.MqError) -> None:
+    def on_refused(self, broker_name: str, batch: Batch, error: errors.AerobeeError) -> None:
         batch.last_error = error
         if leaves_unknown(error):
             # A failed disk, for one, cannot say what it has kept.
@@ -319,7 +319,9 @@ class Delivery:
             self.stream(broker_name).wake()
         self._retry([batch], error, refreshes_route=retry.refreshes_route)
 
-    def on_lost(self, broker_name: str, batches: Sequence[Batch], error: errors.MqError) -> None:
+    def on_lost(
+        self, broker_name: str, batches: Sequence[Batch], error: errors.AerobeeError
+    ) -> None:
         now_s = self._clock.monotonic_s()
         # Told once, not with every attempt to reach it again.
         was_fine = self._latency.is_available(broker_name, now_s)
@@ -345,7 +347,7 @@ class Delivery:
         self.end(batch, expired(batch))
 
     def _retry(
-        self, batches: Sequence[Batch], error: errors.MqError, *, refreshes_route: bool
+        self, batches: Sequence[Batch], error: errors.AerobeeError, *, refreshes_route: bool
     ) -> None:
         self.counts.batches_retried += len(batches)
         self._retries.begin(batches, error, refreshes_route=refreshes_route)
@@ -355,7 +357,7 @@ class Delivery:
     def has(self, batch: Batch) -> bool:
         return batch in self._outstanding
 
-    def end(self, batch: Batch, error: errors.MqError) -> None:
+    def end(self, batch: Batch, error: errors.AerobeeError) -> None:
         """It is not sent again: what a broker said of it before counts more than the error."""
         if batch not in self._outstanding:
             return
@@ -364,7 +366,7 @@ class Delivery:
         else:
             self._fail(batch, error)
 
-    def _fail(self, batch: Batch, error: errors.MqError) -> None:
+    def _fail(self, batch: Batch, error: errors.AerobeeError) -> None:
         if batch not in self._outstanding:
             return
         self.counts.messages_failed += len(batch)

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Self
 
 from aerobee.client_core import Credentials
-from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.message import Message
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.own_process import OwnProcess
@@ -40,13 +41,12 @@ from aerobee.store_format.message_id import UniqueIdGenerator
 
 log = logging.getLogger(__name__)
 
-NAMESERVER_DEFAULT = "127.0.0.1:8081"
 JOIN_AGE_MAX_MS = 500
 """A batch that waited longer takes no more messages: its deadline would be too near for them."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerStats:
+class ProducerStatistics:
     """What a producer did since it was opened."""
 
     messages_stored: int
@@ -57,11 +57,11 @@ class ProducerStats:
 
 
 class Producer:
-    """Sends messages. Open it with `async with`; safe for any number of tasks of one loop.
+    """Sends messages, between `start` and `aclose` or inside `async with`; safe for any number of
+    tasks of one loop.
 
     Args:
-        nameservers: host:port of each nameserver, as a list or separated by comma or semicolon.
-        cluster: the cluster's name.
+        nameservers, cluster: as at `ClusterConnection`.
         check_transaction: is asked how a transaction ends that has been open for long. It may be
             one of another producer of the topic, or of an earlier life of this one.
         transaction_topics: topics about which it is asked from the start; else from the first
@@ -83,8 +83,8 @@ class Producer:
 
     def __init__(
         self,
-        nameservers: str | Sequence[str] = NAMESERVER_DEFAULT,
-        cluster: str = CLUSTER_DEFAULT,
+        nameservers: str | Sequence[str] | None = None,
+        cluster: str | None = None,
         *,
         check_transaction: CheckTransaction | None = None,
         transaction_topics: Sequence[str] = (),
@@ -108,12 +108,13 @@ class Producer:
             self._connection.routes,
             create_missing=self._config.create_missing_topics,
             on_route=self._on_route,
-            await_cluster=self._config.await_cluster,
+            await_cluster_ms=self._config.await_cluster_ms,
         )
         self._tasks = asyncio.TaskGroup()
         self._delivery: Delivery | None = None
         self._checking: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._is_started = False
         self._transactions = TransactionSender(
             self._connection,
             self._config,
@@ -134,7 +135,16 @@ class Producer:
         self._entries: set[asyncio.Future[None]] = set()
         """Sends that wait before they can join a batch; see `_entering`."""
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
+        """Open it; nothing is asked of the cluster before the first send. Close it in the same
+        task.
+
+        Raises:
+            InvalidArgument: it was started before.
+        """
+        if self._is_started:
+            raise errors.InvalidArgument("a producer can be started only once; make another one")
+        self._is_started = True
         self._loop = asyncio.get_running_loop()
         self._process = OwnProcess("producer")
         self._ids = UniqueIdGenerator(
@@ -146,6 +156,14 @@ class Producer:
         self._delivery = Delivery(self._connection, self._config, self._ids, self._tasks)
         if self._checks is not None:
             self._checking = self._tasks.create_task(self._checks.run(), name="send:checks")
+
+    async def aclose(self) -> None:
+        """Wait up to `close_timeout_ms` for open receipts, then fail the rest. Closing again does
+        nothing."""
+        await self.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(
@@ -154,8 +172,11 @@ class Producer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        delivery = self._delivery
+        if delivery is None or self._process.is_left:
+            return
         try:
-            await self.close()
+            await self._finish(delivery)
         finally:
             try:
                 # The caller's own error is not the group's: it leaves as it is.
@@ -172,7 +193,7 @@ class Producer:
         message: Message,
         *,
         queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
+        timeout: float | None = None,
         skip_wait: bool = False,
     ) -> Receipt:
         """Sends one message and waits until it is stored as the broker promises.
@@ -182,7 +203,7 @@ class Producer:
         Args:
             message: what to send.
             queue: where to; by default by sharding key, or else in turn.
-            timeout_ms: instead of the configured one; counts once there is room in the buffer.
+            timeout: seconds, instead of the configured ones, once there is room in the buffer.
             skip_wait: be content with the broker's page cache, whatever its flush mode.
 
         Raises:
@@ -194,8 +215,7 @@ class Producer:
             OutOfSequence: the broker has forgotten so old a batch; whether it is stored is unknown.
             ShuttingDown: the producer is closed.
         """
-        if timeout_ms is None:
-            timeout_ms = self._config.send_timeout_ms
+        timeout_ms = self._config.send_timeout_ms if timeout is None else milliseconds(timeout)
         size = self._checked_size(message)
         delivery = self._opened()
         loop = asyncio.get_running_loop()
@@ -234,7 +254,7 @@ class Producer:
                 timeout_ms = self._config.send_timeout_ms
                 self._enqueue(delivery, target, message, queue, size, timeout_ms, True, None)
                 return
-        except errors.MqError:
+        except errors.AerobeeError:
             delivery.budget.release(size)
             raise
         self._do_later(self._send_when_known(delivery, message, queue, size), "send:one-way")
@@ -244,7 +264,7 @@ class Producer:
         messages: Sequence[Message],
         *,
         queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
+        timeout: float | None = None,
     ) -> Receipts:
         """Sends many messages, of any topics, as large batches; the fastest way.
 
@@ -256,10 +276,9 @@ class Producer:
 
         Raises:
             PartlySent: some messages are stored and others not; it says which.
-            MqError: as `send`; none is known to be stored.
+            AerobeeError: as `send`; none is known to be stored.
         """
-        if timeout_ms is None:
-            timeout_ms = self._config.send_timeout_ms
+        timeout_ms = self._config.send_timeout_ms if timeout is None else milliseconds(timeout)
         if not messages:
             return Receipts([])
         if asyncio.get_running_loop() is not self._loop:
@@ -278,7 +297,7 @@ class Producer:
         message: Message,
         *,
         queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
+        timeout: float | None = None,
         check_after_s: int | None = None,
     ) -> Transaction:
         """Begins a transaction: the message is stored, and nobody sees it before `commit`.
@@ -290,16 +309,15 @@ class Producer:
             message: it cannot ask for a later delivery.
             queue: where to; by default by sharding key, or else in turn. Its place there is the
                 one of its commit.
-            timeout_ms: instead of the configured one.
+            timeout: seconds, instead of the configured ones.
             check_after_s: for how many seconds nobody is asked about it; by default for as long as
                 the broker is configured.
 
         Raises:
-            MqError: as `send`. Unless it is DeadlineExceeded, nothing was begun; else it may be
-                open, and is decided by a check.
+            AerobeeError: as `send`. Unless it is DeadlineExceeded, nothing was begun; else it may
+                be open, and is decided by a check.
         """
-        if timeout_ms is None:
-            timeout_ms = self._config.send_timeout_ms
+        timeout_ms = self._config.send_timeout_ms if timeout is None else milliseconds(timeout)
         size = self._checked_size(message)
         self._opened()
         if asyncio.get_running_loop() is not self._loop:
@@ -312,34 +330,34 @@ class Producer:
         message: Message,
         *,
         queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
+        timeout: float | None = None,
         check_after_s: int | None = None,
     ) -> AsyncIterator[Transaction]:
         """A block that is a transaction: begun on entering as `begin` does, committed on leaving,
         and rolled back when an exception leaves it. The block may also end it itself.
 
         Raises:
-            MqError: as `begin` and `Transaction.commit`. A rollback that fails is logged, since
-                the block's own exception is on its way; a check decides then.
+            AerobeeError: as `begin` and `Transaction.commit`. A rollback that fails is logged,
+                since the block's own exception is on its way; a check decides then.
         """
         transaction = await self.begin(
-            message, queue=queue, timeout_ms=timeout_ms, check_after_s=check_after_s
+            message, queue=queue, timeout=timeout, check_after_s=check_after_s
         )
         self._under_way.add(transaction.transaction_id)
         try:
             yield transaction
         except Exception:
             if not transaction.is_end_wanted:
-                await self._roll_back(transaction, timeout_ms)
+                await self._roll_back(transaction, timeout)
             raise
         except BaseException:
             # Who is cancelled does not wait for a broker.
             if not transaction.is_end_wanted and not self._is_closing:
-                self._do_later(self._roll_back(transaction, timeout_ms), "send:rollback")
+                self._do_later(self._roll_back(transaction, timeout), "send:rollback")
             raise
         else:
             if not transaction.is_end_wanted:
-                await transaction.commit(timeout_ms=timeout_ms)
+                await transaction.commit(timeout=timeout)
         finally:
             self._under_way.discard(transaction.transaction_id)
 
@@ -361,10 +379,10 @@ class Producer:
         self._transactions.on_topic = listener.add
         return listener
 
-    async def _roll_back(self, transaction: Transaction, timeout_ms: int | None) -> None:
+    async def _roll_back(self, transaction: Transaction, timeout: float | None) -> None:
         try:
-            await transaction.rollback(timeout_ms=timeout_ms)
-        except errors.MqError as error:
+            await transaction.rollback(timeout=timeout)
+        except errors.AerobeeError as error:
             log_event(
                 log,
                 "a transaction is not rolled back: a check decides",
@@ -387,11 +405,7 @@ class Producer:
         if self._delivery is not None:
             await self._delivery.flush()
 
-    async def close(self) -> None:
-        """Waits up to `close_timeout_ms` for open receipts, then fails the rest. Idempotent."""
-        delivery = self._delivery
-        if delivery is None or self._process.is_left:
-            return
+    async def _finish(self, delivery: Delivery) -> None:
         self._is_closing = True
         try:
             async with asyncio.timeout(self._config.close_timeout_ms / 1_000):
@@ -407,7 +421,7 @@ class Producer:
             delivery.stop()
             self._transactions.stop()
 
-    def stats(self) -> ProducerStats:
+    def statistics(self) -> ProducerStatistics:
         """Counts since opening.
 
         Raises:
@@ -415,7 +429,7 @@ class Producer:
         """
         delivery = self._opened()
         counts = delivery.counts
-        return ProducerStats(
+        return ProducerStatistics(
             messages_stored=counts.messages_stored,
             messages_failed=counts.messages_failed,
             batches_stored=counts.batches_stored,
@@ -494,7 +508,7 @@ class Producer:
             target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
             if queue is not None:
                 target.check_queue(queue)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             delivery.drop(message.topic, size, error)
         except asyncio.CancelledError:
             delivery.drop(message.topic, size, errors.ShuttingDown("the producer was closed"))
@@ -520,10 +534,12 @@ class Producer:
     def _opened(self) -> Delivery:
         delivery = self._delivery
         if delivery is None or self._is_closing:
-            raise errors.ShuttingDown("the producer is not open: use it inside `async with`")
+            raise errors.ShuttingDown(
+                "the producer is not open: use it inside `async with`, or start it"
+            )
         return delivery
 
-    def _on_foreign_loop(self) -> errors.MqError:
+    def _on_foreign_loop(self) -> errors.AerobeeError:
         """Its tasks live elsewhere, and would never hear of this."""
         self._process.check()
         return errors.InvalidArgument(

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import overload
 
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.message_id import offset_message_id
 from aerobee.store_format.properties import VALUE_END, PropertyName, find_property
 from aerobee.store_format.recall_handle import RecallHandle
@@ -198,12 +198,14 @@ class Receipts(Sequence[Receipt]):
         return f"Receipts({len(self)} messages in {len(self._parts)} batches)"
 
 
-class PartlySent(MqError):
+class PartlySent(AerobeeError):
     """Some messages of a `send_batch` are stored, others are not; set by clients only.
 
     `__cause__` is the first failure. `receipts` has None for each message that was not stored, or
     whose outcome is unknown.
     """
+
+    __module__ = "aerobee.errors"
 
     def __init__(self, message: str, *, receipts: Sequence[Receipt | None] = ()) -> None:
         super().__init__(message)

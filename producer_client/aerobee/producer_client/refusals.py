@@ -8,7 +8,7 @@ from aerobee.producer_client.accumulator import Batch
 from aerobee.runtime import errors
 
 
-def denied(batches: Sequence[Batch], error: errors.MqError) -> list[Batch]:
+def denied(batches: Sequence[Batch], error: errors.AerobeeError) -> list[Batch]:
     """Of the topic that a refusal names, or all if it names none of theirs; none if the error is no
     refusal.
 

@@ -53,7 +53,7 @@ _ROUTE_IS_OLD = Retry(is_counted=False, refreshes_route=True, avoids_broker=Fals
 _BUSY = Retry(is_counted=False, refreshes_route=False, avoids_broker=True)
 _BROKEN = Retry(is_counted=True, refreshes_route=True, avoids_broker=True)
 
-_RETRIES: dict[type[errors.MqError], Retry] = {
+_RETRIES: dict[type[errors.AerobeeError], Retry] = {
     errors.Unreachable: _UNREACHABLE,
     errors.ShuttingDown: _UNREACHABLE,
     errors.NoBrokerAvailable: _ROUTE_IS_OLD,
@@ -68,11 +68,11 @@ _RETRIES: dict[type[errors.MqError], Retry] = {
     errors.StoreFailed: _BROKEN,
     errors.DeadlineExceeded: _BROKEN,
     errors.RegistryUnavailable: _BROKEN,
-    errors.MqError: _BROKEN,
+    errors.AerobeeError: _BROKEN,
 }
 
 
-def retry_of(error: errors.MqError) -> Retry | None:
+def retry_of(error: errors.AerobeeError) -> Retry | None:
     """How to try again after `error`; None: it is final.
 
     >>> retry_of(errors.MessageTooLarge("9 MiB")) is None
@@ -84,7 +84,7 @@ def retry_of(error: errors.MqError) -> Retry | None:
 _UNKNOWN = frozenset({errors.StoreFailed, errors.DeadlineExceeded})
 
 
-def leaves_unknown(error: errors.MqError) -> bool:
+def leaves_unknown(error: errors.AerobeeError) -> bool:
     """Whether a broker that answers so may have stored the batch all the same.
 
     >>> leaves_unknown(errors.StoreFailed("")), leaves_unknown(errors.Busy("", retry_after_ms=1))
@@ -93,7 +93,7 @@ def leaves_unknown(error: errors.MqError) -> bool:
     return type(error) in _UNKNOWN
 
 
-def refused(batch: Batch, error: errors.MqError) -> errors.MqError:
+def refused(batch: Batch, error: errors.AerobeeError) -> errors.AerobeeError:
     """What is said of a batch that is not sent again after `error`, which says that this attempt
     stored nothing. An earlier one may have."""
     if not batch.is_outcome_unknown or isinstance(error, errors.OutOfSequence):
@@ -104,7 +104,7 @@ def refused(batch: Batch, error: errors.MqError) -> errors.MqError:
     )
 
 
-def delay_s(error: errors.MqError, attempt: int, chance: random.Random) -> float:
+def delay_s(error: errors.AerobeeError, attempt: int, chance: random.Random) -> float:
     """Seconds to wait before the same broker is tried again, after `attempt` failures in a row.
 
     >>> delay_s(errors.Busy("disk behind", retry_after_ms=70), 1, random.Random(1))
@@ -115,7 +115,7 @@ def delay_s(error: errors.MqError, attempt: int, chance: random.Random) -> float
     return RETRY_BACKOFF.delay_s(attempt, chance)
 
 
-def expired(batch: Batch) -> errors.MqError:
+def expired(batch: Batch) -> errors.AerobeeError:
     """What is said of a batch whose time is over."""
     broker_name = batch.queue.broker_name
     seconds = batch.timeout_ms / 1_000
@@ -147,7 +147,7 @@ class RetryOwner(Protocol):
     def submit(self, batch: Batch) -> None:
         """It goes again."""
 
-    def end(self, batch: Batch, error: errors.MqError) -> None:
+    def end(self, batch: Batch, error: errors.AerobeeError) -> None:
         """It does not go again."""
 
     def on_route(self, route: TopicRoute) -> None: ...
@@ -174,7 +174,7 @@ class Retries:
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(
-        self, batches: Sequence[Batch], error: errors.MqError, *, refreshes_route: bool
+        self, batches: Sequence[Batch], error: errors.AerobeeError, *, refreshes_route: bool
     ) -> None:
         """Batches that came back together because of `error`."""
         task = self._tasks.create_task(
@@ -189,7 +189,7 @@ class Retries:
             task.cancel()
 
     async def _try_again(
-        self, batches: Sequence[Batch], error: errors.MqError, refreshes_route: bool
+        self, batches: Sequence[Batch], error: errors.AerobeeError, refreshes_route: bool
     ) -> None:
         failures = min(batch.failures for batch in batches)
         for batch in batches:
@@ -223,7 +223,11 @@ class Retries:
         self._owner.end(batch, expired(batch))
 
     async def _pause(
-        self, batches: Sequence[Batch], error: errors.MqError, failures: int, refreshes_route: bool
+        self,
+        batches: Sequence[Batch],
+        error: errors.AerobeeError,
+        failures: int,
+        refreshes_route: bool,
     ) -> None:
         pause_s = delay_s(error, failures + 1, self._random)
         pause_s = min(pause_s, self._remaining_s(batches))
@@ -252,7 +256,7 @@ class Retries:
         except (errors.TopicNotFound, errors.IllegalName) as error:
             for batch in batches:
                 self._owner.end(batch, refused(batch, error))
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             log_event(log, "route not refreshed", level=logging.DEBUG, topic=topic, reason=error)
         else:
             self._owner.on_route(route)

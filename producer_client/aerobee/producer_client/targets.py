@@ -61,11 +61,11 @@ class Targets:
         *,
         create_missing: bool,
         on_route: Callable[[TopicRoute], None],
-        await_cluster: bool = False,
+        await_cluster_ms: int = 0,
     ) -> None:
-        """`on_route` gets each new route before it is used. With `await_cluster` nameservers
-        and brokers that are not there yet are asked again until the time is over."""
-        self._await_cluster = await_cluster
+        """`on_route` gets each new route before it is used. For `await_cluster_ms`
+        nameservers and brokers that are not there yet are asked again."""
+        self._await_cluster_ms = await_cluster_ms
         self._routes = routes
         self._create_missing = create_missing
         self._on_route = on_route
@@ -112,10 +112,18 @@ class Targets:
             if self._last_in_line.get(topic) is mine:
                 del self._last_in_line[topic]
 
+    async def found(self, topic: str, *, timeout_ms: int) -> Target:
+        """The same for a caller whom `find` let go on already: it is not the last in line again.
+
+        Raises as `find`.
+        """
+        return self._cached(topic) or await self.find(topic, timeout_ms=timeout_ms)
+
     async def _ask(self, topic: str, timeout_ms: int) -> TopicRoute:
         """Again and again while there is time: a cluster may be started after its producers."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_ms / 1_000
+        give_up_s = min(end_s, loop.time() + self._await_cluster_ms / 1_000)
         warn_s = loop.time() + WARN_AFTER_S
         while True:
             left_ms = max(1, int((end_s - loop.time()) * 1_000))
@@ -130,7 +138,7 @@ class Targets:
                     raise
                 await asyncio.sleep(pause_s)
             except NOT_YET as error:
-                if not self._await_cluster or loop.time() + ASK_PAUSE_S >= end_s:
+                if loop.time() + ASK_PAUSE_S >= give_up_s:
                     raise
                 if loop.time() >= warn_s:
                     warn_s = end_s
@@ -140,7 +148,7 @@ class Targets:
                         level=logging.WARNING,
                         topic=topic,
                         reason=error,
-                        left_s=round(end_s - loop.time(), 1),
+                        left_s=round(give_up_s - loop.time(), 1),
                     )
                 await asyncio.sleep(ASK_PAUSE_S)
 

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.group_calls import ELSEWHERE, GroupCalls
 from aerobee.client_core.message import Message
 from aerobee.client_core.transactions import (
@@ -62,6 +63,8 @@ class TransactionUnanswered(errors.DeadlineExceeded):
     how it ends. Asking again for the same end is safe.
     """
 
+    __module__ = "aerobee.errors"
+
 
 class Transaction:
     """One transaction, begun: its message is stored and nobody sees it. Made by a `Producer`."""
@@ -94,12 +97,12 @@ class Transaction:
         """Whether `commit` or `rollback` was called."""
         return self._wanted is not None
 
-    async def commit(self, *, timeout_ms: int | None = None) -> None:
+    async def commit(self, *, timeout: float | None = None) -> None:
         """The message is delivered. Returns when that is as safe as an ordinary send; what is
         committed already is left as it is.
 
         Args:
-            timeout_ms: instead of the configured `send_timeout_ms`, all attempts included.
+            timeout: seconds, instead of the configured `send_timeout_ms`, all attempts included.
 
         Raises:
             TransactionUnanswered: whether it is committed is unknown; see there.
@@ -109,13 +112,14 @@ class Transaction:
                 an operator, or lost with the broker.
             TopicNotFound, NotWritableTopic: its topic does not take it now; it stays open.
         """
-        await self._end(TransactionOutcome.COMMITTED, timeout_ms)
+        await self._end(TransactionOutcome.COMMITTED, timeout)
 
-    async def rollback(self, *, timeout_ms: int | None = None) -> None:
+    async def rollback(self, *, timeout: float | None = None) -> None:
         """The message is never delivered. As `commit`."""
-        await self._end(TransactionOutcome.ROLLED_BACK, timeout_ms)
+        await self._end(TransactionOutcome.ROLLED_BACK, timeout)
 
-    async def _end(self, wanted: TransactionOutcome, timeout_ms: int | None) -> None:
+    async def _end(self, wanted: TransactionOutcome, timeout: float | None) -> None:
+        timeout_ms = None if timeout is None else milliseconds(timeout)
         self._wanted = wanted
         if self._outcome is None:
             self._outcome = await self._producer.end(self, wanted, timeout_ms)
@@ -149,7 +153,7 @@ class TransactionSender:
         self._entering = entering
         self._is_closed = False
         self.on_topic: Callable[[str], None] | None = None
-        """Called with the topic of each transaction before it begins. May raise MqError."""
+        """Called with the topic of each transaction before it begins. May raise AerobeeError."""
 
     def stop(self) -> None:
         """The producer is closed."""

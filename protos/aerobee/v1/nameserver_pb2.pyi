@@ -115,7 +115,7 @@ class RemoveBrokerGroupResponse(_message.Message):
     def __init__(self, topics: _Optional[int] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
-    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "metadata_history", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "durable_end", "opened_end", "access_version", "condition", "leaving")
+    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "metadata_history", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "durable_end", "opened_end", "access_version", "condition", "outside_address", "zone", "leaving")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +139,8 @@ class BrokerHeartbeat(_message.Message):
     OPENED_END_FIELD_NUMBER: _ClassVar[int]
     ACCESS_VERSION_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
+    OUTSIDE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     address: str
@@ -163,8 +165,10 @@ class BrokerHeartbeat(_message.Message):
     opened_end: int
     access_version: str
     condition: BrokerCondition
+    outside_address: str
+    zone: str
     leaving: bool
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., durable_end: _Optional[int] = ..., opened_end: _Optional[int] = ..., access_version: _Optional[str] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., metadata_history: _Optional[str] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., durable_end: _Optional[int] = ..., opened_end: _Optional[int] = ..., access_version: _Optional[str] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ..., outside_address: _Optional[str] = ..., zone: _Optional[str] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class BrokerDirective(_message.Message):
     __slots__ = ("status", "role", "epoch", "lease_duration_ms", "stale", "renewed_sequence", "group", "replicas", "topics", "metadata_revision", "metadata_history", "access", "topics_complete")
@@ -217,7 +221,7 @@ class AccessRecord(_message.Message):
     def __init__(self, user: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class BrokerEndpoint(_message.Message):
-    __slots__ = ("identity", "address", "role", "epoch", "store_host_ipv6", "writable", "condition")
+    __slots__ = ("identity", "address", "role", "epoch", "store_host_ipv6", "writable", "condition", "outside_address", "zone")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -225,6 +229,8 @@ class BrokerEndpoint(_message.Message):
     STORE_HOST_IPV6_FIELD_NUMBER: _ClassVar[int]
     WRITABLE_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
+    OUTSIDE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     address: str
     role: _common_pb2.BrokerRole
@@ -232,7 +238,9 @@ class BrokerEndpoint(_message.Message):
     store_host_ipv6: bool
     writable: bool
     condition: BrokerCondition
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ...) -> None: ...
+    outside_address: str
+    zone: str
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., condition: _Optional[_Union[BrokerCondition, str]] = ..., outside_address: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class TopicRoute(_message.Message):
     __slots__ = ("status", "topic", "brokers", "closed")

@@ -26,7 +26,7 @@ class Refused(errors.InvalidArgument):
 _INTERNAL: Final = v2.INTERNAL_SERVER_ERROR
 
 # The first error of each code is what the code means when the message does not tell.
-CODES: Final[dict[type[errors.MqError], v2.Code]] = {
+CODES: Final[dict[type[errors.AerobeeError], v2.Code]] = {
     errors.InvalidArgument: v2.BAD_REQUEST,
     errors.IllegalName: v2.BAD_REQUEST,
     errors.TopicNotFound: v2.TOPIC_NOT_FOUND,
@@ -53,7 +53,7 @@ CODES: Final[dict[type[errors.MqError], v2.Code]] = {
     errors.NotEnoughReplicas: v2.HA_NOT_AVAILABLE,
     errors.DeadlineExceeded: v2.PROXY_TIMEOUT,
     # Clients try another queue, which is right for most of these.
-    errors.MqError: _INTERNAL,
+    errors.AerobeeError: _INTERNAL,
     errors.NoBrokerAvailable: _INTERNAL,
     errors.NotMaster: _INTERNAL,
     errors.StaleEpoch: _INTERNAL,
@@ -85,7 +85,7 @@ OK: Final = v2.Status(code=v2.OK, message="OK")
 """What every done call answers; copied into answers, never changed."""
 
 
-def status_of(error: errors.MqError) -> v2.Status:
+def status_of(error: errors.AerobeeError) -> v2.Status:
     """What an answer says of a typed error."""
     if isinstance(error, Refused):
         return v2.Status(code=error.code, message=str(error))
@@ -96,7 +96,7 @@ def status_of(error: errors.MqError) -> v2.Status:
     return v2.Status(code=code, message=message)
 
 
-def error_of(status: v2.Status) -> errors.MqError | None:
+def error_of(status: v2.Status) -> errors.AerobeeError | None:
     """The typed error of another node's answer, the mirror of `status_of`; None: it succeeded.
 
     A code that is not in the table gives Refused with that code, so that it can be passed on.

@@ -35,7 +35,7 @@ from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime.call_context import CURRENT_CALL, RequestIds, ids_from
 from aerobee.runtime.call_guard import CallGuard, GuardedStreams, Visit, guarded, guarded_stream
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import InvalidArgument, MqError, error_name
+from aerobee.runtime.errors import AerobeeError, InvalidArgument, error_name
 from aerobee.runtime.exception_groups import sole_cause
 from aerobee.runtime.log import log_event
 from aerobee.runtime.request_limits import RequestLimits, RequestReader
@@ -48,9 +48,9 @@ INTERNAL = "internal"
 Read = Callable[[bytes], Any]
 Rest = Callable[[], Awaitable[Any]]
 """What a call in completion style still has to do, in a task."""
-SayError = Callable[[MqError], RpcError]
+SayError = Callable[[AerobeeError], RpcError]
 """How a protocol ends a call with an error."""
-AnswerError = Callable[[MqError, Any], Sequence[Any]]
+AnswerError = Callable[[AerobeeError, Any], Sequence[Any]]
 """The answers that tell an error, of a protocol whose calls succeed then too: one where the method
 has one, else those that end the stream. Gets the request, or None if it could not be read, or if
 requests stream."""
@@ -170,7 +170,7 @@ class CallBorder:
             before = _begin(name, context)
             outcome = SUCCESS
             try:
-                if isinstance(request, MqError):
+                if isinstance(request, AerobeeError):
                     raise request
                 return behaviour(request, context)
             except Exception as error:
@@ -201,7 +201,7 @@ class CallBorder:
             reply = Reply(self, failure, name, call, now(), request)
             before = _begin(name, context)
             try:
-                if isinstance(request, MqError):
+                if isinstance(request, AerobeeError):
                     reply.refuse(request)
                     return None
                 rest = behaviour(request, context, reply)
@@ -224,7 +224,7 @@ class CallBorder:
             _begin(name, context)
             outcome = CANCELLED
             try:
-                if isinstance(request, MqError):
+                if isinstance(request, AerobeeError):
                     raise request
                 answer = await behaviour(request, context)
                 outcome = SUCCESS
@@ -250,7 +250,7 @@ class CallBorder:
         async def generated(request: Any, context: Any) -> AsyncIterator[Any]:
             _begin(name, context)
             try:
-                if isinstance(request, MqError):
+                if isinstance(request, AerobeeError):
                     raise request
                 async with aclosing(behaviour(request, context)) as answers:
                     async for answer in answers:
@@ -270,7 +270,7 @@ class CallBorder:
         async def conversed(requests: Any, context: Any) -> None:
             _begin(name, context)
             try:
-                if isinstance(requests, MqError):
+                if isinstance(requests, AerobeeError):
                     raise requests
                 await behaviour(requests, context)
             except Exception as error:
@@ -301,10 +301,10 @@ class _Failure:
         """Whether the answers may depend on the request."""
         return self._answer_error is not None
 
-    def cause_of(self, error: Exception) -> tuple[MqError | RpcError, str]:
+    def cause_of(self, error: Exception) -> tuple[AerobeeError | RpcError, str]:
         """What is said, and the name of the outcome. Raises what the engine raised."""
         cause = sole_cause(error)
-        if isinstance(cause, MqError):
+        if isinstance(cause, AerobeeError):
             name = type(cause).__name__
             log_event(log, "call refused", level=logging.DEBUG, code=name, reason=cause)
             return cause, error_name(cause)
@@ -319,16 +319,16 @@ class _Failure:
         log_event(log, "a servicer failed because of a bug", level=logging.ERROR, error=cause)
         words = "the server failed because of a bug of its own; see its log"
         if self._answer_error is not None:
-            return MqError(words), INTERNAL
+            return AerobeeError(words), INTERNAL
         return RpcError(Status.INTERNAL, words), INTERNAL
 
-    def answers(self, cause: MqError | RpcError, request: Any) -> Sequence[Any]:
+    def answers(self, cause: AerobeeError | RpcError, request: Any) -> Sequence[Any]:
         """What ends the call. Raises RpcError if that is a status."""
         if isinstance(cause, RpcError):
             raise cause from None
         if self._answer_error is None:
             raise self._say_error(cause) from None
-        is_one = not (self._requests_stream or isinstance(request, MqError))
+        is_one = not (self._requests_stream or isinstance(request, AerobeeError))
         return self._answer_error(cause, request if is_one else None)
 
 
@@ -363,7 +363,7 @@ class Reply:
         if self._visit is not None:
             try:
                 self._visit.check_again()
-            except MqError as error:
+            except AerobeeError as error:
                 self.refuse(error)
                 return
         self._finish(message, SUCCESS)
@@ -435,7 +435,7 @@ def _error_as_request(read: Read | None) -> Read | None:
     def given(data: bytes) -> Any:
         try:
             return read(data)
-        except MqError as error:
+        except AerobeeError as error:
             return error
 
     return given

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Protocol
 
 from aerobee.grpc_core.method import Style
-from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.errors import AerobeeError, InvalidArgument
 
 STREAMS_PER_TURN = 100
 """So many are judged again in one turn of the event loop."""
@@ -30,11 +30,12 @@ class Visit(Protocol):
 
     def check(self, request: Any) -> None:
         """Whether it may have what a request, or one frame of a stream, asks for. Raises
-        MqError."""
+        AerobeeError."""
         ...
 
     def check_again(self) -> None:
-        """The same for all that it was allowed, after a change of the rules. Raises MqError."""
+        """The same for all that it was allowed, after a change of the rules. Raises
+        AerobeeError."""
         ...
 
     def enter(self) -> None:
@@ -53,7 +54,7 @@ class Visit(Protocol):
 
     def act(self, request: Any) -> AbstractAsyncContextManager[Act]:
         """Within this block the call does what it does; its answer comes after it. None: requests
-        stream. Raises MqError on both ends: what is done could not be recorded."""
+        stream. Raises AerobeeError on both ends: what is done could not be recorded."""
         ...
 
 
@@ -69,7 +70,7 @@ class MethodGuard(Protocol):
         ...
 
     def admit(self, context: Any) -> Visit:
-        """Raises MqError."""
+        """Raises AerobeeError."""
         ...
 
 
@@ -96,7 +97,7 @@ class OpenVisit:
         self._visit = visit
         self._task: asyncio.Task[Any] | None = None
         self._cancelling = 0
-        self._why: MqError | None = None
+        self._why: AerobeeError | None = None
 
     def __enter__(self) -> OpenVisit:
         self._task = asyncio.current_task()
@@ -120,7 +121,7 @@ class OpenVisit:
             return
         try:
             self._visit.check_again()
-        except MqError as error:
+        except AerobeeError as error:
             self._why = error
             if self._task is not None:
                 self._task.cancel()

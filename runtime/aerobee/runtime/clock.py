@@ -6,9 +6,13 @@ Clock, so that tests decide what time it is.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from typing import Protocol
+
+LOOP_CLOCK = "aerobee_clock"
+"""The attribute of an event loop by which it says what time it is in it."""
 
 
 class Clock(Protocol):
@@ -39,6 +43,16 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.clock_gettime(self._MONOTONIC)
+
+
+def clock_here() -> Clock:
+    """The machine's clocks; in a loop that a test runs in virtual time, the loop's."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return SystemClock()
+    own: Clock | None = getattr(loop, LOOP_CLOCK, None)
+    return SystemClock() if own is None else own
 
 
 def thread_busy_s() -> float:

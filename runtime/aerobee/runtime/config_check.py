@@ -27,6 +27,7 @@ from aerobee.runtime.config import (
 )
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.toml_lines import lines_of
+from aerobee.runtime.usable_memory import UsableMemory
 
 T = TypeVar("T")
 
@@ -50,6 +51,13 @@ class HasRisks(Protocol):
     def risks(self) -> list[Risk]: ...
 
 
+@runtime_checkable
+class HasDerived(Protocol):
+    """A configuration that derives from the process's memory what was not set."""
+
+    def derived(self, memory: UsableMemory) -> list[str]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing to say about a file."""
@@ -70,6 +78,8 @@ class Checked(Generic[T]):
     """What it would start with, and what should be looked at."""
     keys: tuple[str, ...]
     """The keys that the file sets."""
+    derived: tuple[str, ...] = ()
+    """What settings that depend on the process's memory are."""
 
 
 def check_config(
@@ -79,13 +89,15 @@ def check_config(
     environment_prefix: str,
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
+    memory: UsableMemory | None = None,
 ) -> Checked[T]:
-    """Look at the text of a file as a service of `kind` would, with its environment and flags.
+    """Look at the text of a file as a service of `kind` would, with its environment and flags, and
+    with that memory, if it is known.
 
     Raises:
         InvalidArgument: the text is not TOML.
     """
-    return _Check(kind, text, environment_prefix).run(environment or {}, overrides or {})
+    return _Check(kind, text, environment_prefix).run(environment or {}, overrides or {}, memory)
 
 
 def unknown_keys(kind: type[Any], text: str) -> int:
@@ -109,7 +121,12 @@ class _Check(Generic[T]):
         self._errors: list[Finding] = []
         self._warnings: list[Finding] = []
 
-    def run(self, environment: Mapping[str, str], overrides: Mapping[str, str]) -> Checked[T]:
+    def run(
+        self,
+        environment: Mapping[str, str],
+        overrides: Mapping[str, str],
+        memory: UsableMemory | None,
+    ) -> Checked[T]:
         self._given.update(self._from_file())
         in_file = tuple(self._given)
         try:
@@ -127,7 +144,10 @@ class _Check(Generic[T]):
         if isinstance(config, HasRisks):
             for risk in config.risks():
                 self._warnings.append(self._finding(risk.keys, risk.sentence))
-        return Checked(_sorted(self._errors), _sorted(self._warnings), in_file)
+        derived: list[str] = []
+        if memory is not None and isinstance(config, HasDerived):
+            derived = config.derived(memory)
+        return Checked(_sorted(self._errors), _sorted(self._warnings), in_file, tuple(derived))
 
     def _from_file(self) -> Iterator[tuple[str, Given]]:
         for name, value in flatten(self._document, "", self._keys):

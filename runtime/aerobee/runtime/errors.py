@@ -3,6 +3,8 @@
 Servers raise these and know no protocol. At its border each protocol has one table of how it says
 them; aerobee.v1's is in `aerobee.runtime.own_protocol`, where clients turn its answers back into
 the same classes.
+
+Users import them from `aerobee.errors`, and tracebacks show that name.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-class MqError(Exception):
+class AerobeeError(Exception):
     """Base of all errors that Aerobee reports on purpose.
 
     The message is one sentence for a person: what was wrong and what to do about it.
@@ -21,13 +23,13 @@ class MqError(Exception):
     """Of an error that a call brought: what the services' logs name the call; else empty."""
 
 
-def error_name(error: MqError) -> str:
+def error_name(error: AerobeeError) -> str:
     """`TopicNotFound` is `topic_not_found` in metrics and in the audit log."""
     letters = type(error).__name__
     return "".join(f"_{each.lower()}" if each.isupper() else each for each in letters)[1:]
 
 
-class InvalidArgument(MqError):
+class InvalidArgument(AerobeeError):
     """A request or an option that can never work."""
 
 
@@ -35,19 +37,19 @@ class IllegalName(InvalidArgument):
     """A topic, group or client id that breaks the naming rules."""
 
 
-class TopicNotFound(MqError):
+class TopicNotFound(AerobeeError):
     """No such topic here; routes that are seconds old may cause it just after creation."""
 
 
-class QueueNotFound(MqError):
+class QueueNotFound(AerobeeError):
     """The queue id is outside the topic's range on this broker."""
 
 
-class GroupNotFound(MqError):
+class GroupNotFound(AerobeeError):
     """The consumer group has neither members nor offsets."""
 
 
-class MessageIllegal(MqError):
+class MessageIllegal(AerobeeError):
     """A message or batch whose bytes are inconsistent: lengths, magic, topic, sizes."""
 
 
@@ -63,7 +65,7 @@ class CorruptBody(MessageIllegal):
     """The body's CRC does not match: it changed between producer and broker."""
 
 
-class TopicExists(MqError):
+class TopicExists(AerobeeError):
     """The topic to be created is already there."""
 
 
@@ -71,93 +73,93 @@ class FilterIllegal(InvalidArgument):
     """A tag expression that cannot be parsed, or a filter type that is not served."""
 
 
-class NotWritableTopic(MqError):
+class NotWritableTopic(AerobeeError):
     """The topic's permission forbids sending."""
 
 
-class NotReadableTopic(MqError):
+class NotReadableTopic(AerobeeError):
     """The topic's permission forbids reading."""
 
 
-class NoBrokerAvailable(MqError):
+class NoBrokerAvailable(AerobeeError):
     """No broker group is registered that could take it."""
 
     retryable = True
 
 
-class MessageNotFound(MqError):
+class MessageNotFound(AerobeeError):
     """No record at this offset, or retention removed it."""
 
 
-class OutOfSequence(MqError):
+class OutOfSequence(AerobeeError):
     """A producer's sequence before all that the broker remembers, or that cuts a stored one."""
 
 
-class LimitReached(MqError):
+class LimitReached(AerobeeError):
     """The cluster has as many topics, queues or groups as its settings allow."""
 
 
-class Unauthenticated(MqError):
+class Unauthenticated(AerobeeError):
     """The call does not prove who makes it."""
 
 
-class AccessDenied(MqError):
+class AccessDenied(AerobeeError):
     """Who makes the call may not do this; the message names the missing right or the rule."""
 
 
-class ForeignCluster(MqError):
+class ForeignCluster(AerobeeError):
     """Replication with a broker of another cluster or group."""
 
 
-class ReplicaDiverged(MqError):
+class ReplicaDiverged(AerobeeError):
     """A replica's log is not a part of its master's: only an operator can say which counts."""
 
 
-class ReplicationGap(MqError):
+class ReplicationGap(AerobeeError):
     """Log bytes that do not follow those before, or an acknowledgement beyond the log's end."""
 
     retryable = True
 
 
-class CorruptFrame(MqError):
+class CorruptFrame(AerobeeError):
     """A replication frame whose checksum does not match."""
 
     retryable = True
 
 
-class ReplicaIncomplete(MqError):
+class ReplicaIncomplete(AerobeeError):
     """A replica's log ends before what it is known to have had: it must take a new incarnation."""
 
 
-class NotMaster(MqError):
+class NotMaster(AerobeeError):
     """A slave refuses writes; ask the route again."""
 
     retryable = True
 
 
-class StaleEpoch(MqError):
+class StaleEpoch(AerobeeError):
     """The broker group has a newer epoch."""
 
     retryable = True
 
 
-class LeaseHeld(MqError):
+class LeaseHeld(AerobeeError):
     """Another member holds the queue lease."""
 
 
-class LeaseExpired(MqError):
+class LeaseExpired(AerobeeError):
     """The caller's queue lease is not the current one."""
 
 
-class DuplicateClient(MqError):
+class DuplicateClient(AerobeeError):
     """A live member of the group uses the same client id."""
 
 
-class DuplicateBroker(MqError):
+class DuplicateBroker(AerobeeError):
     """A live broker uses the same cluster, broker name and id."""
 
 
-class UnknownMember(MqError):
+class UnknownMember(AerobeeError):
     """Not a member (any more): join the group first."""
 
     retryable = True
@@ -167,27 +169,27 @@ class GroupDeleted(UnknownMember):
     """The group is being deleted, and its members with it: who joins again begins a new group."""
 
 
-class StaleHandle(MqError):
+class StaleHandle(AerobeeError):
     """Of a delivery that is not current: its message came again, was changed, or is finished."""
 
 
-class GroupInUse(MqError):
+class GroupInUse(AerobeeError):
     """The consumer group to be deleted has members."""
 
 
-class ShuttingDown(MqError):
+class ShuttingDown(AerobeeError):
     """The service is stopping."""
 
     retryable = True
 
 
-class NotWritable(MqError):
+class NotWritable(AerobeeError):
     """The store takes no writes now: disk full, or a derived file cannot be written."""
 
     retryable = True
 
 
-class Busy(MqError):
+class Busy(AerobeeError):
     """Back-pressure: try again after `retry_after_ms`, elsewhere if possible."""
 
     retryable = True
@@ -201,37 +203,43 @@ class QuotaExceeded(Busy):
     """The caller's quota is used up: nothing was done; come again after `retry_after_ms`."""
 
 
-class StoreFailed(MqError):
+class StoreFailed(AerobeeError):
     """A write or fsync failed; the broker stops, because it can no longer keep its promises."""
 
     retryable = True
 
 
-class RegistryUnavailable(MqError):
+class RegistryUnavailable(AerobeeError):
     """etcd is away: what is known is still served, changes must wait."""
 
     retryable = True
 
 
-class DeadlineExceeded(MqError):
-    """Not done within the caller's time; whether it took effect is unknown."""
+class DeadlineExceeded(AerobeeError, TimeoutError):
+    """Not done within the caller's time; whether it took effect is unknown. Also a TimeoutError."""
 
     retryable = True
 
 
-class NotEnoughReplicas(MqError):
+class NotEnoughReplicas(AerobeeError):
     """Fewer replicas are in sync than the broker must have; nothing was stored."""
 
     retryable = True
 
 
-class ReplicaBehind(MqError):
+class ReplicaBehind(AerobeeError):
     """This replica cannot tell yet what is confirmed; ask another one, or again soon."""
 
     retryable = True
 
 
-class Unreachable(MqError):
-    """No connection to the address; set by clients only."""
+class Unreachable(AerobeeError, ConnectionError):
+    """No connection to the address; set by clients only. Also a ConnectionError."""
 
     retryable = True
+
+
+for _kind in list(globals().values()):
+    if isinstance(_kind, type) and issubclass(_kind, AerobeeError):
+        _kind.__module__ = "aerobee.errors"
+del _kind

@@ -13,7 +13,7 @@ from aerobee.grpc_core.method import Style
 from aerobee.grpc_core.status import Metadata, RpcError, Status
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.served_method import ServedMethod
-from aerobee.runtime.server_engine import ServerOptions
+from aerobee.runtime.server_engine import AcceptedTls, ServerOptions
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -55,6 +55,9 @@ class GrpcioEngine:
             raise OSError(errno.EADDRINUSE, str(error)) from error
         await self._server.start()
         return port
+
+    async def listen_outside(self, address: str, tls: AcceptedTls | None) -> int:
+        raise InvalidArgument("grpc.engine grpcio is without an outside listener; use own")
 
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)

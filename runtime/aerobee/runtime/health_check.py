@@ -34,7 +34,7 @@ async def check_health(
     Raises:
         InvalidArgument: it has no such service, or `address` is not host:port.
         Unreachable, DeadlineExceeded: there is no answer.
-        MqError: the server there has no health service.
+        AerobeeError: the server there has no health service.
     """
     request = health_pb2.HealthCheckRequest(service=service).SerializeToString()
     channel = open_channel(address, engine_of_environment(), system_random(), tls)

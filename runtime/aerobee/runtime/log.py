@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 from aerobee.runtime.call_context import current_fields
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log_config import LogConfig, LogFormat, LogLevel
 from aerobee.runtime.log_limit import FIELDS_ATTRIBUTE, REPEATED_FIELD, Collapsed, RepeatLimit
 from aerobee.runtime.printable import printable, printable_json
@@ -86,7 +86,7 @@ def _ids_of_errors(
 ) -> Iterator[tuple[str, str]]:
     """An error that a call brought names the call, which the other side's log does, too."""
     for value in (error, *fields.values()):
-        if isinstance(value, MqError) and value.request_id:
+        if isinstance(value, AerobeeError) and value.request_id:
             yield "request_id", value.request_id
 
 

@@ -13,11 +13,12 @@ from aerobee.runtime.health import Health
 from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.metrics.endpoint import MetricsEndpoint, serve_metrics
 from aerobee.runtime.metrics.health import gather_health
+from aerobee.runtime.outside_config import OutsideSections
 from aerobee.runtime.tls import NodeTls
 from aerobee.runtime.tls_config import TlsSections
 
 
-class NodeConfig(TlsSections, Protocol):
+class NodeConfig(TlsSections, OutsideSections, Protocol):
     """The settings of any node."""
 
     @property
@@ -35,7 +36,7 @@ async def serve_node_ports(
         InvalidArgument: an address or a file cannot be used.
     """
     async with (
-        NodeTls(config.tls) as tls,
+        NodeTls(config.tls, config.outside.tls if config.outside.listen else None) as tls,
         serve_health(
             config.health.listen,
             health,

@@ -17,8 +17,9 @@ from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.status import Metadata, RpcError
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
+from aerobee.runtime.outside import OUTSIDE
 from aerobee.runtime.served_method import ServedMethod
-from aerobee.runtime.server_engine import ServerOptions
+from aerobee.runtime.server_engine import AcceptedTls, ServerOptions
 
 _UNLIMITED = 1 << 30
 _END_OF_STREAM: Final = grpc.aio.EOF
@@ -62,13 +63,19 @@ class OwnEngine:
         )
 
     async def listen(self, address: str) -> int:
+        return await self._listen(address, self._tls)
+
+    async def listen_outside(self, address: str, tls: AcceptedTls | None) -> int:
+        return await self._listen(address, tls, OUTSIDE)
+
+    async def _listen(self, address: str, tls: AcceptedTls | None, listener: str = "") -> int:
         host, _, port = address.rpartition(":")
-        host = host.strip("[]")
-        tls = self._tls
-        if tls is None:
-            return await self._server.listen(host, int(port))
         return await self._server.listen(
-            host, int(port), tls=tls.context, accepts_plain_text=tls.accepts_plain_text
+            host.strip("[]"),
+            int(port),
+            tls=None if tls is None else tls.context,
+            accepts_plain_text=tls is not None and tls.accepts_plain_text,
+            listener=listener,
         )
 
     async def stop(self, grace_s: float) -> None:
@@ -86,6 +93,11 @@ class ServicerContext:
 
     def peer(self) -> str:
         return self._call.peer
+
+    @property
+    def listener(self) -> str:
+        """The one that the call came through, see `aerobee.runtime.outside`."""
+        return self._call.listener
 
     def peer_certificate(self) -> dict[str, Any] | None:
         """What the client's certificate says, as `ssl` has it, where TLS asked for one."""

@@ -27,7 +27,7 @@ class Said(NamedTuple):
     status: Status
 
 
-ERRORS: dict[type[errors.MqError], Said] = {
+ERRORS: dict[type[errors.AerobeeError], Said] = {
     errors.InvalidArgument: Said(100, Status.INVALID_ARGUMENT),
     errors.IllegalName: Said(101, Status.INVALID_ARGUMENT),
     errors.TopicNotFound: Said(102, Status.NOT_FOUND),
@@ -72,32 +72,32 @@ ERRORS: dict[type[errors.MqError], Said] = {
     errors.ReplicaBehind: Said(307, Status.UNAVAILABLE),
     errors.QuotaExceeded: Said(308, Status.RESOURCE_EXHAUSTED),
     errors.Unreachable: Said(398, Status.UNAVAILABLE),
-    errors.MqError: Said(399, Status.INTERNAL),
+    errors.AerobeeError: Said(399, Status.INTERNAL),
 }
 
-_CLASSES: dict[int, type[errors.MqError]] = {said.code: kind for kind, said in ERRORS.items()}
+_CLASSES: dict[int, type[errors.AerobeeError]] = {said.code: kind for kind, said in ERRORS.items()}
 
 
-def code_of(error: errors.MqError) -> int:
+def code_of(error: errors.AerobeeError) -> int:
     """The number of aerobee.v1.Code for an error."""
     return _said(error).code
 
 
-def error_from_code(code: int, message: str) -> errors.MqError:
-    """The typed error for a code that came over the wire; unknown codes give MqError."""
-    kind = _CLASSES.get(code, errors.MqError)
+def error_from_code(code: int, message: str) -> errors.AerobeeError:
+    """The typed error for a code that came over the wire; unknown codes give AerobeeError."""
+    kind = _CLASSES.get(code, errors.AerobeeError)
     if not message:
         meaning = (kind.__doc__ or "").partition("\n")[0].rstrip(".")
         message = f"{kind.__name__} without a reason: {meaning}"
     return kind(message)
 
 
-def _said(error: errors.MqError) -> Said:
+def _said(error: errors.AerobeeError) -> Said:
     # A client's own classes derive from those of the table.
     return next(ERRORS[kind] for kind in type(error).__mro__ if kind in ERRORS)
 
 
-def say_error(error: errors.MqError) -> RpcError:
+def say_error(error: errors.AerobeeError) -> RpcError:
     """A call's end with the status, message and code of a typed error."""
     said = _said(error)
     trailers: tuple[tuple[str, str], ...] = ((CODE_METADATA_KEY, str(said.code)),)
@@ -106,7 +106,7 @@ def say_error(error: errors.MqError) -> RpcError:
     return RpcError(said.status, str(error), trailers=trailers)
 
 
-def error_from_call(error: CallError, address: str) -> errors.MqError:
+def error_from_call(error: CallError, address: str) -> errors.AerobeeError:
     """The typed error of a failed call: the mirror of `say_error`."""
     told = {key: int(str(value)) for key, value in error.trailers if _is_number(value)}
     if CODE_METADATA_KEY in told:
@@ -121,7 +121,7 @@ def error_from_call(error: CallError, address: str) -> errors.MqError:
     if is_broken or status in (Status.UNAVAILABLE, Status.CANCELLED):
         why = error.message.removeprefix(f"{address}: ") or "the connection broke"
         return errors.Unreachable(f"cannot reach {address}: {why}")
-    return errors.MqError(f"{address} failed with {status.name}: {error.message}")
+    return errors.AerobeeError(f"{address} failed with {status.name}: {error.message}")
 
 
 def _is_number(value: str | bytes) -> bool:

@@ -5,7 +5,8 @@ A setting chooses the implementation of gRPC; what surrounds each call is the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -86,14 +87,18 @@ class RpcServer:
             InvalidArgument: the address is in use or not of this machine.
         """
         self._health.set(serving)
-        try:
+        with _listening_on(listen):
             self.port = await self._engine.listen(listen)
-        except OSError as error:
-            raise errors.InvalidArgument(
-                f"cannot listen on {listen}: the port is in use or the address is not of this "
-                "machine; stop the other process or choose another port"
-            ) from error
         return self.port
+
+    async def start_outside(self, listen: str, tls: AcceptedTls | None) -> None:
+        """Serve the same on the outside listener, see `aerobee.runtime.outside`.
+
+        Raises:
+            InvalidArgument: as `start`, or the engine has no such listener.
+        """
+        with _listening_on(listen):
+            await self._engine.listen_outside(listen, tls)
 
     async def set_serving(self, serving: bool) -> None:
         """What gRPC health answers, for the server as a whole and for each service."""
@@ -103,6 +108,17 @@ class RpcServer:
         """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""
         self._health.end()
         await self._engine.stop(grace_s)
+
+
+@contextmanager
+def _listening_on(listen: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise errors.InvalidArgument(
+            f"cannot listen on {listen}: the port is in use or the address is not of this "
+            "machine; stop the other process or choose another port"
+        ) from error
 
 
 def new_engine(

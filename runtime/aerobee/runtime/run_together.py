@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from aerobee.runtime.errors import MqError, Unreachable
+from aerobee.runtime.errors import AerobeeError, Unreachable
 
 T = TypeVar("T")
 
@@ -48,4 +48,6 @@ def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
             waiting.extend(error.exceptions)
         else:
             flat.append(error)
-    return min(flat, key=lambda error: isinstance(error, MqError) + isinstance(error, Unreachable))
+    return min(
+        flat, key=lambda error: isinstance(error, AerobeeError) + isinstance(error, Unreachable)
+    )

@@ -57,6 +57,15 @@ class ServerEngine(Protocol):
         """
         ...
 
+    async def listen_outside(self, address: str, tls: AcceptedTls | None) -> int:
+        """Serve on a second address, whose calls `came_outside`.
+
+        Raises:
+            OSError: as `listen`.
+            InvalidArgument: only our own engine can tell its callers apart.
+        """
+        ...
+
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them. May be
         called again."""

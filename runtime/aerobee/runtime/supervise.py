@@ -5,8 +5,8 @@ that takes a Lifecycle, opens what it owns, calls `ready()`, waits for `stop`, c
 
 SIGTERM or SIGINT asks it to stop; a second one, or a stop that outlasts its deadline, ends the
 process at once. SIGHUP does what the caller says, on a thread, for that may read files. A failure
-that Aerobee reports on purpose (MqError) is one sentence on standard error; anything else is a bug
-and keeps its traceback.
+that Aerobee reports on purpose (AerobeeError) is one sentence on standard error; anything else is a
+bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _hangups(
 def report_failure(name: str, error: BaseException, *, was_ready: bool = False) -> ExitCode:
     """Tell a person on standard error why `name` ended, and give the exit code that says so."""
     leaves = _leaves(error)
-    expected = [leaf for leaf in leaves if isinstance(leaf, errors.MqError)]
+    expected = [leaf for leaf in leaves if isinstance(leaf, errors.AerobeeError)]
     if len(expected) == len(leaves):
         for sentence in dict.fromkeys(str(leaf) for leaf in expected):
             print(f"aerobee {name}: {sentence}", file=sys.stderr, flush=True)

@@ -22,8 +22,15 @@ from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.exposition import Gathered
 from aerobee.runtime.metrics.families import gauge
+from aerobee.runtime.outside_config import OutsideTlsConfig
 from aerobee.runtime.server_engine import AcceptedTls
-from aerobee.runtime.tls_config import NodeTlsConfig, PlainText, TlsConfig, client_tls_config
+from aerobee.runtime.tls_config import (
+    NodeTlsConfig,
+    PlainText,
+    TlsConfig,
+    client_tls_config,
+    files_of,
+)
 
 CHECK_INTERVAL_S: Final = 5.0
 """How often files are looked at."""
@@ -35,44 +42,58 @@ class NodeTls:
     """Follows the files while it is entered. Without a certificate everything in it is None."""
 
     def __init__(
-        self, config: NodeTlsConfig, *, check_interval_s: float = CHECK_INTERVAL_S
+        self,
+        config: NodeTlsConfig,
+        outside: OutsideTlsConfig | None = None,
+        *,
+        check_interval_s: float = CHECK_INTERVAL_S,
     ) -> None:
-        """Reads the files.
+        """Reads the files; those of `outside` count where they are given.
 
         Raises:
             InvalidArgument: one cannot be used; says which and why.
         """
-        self._files = config.files()
         self._check_interval_s = check_interval_s
         self._following: asyncio.Task[None] | None = None
-        self._followed: list[FollowedTls] = []
+        self._certificates: list[_Certificate] = []
         self.accepted: AcceptedTls | None = None
         """For ports of gRPC."""
+        self.outside: AcceptedTls | None = None
+        """For the port of the outside listener."""
         self.http: FollowedTls | None = None
         """For ports of HTTP/1.1."""
         self.dialled: FollowedTls | None = None
         """For calls to other nodes."""
-        self.expires: datetime | None = None
-        """The first end of a certificate in the file."""
-        if not config.is_on:
-            return
-        make = partial(server_context, client_auth=config.client_auth)
-        self.accepted = AcceptedTls(
-            self._follow(make), accepts_plain_text=config.plain_text is not PlainText.REFUSED
-        )
-        self.http = self._follow(partial(make, protocols=("http/1.1",)))
-        if config.plain_text is not PlainText.SPOKEN:
-            self.dialled = self._follow(client_context)
-        self.expires = expiry(self._files.certificate)
-        _log_files("TLS is on", self._files, self.expires)
+        if config.is_on:
+            own = self._add(config.files(), "tls.")
+            make = partial(server_context, client_auth=config.client_auth)
+            self.accepted = self.outside = AcceptedTls(
+                own.follow(make), accepts_plain_text=config.plain_text is not PlainText.REFUSED
+            )
+            self.http = own.follow(partial(make, protocols=("http/1.1",)))
+            if config.plain_text is not PlainText.SPOKEN:
+                self.dialled = own.follow(client_context)
+        if outside is not None and outside.certificate:
+            files = files_of(outside.certificate, outside.key, outside.ca)
+            shown = self._add(files, "outside.tls.")
+            make = partial(server_context, client_auth=outside.client_auth)
+            self.outside = AcceptedTls(shown.follow(make), accepts_plain_text=False)
+        for certificate in self._certificates:
+            certificate.begin()
 
-    def _follow(self, make: Callable[[TlsFiles], ssl.SSLContext]) -> FollowedTls:
-        followed = followed_files(self._files, make, names="tls.")
-        self._followed.append(followed)
-        return followed
+    def _add(self, files: TlsFiles, names: str) -> _Certificate:
+        certificate = _Certificate(files, names)
+        self._certificates.append(certificate)
+        return certificate
+
+    @property
+    def expires(self) -> datetime | None:
+        """The first end of a certificate in the files."""
+        ends = [one.expires for one in self._certificates if one.expires is not None]
+        return min(ends, default=None)
 
     async def __aenter__(self) -> Self:
-        if self._followed:
+        if self._certificates:
             self._following = asyncio.get_running_loop().create_task(
                 self._keep_following(), name="tls-files"
             )
@@ -96,10 +117,8 @@ class NodeTls:
 
     def refresh(self) -> None:
         """Look at the files now. Blocks."""
-        if refreshed(self._followed, self._files, "tls."):
-            with suppress(OSError, ValueError):
-                self.expires = expiry(self._files.certificate)
-            _log_files("TLS files were read again", self._files, self.expires)
+        for certificate in self._certificates:
+            certificate.refresh()
 
     async def gather(self, cluster: str, node_type: str) -> Gathered:
         """When the certificate expires, as a figure."""
@@ -107,8 +126,38 @@ class NodeTls:
             "aerobee_tls_certificate_expiry_timestamp_seconds",
             "When the certificate in use expires, in seconds since 1970.",
         )
-        family.add(None if self.expires is None else self.expires.timestamp())
+        expires = self.expires
+        family.add(None if expires is None else expires.timestamp())
         return Gathered({"cluster": cluster, "node_type": node_type}, [family])
+
+
+class _Certificate:
+    """The files of one certificate, and the contexts made from them."""
+
+    def __init__(self, files: TlsFiles, names: str) -> None:
+        """`names` stands before what a file is called in an error."""
+        self._files = files
+        self._names = names
+        self._followed: list[FollowedTls] = []
+        self.expires: datetime | None = None
+
+    def follow(self, make: Callable[[TlsFiles], ssl.SSLContext]) -> FollowedTls:
+        """Raises InvalidArgument."""
+        followed = followed_files(self._files, make, names=self._names)
+        self._followed.append(followed)
+        return followed
+
+    def begin(self) -> None:
+        """All contexts are made: tell of the files."""
+        self.expires = expiry(self._files.certificate)
+        _log_files("TLS is on", self._files, self.expires)
+
+    def refresh(self) -> None:
+        """Look at the files now. Blocks."""
+        if refreshed(self._followed, self._files, self._names):
+            with suppress(OSError, ValueError):
+                self.expires = expiry(self._files.certificate)
+            _log_files("TLS files were read again", self._files, self.expires)
 
 
 class ClientTls:

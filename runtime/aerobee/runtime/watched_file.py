@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from aerobee.runtime.log import log_event
 
 LENGTH_MAX = 65_536
@@ -48,7 +48,7 @@ class WatchedFile(Generic[T]):
     def _change(self) -> None:
         try:
             self._value = self._read()
-        except MqError as error:
+        except AerobeeError as error:
             log_event(log, "file not read again", level=logging.ERROR, reason=error)
         else:
             log_event(log, "file read again", path=self._path)

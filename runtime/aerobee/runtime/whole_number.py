@@ -11,7 +11,7 @@ def check_whole_number(name: str, value: object, *, minimum: int) -> None:
     >>> check_whole_number("linger_ms", "5", minimum=0)
     Traceback (most recent call last):
     ...
-    aerobee.runtime.errors.InvalidArgument: linger_ms must be a whole number, not '5'
+    aerobee.errors.InvalidArgument: linger_ms must be a whole number, not '5'
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidArgument(f"{name} must be a whole number, not {value!r}")

@@ -48,8 +48,8 @@ class Sender:
         """Of each acknowledged message, by its body; of a level: the earliest that it can be."""
 
     async def send(self, address: str) -> None:
-        """A batch for times, and one for a delay level. Raises MqError if the stream fails: what
-        was sent may be stored or not."""
+        """A batch for times, and one for a delay level. Raises AerobeeError if the stream fails:
+        what was sent may be stored or not."""
         now = now_ms()
         times = [now + self._chance.randint(*DELAYS_MS) for _ in range(SENT_AT_ONCE)]
         await self._send(address, times, {"TIMER_DELIVER_MS": ""})
@@ -109,7 +109,7 @@ class Sender:
 
     async def until_all_have_come(self, address: str) -> None:
         async def have_come() -> bool:
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 bodies = {bytes(record.body) for record in await self.pulled(address)}
                 return self.due_ms.keys() <= bodies
             return False
@@ -156,12 +156,13 @@ async def send_some(group: ReplicaGroup, sender: Sender, times: int) -> int:
     """To the master, whoever that is; its id."""
     master = await group.master()
     for _ in range(times):
-        with suppress(errors.MqError):
+        with suppress(errors.AerobeeError):
             await sender.send(group.replicas[master].address)
         await asyncio.sleep(0.1)
     return master
 
 
+@pytest.mark.thorough
 async def test_a_new_master_delivers_what_the_last_one_had_waiting(
     tmp_path: Path, etcd: str
 ) -> None:

@@ -21,6 +21,7 @@ COUNT = 400
 BODY = b"%04d" + b"x" * 900
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flush_mode", [FlushMode.ASYNC, FlushMode.SYNC])
 @pytest.mark.parametrize("level", [0, 17])
 async def test_what_comes_due_on_a_full_disk_comes_once_there_is_room(

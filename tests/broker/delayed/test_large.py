@@ -5,6 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
+import pytest
+
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_policy import CleanRequest
@@ -105,6 +107,7 @@ async def test_a_list_of_large_messages_is_short(start_broker: Any) -> None:
     assert peak < 30 * MIB
 
 
+@pytest.mark.thorough
 async def test_large_messages_move_on_a_few_at_a_time(start_broker: Any) -> None:
     clock = SetClock()
     broker = await start_broker(clock=clock, store=store_of(4 * MIB))

@@ -25,6 +25,7 @@ STORE = StoreConfig(
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(6))
 async def test_what_was_acknowledged_comes_once(
     start_broker: StartBroker, tmp_path: Path, seed: int

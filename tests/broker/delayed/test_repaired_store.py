@@ -84,6 +84,7 @@ def quarantine_one(root: Path) -> list[Record]:
     return [record for record in waiting_of(root) if record.start != damaged.start]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("damage", [forget_all, cut_in_the_middle, quarantine_one])
 async def test_what_the_log_has_comes_once_after_a_repair(
     tmp_path: Path, damage: Callable[[Path], list[Record]]

@@ -17,15 +17,15 @@ from aerobee.broker.sending.message_encoder import MessageEncoder, OutgoingMessa
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.wiring import Wiring
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, InvalidArgument, MqError, QueueNotFound, TopicNotFound
+from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument, QueueNotFound, TopicNotFound
 from aerobee.store_format.record import iterate_records
 from aerobee.store_format.record_layout import HostAddress
 
 SOMEWHERE = HostAddress(bytes(4), 0)
 NO_LEASE = 0
 
-WORDS: dict[type[MqError], str] = {
-    MqError: "failed",
+WORDS: dict[type[AerobeeError], str] = {
+    AerobeeError: "failed",
     Busy: "later",
     InvalidArgument: "nonsense",
     QueueNotFound: "no such queue",
@@ -82,7 +82,7 @@ class LinesEdge:
             request = json.loads(line)
             try:
                 answer = await getattr(self, f"_{request.pop('do')}")(**request)
-            except MqError as error:
+            except AerobeeError as error:
                 kind = next(each for each in type(error).__mro__ if each in WORDS)
                 answer = {"error": WORDS[kind], "why": str(error)}
             writer.write(json.dumps(answer).encode() + b"\n")

@@ -191,6 +191,7 @@ async def test_a_queue_is_read_by_an_sql_expression(client: V2) -> None:
     assert ([each.body for each in found.messages], found.next_offset) == ([b"5"], 6)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_poll_ends_in_time_where_nothing_matches_and_the_next_goes_on(
     broker: RunningBroker, client: V2, monkeypatch: pytest.MonkeyPatch

@@ -50,6 +50,7 @@ def client(broker: RunningBroker) -> V2:
     return V2(broker.channel)
 
 
+@pytest.mark.thorough
 async def test_what_goes_beyond_a_limit_is_refused_and_nobody_waits(
     broker: RunningBroker, client: V2
 ) -> None:
@@ -158,11 +159,11 @@ async def test_a_thousand_polls_wait_on_one_connection_and_those_given_up_lose_n
         asyncio.create_task(client.receive("t", "billing", count=1, wait_s=20))
         for _ in range(POLLS)
     ]
-    await until(lambda: bells.polls == POLLS, timeout_s=15)
+    await until(lambda: bells.polls == POLLS)
     given_up, kept = polls[::2], polls[1::2]
     for poll in given_up:
         poll.cancel()
-    await until(lambda: bells.polls == len(kept), timeout_s=15)
+    await until(lambda: bells.polls == len(kept))
     names = [f"ID-{number}" for number in range(len(kept))]
     for number in range(0, len(names), 100):
         some = names[number : number + 100]

@@ -100,9 +100,10 @@ async def test_a_pull_that_its_client_cancels_ends_where_it_waits(
     polling = asyncio.create_task(client.pull(queue_of(), long_polling_timeout=duration(20_000)))
     await until(lambda: egress.waiting == 1)
     polling.cancel()
-    await until(lambda: egress.waiting == 0, timeout_s=5)
+    await until(lambda: egress.waiting == 0)
 
 
+@pytest.mark.thorough
 async def test_a_pull_that_is_passed_on_waits_as_long_as_its_client_asks(
     gateway: Gateway, client: V2
 ) -> None:

@@ -219,6 +219,7 @@ async def test_a_full_disk_is_waited_out(tmp_path: Path) -> None:
     assert read_queue(open_store(tmp_path), "Orders", 0) == [b"a", b"b"]
 
 
+@pytest.mark.thorough
 async def test_the_disks_free_space_is_measured_about_every_second(tmp_path: Path) -> None:
     config = replace(ASYNC, disk_free_bytes_min=1_000)
     async with running(tmp_path, config) as flushing:

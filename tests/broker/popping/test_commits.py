@@ -10,7 +10,7 @@ from aerobee.broker.groups.ownership import POPS, Claim
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.pop.standing import Standing
 from aerobee.broker.popping.commits import PopCommits
-from aerobee.runtime.errors import Busy, LeaseExpired, MqError, NotMaster, ReplicaBehind
+from aerobee.runtime.errors import AerobeeError, Busy, LeaseExpired, NotMaster, ReplicaBehind
 
 KEY = GroupQueue("billing", "orders", 0)
 
@@ -21,7 +21,7 @@ class Offsets:
     def __init__(self) -> None:
         self.counted = 0
         self.asked: list[int] = []
-        self.refusal: MqError | None = None
+        self.refusal: AerobeeError | None = None
 
     def query(self, key: GroupQueue) -> int:
         return self.counted
@@ -39,7 +39,9 @@ def commits_of(offsets: Offsets) -> PopCommits:
 
 
 @pytest.mark.parametrize("refusal", [ReplicaBehind("reading"), Busy("too much waits")])
-async def test_a_commit_that_a_master_could_not_take_yet_is_made_later(refusal: MqError) -> None:
+async def test_a_commit_that_a_master_could_not_take_yet_is_made_later(
+    refusal: AerobeeError,
+) -> None:
     offsets = Offsets()
     commits = commits_of(offsets)
     offsets.refusal = refusal
@@ -64,7 +66,7 @@ async def test_a_commit_that_was_taken_and_never_written_is_made_once_more() -> 
 
 
 @pytest.mark.parametrize("refusal", [NotMaster("a slave"), LeaseExpired("a member has it")])
-async def test_what_others_commit_is_not_tried_again(refusal: MqError) -> None:
+async def test_what_others_commit_is_not_tried_again(refusal: AerobeeError) -> None:
     offsets = Offsets()
     commits = commits_of(offsets)
     offsets.refusal = refusal

@@ -26,6 +26,7 @@ def test_a_failed_message_comes_again_once_and_ends_as_one_dead_letter() -> None
     pass_all(range(0, SEEDS, 2))
 
 
+@pytest.mark.thorough
 def test_so_it_is_when_power_cuts_take_what_was_not_flushed() -> None:
     pass_all(range(1, SEEDS, 2))
 

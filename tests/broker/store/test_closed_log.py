@@ -17,10 +17,10 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.replicas.closed_log import BEGIN_FILE, begin_log_at, cut_log
 from aerobee.broker.store.tables.epoch_table import load_epochs, save_epochs
 from aerobee.runtime.clock import ManualClock
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.indexes import INDEXED, append_keys, check_answers
 from tests.support.property_runs import examples
 from tests.support.replicas import check_equal, log_bytes, replicate
-from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import (
     SMALL,
     append,

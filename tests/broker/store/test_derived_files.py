@@ -115,6 +115,7 @@ def test_a_damaged_queue_comes_back_from_the_log(
     check_agreement(reopened)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("damage", "ends_known"),
     [(damage, True) for damage in DAMAGES] + [(damage, False) for damage in VISIBLE_DAMAGES],

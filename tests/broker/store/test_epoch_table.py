@@ -12,9 +12,9 @@ from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.tables.atomic_file import Source
 from aerobee.broker.store.tables.epoch_table import load_epochs, remove_epochs, save_epochs
 from aerobee.store_format.epoch_file import EPOCH_FILE
-from tests.support.power_failure import draw_fate
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_power import PowerCut
+from aerobee.testing.power_failure import draw_fate
+from aerobee.testing.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_power import PowerCut
 
 FIRST = [(1, 0)]
 SECOND = [(1, 0), (4, 4096)]

@@ -45,6 +45,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @given(STEPS)
 @settings(max_examples=examples(30), deadline=None)
 def test_files_and_answers_are_those_of_one_key_after_the_other(

@@ -106,6 +106,7 @@ def test_headers_and_all_answers_are_apaches(golden: Golden, read_only: bool) ->
     store.close()
 
 
+@pytest.mark.thorough
 def test_a_store_that_was_taken_over_answers_as_before_after_another_start(golden: Golden) -> None:
     open_store(golden.root, golden.config).close()
     store = open_store(golden.root, golden.config)

@@ -117,6 +117,7 @@ PENDING_STEPS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @given(PENDING_STEPS, st.data())
 @settings(max_examples=examples(20), deadline=None)
 def test_what_was_not_written_stays_pending_in_order(

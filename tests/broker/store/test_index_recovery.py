@@ -314,6 +314,7 @@ def failing_from(count: int) -> Callable[[str], bool]:
     return fails
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(20), deadline=None)

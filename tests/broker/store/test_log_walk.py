@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.log.log_walk import LogWalk
 from aerobee.broker.store.log.segment import Segment
@@ -16,6 +18,7 @@ from tests.support.stores import (
 )
 
 
+@pytest.mark.thorough
 def test_a_walk_finds_every_record_whatever_the_size_of_its_chunks(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     chance = random.Random(11)

@@ -29,9 +29,9 @@ from aerobee.store_format.batch import number_batch
 from aerobee.store_format.producer_number import BROKER_PRODUCER_IDS, PRODUCER_ID_END, ProducerRun
 from aerobee.store_format.scan import scan_records
 from aerobee.store_format.tags import TagsCodes
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.fault_disk import FaultDisk, no_space
 from tests.support.property_runs import examples
-from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import SMALL, batch_of, crashed_copy, flush, open_store
 
 IDS = (1, 7 << 30, PRODUCER_ID_END - 1)

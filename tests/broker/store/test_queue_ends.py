@@ -19,8 +19,8 @@ from aerobee.broker.store.queues.queue_ends import (
     read_queue_ends,
 )
 from aerobee.store_format.checkpoint import Checkpoint
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.fault_disk import FaultDisk, no_space
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def end_of(number: int, end: int, *, damaged: bool = False) -> QueueEnd:

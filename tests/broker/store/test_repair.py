@@ -413,6 +413,7 @@ def test_whatever_happens_to_one_file_the_rest_is_served_after_a_repair(
     check_after(store, plan.lost)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1_000, 1_150))
 def test_the_same_for_several_files(store: Path, seed: int) -> None:

@@ -17,11 +17,11 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.replicas.closed_log import begin_log_at, cut_log
 from aerobee.runtime.clock import ManualClock
+from aerobee.testing.power_failure import SIMPLE_FATES, Fate, draw_fate
+from aerobee.testing.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_power import PowerCut
 from tests.support.indexes import INDEXED, append_keys, check_answers
-from tests.support.power_failure import SIMPLE_FATES, Fate, draw_fate
 from tests.support.replicas import log_bytes, replicate
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_power import PowerCut
 from tests.support.stores import append, check_agreement, log_records, open_store
 
 CONFIG = replace(
@@ -297,6 +297,7 @@ def fates(disk: SimulatedDisk, count: int) -> list[Fate]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [cut_log, begin_log_at])
 def test_a_change_of_the_log_may_be_cut_short_at_any_step(
@@ -343,6 +344,7 @@ def run_seeds(seeds: range) -> int:
     return power_cuts
 
 
+@pytest.mark.thorough
 def test_no_power_cut_harms_a_slave() -> None:
     assert run_seeds(range(30)) > 60
 

@@ -21,10 +21,10 @@ from aerobee.runtime.errors import (
     StoreFailed,
 )
 from aerobee.store_format.properties import encode_properties
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.indexes import INDEXED, check_answers
 from tests.support.property_runs import examples
 from tests.support.replicas import check_equal, chunks_of, log_bytes, replicate
-from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import (
     SMALL,
     append,

@@ -11,10 +11,10 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.flush_work import CheckpointWork
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import ManualClock
-from tests.support.power_failure import draw_fate
+from aerobee.testing.power_failure import draw_fate
+from aerobee.testing.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_power import PowerCut
 from tests.support.retention import COMMAND, COMMAND_UNREAD, clean_here, fill, settle, take_removal
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_power import PowerCut
 from tests.support.stores import append, check_agreement, flush, log_records, open_store, read_queue
 
 pytestmark = pytest.mark.many_files
@@ -147,6 +147,7 @@ def go_on(scenario: Scenario, disk: SimulatedDisk) -> None:
     store.close()
 
 
+@pytest.mark.thorough
 @WAYS
 def test_a_kill_at_any_step_of_cleaning_leaves_a_store_that_opens_and_rebuilds_nothing(
     clean: Clean,
@@ -165,6 +166,7 @@ def test_a_kill_at_any_step_of_cleaning_leaves_a_store_that_opens_and_rebuilds_n
         go_on(scenario, scenario.disk)
 
 
+@pytest.mark.thorough
 @WAYS
 @pytest.mark.parametrize("has_journal", [True, False])
 def test_a_power_failure_at_any_step_of_cleaning_loses_nothing_that_was_kept(
@@ -182,6 +184,7 @@ def test_a_power_failure_at_any_step_of_cleaning_loses_nothing_that_was_kept(
             raise
 
 
+@pytest.mark.thorough
 @WAYS
 def test_what_was_being_removed_when_the_power_failed_goes_with_the_next_removal(
     clean: Clean,

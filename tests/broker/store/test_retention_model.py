@@ -11,9 +11,9 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.retention_policy import CleanRequest
 from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.runtime.clock import ManualClock
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.property_runs import examples
 from tests.support.retention import clean_here, fill, settle
-from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import check_agreement, log_records, open_store
 
 TOPICS = ("Orders", "Clicks")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aerobee.runtime.clock import ManualClock
+from aerobee.testing.simulated_disk import SimulatedDisk
 from tests.support.replicas import check_equal, log_bytes, replicate
 from tests.support.retention import (
     RETAINED,
@@ -15,7 +16,6 @@ from tests.support.retention import (
     settle,
     take_removal,
 )
-from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import append, check_agreement, open_store, read_queue
 
 

@@ -16,10 +16,10 @@ from aerobee.broker.timers.index_works import INDEX_FOLDER, IndexWork
 from aerobee.broker.timers.pending import FIRST, LAST, Key, Rows, key_of, make_rows
 from aerobee.broker.timers.progress import DoneView
 from aerobee.broker.timers.runs import IndexDamaged
-from tests.support.power_failure import draw_fate
+from aerobee.testing.power_failure import draw_fate
+from aerobee.testing.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_power import PowerCut
 from tests.support.property_runs import examples
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_power import PowerCut
 
 LIMITS = IndexLimits(spill_rows=50, near_rows_max=40, load_rows=20)
 NOTHING_DONE = DoneView(0, Frontier(), np.empty(0, np.int64))
@@ -137,6 +137,7 @@ def test_what_is_done_is_dropped_and_nothing_else(chance: random.Random) -> None
     assert everything(index, view) == sorted(left)
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(25))
 @given(st.randoms())
 def test_what_is_due_is_loaded_beside_a_merge_that_takes_long(chance: random.Random) -> None:

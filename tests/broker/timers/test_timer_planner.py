@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from aerobee.broker.timers.pending import make_rows
 from aerobee.broker.timers.planner import STEPS_MAX, Plan, PlanLimits, Planner
 from aerobee.broker.timers.progress import QueueProgress, TimerProgress
 from aerobee.runtime.clock import ManualClock
-from tests.support.simulated_disk import SimulatedDisk
+from aerobee.testing.simulated_disk import SimulatedDisk
 
 NOW_MS = 1_700_000_000_000
 LEVEL_MS = 5_000
@@ -101,6 +102,7 @@ def test_a_batch_is_bounded_by_count_and_by_bytes_and_has_one_at_least() -> None
     assert [len(plan) for plan in iter(scene.plan, None)] == [1, 1]
 
 
+@pytest.mark.thorough
 def test_after_an_outage_what_is_late_follows_at_its_rate_and_new_ones_are_in_time() -> None:
     limits = PlanLimits(batch_messages=100, late_per_s=500, late_burst=25)
     scene = Scene(limits)
@@ -264,6 +266,7 @@ def test_a_level_goes_on_where_retention_has_left_its_queue() -> None:
     assert window.due(10, QueueProgress(floor=7), 5).offsets.tolist() == [40]
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(st.sampled_from("tttdmmrfb"), st.integers(0, 4_000)), max_size=60))
 def test_whatever_comes_each_message_is_moved_once_and_not_early(
     steps: list[tuple[str, int]],

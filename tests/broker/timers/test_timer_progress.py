@@ -175,6 +175,7 @@ def test_an_image_says_the_whole_state_to_those_who_know_any_part_of_it(
     assert facts(known) == facts(progress)
 
 
+@pytest.mark.thorough
 @given(journals(), journals())
 def test_nothing_is_ever_undone(entries: list[TimerEntry], more: list[TimerEntry]) -> None:
     progress = after(entries)

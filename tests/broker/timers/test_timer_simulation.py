@@ -22,10 +22,12 @@ def pass_all(seeds: range) -> None:
         pytest.fail(CAMPAIGN.describe_failure(seed), pytrace=False)
 
 
+@pytest.mark.thorough
 def test_every_message_comes_once_and_not_before_its_time() -> None:
     pass_all(range(0, SEEDS, 2))
 
 
+@pytest.mark.thorough
 def test_of_a_log_that_lost_more_than_it_may_everything_left_comes_once() -> None:
     pass_all(range(1, SEEDS, 2))
 

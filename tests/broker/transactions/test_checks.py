@@ -550,6 +550,7 @@ async def test_a_hand_over_that_is_called_off_goes_on_asking(
     assert await seen(broker) == [b"T-1"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", Engine)
 async def test_streams_that_break_while_they_are_asked_harm_nobody(
     start_broker: StartBroker, connect: Connect, caplog: pytest.LogCaptureFixture, engine: Engine

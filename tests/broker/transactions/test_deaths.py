@@ -126,7 +126,7 @@ class Producer:
         """Exactly what was committed is visible, each once."""
 
         async def is_whole() -> bool:
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 seen = await self.seen(address)
                 return {name for name, so in self.visible.items() if so} <= seen.keys()
             return False
@@ -201,6 +201,7 @@ class Answers(Asked):
             await self._producer.end(self.client, transaction_id)
 
 
+@pytest.mark.thorough
 async def test_kill_minus_9_loses_no_check(tmp_path: Path) -> None:
     producer, chance = Producer(3, left_open=0.7, pause_s=0.03), random.Random(3)
     options = {"segment_bytes": SEGMENT, "checkpoint_interval_ms": 100}
@@ -229,6 +230,7 @@ async def test_kill_minus_9_loses_no_check(tmp_path: Path) -> None:
         await broker.stop()
 
 
+@pytest.mark.thorough
 async def test_kill_minus_9_sets_nothing_aside_that_is_delivered(tmp_path: Path) -> None:
     producer, chance = Producer(4, left_open=0.8, pause_s=0.1), random.Random(4)
     options = {"segment_bytes": SEGMENT, "checkpoint_interval_ms": 100}
@@ -279,6 +281,7 @@ async def create_topic(group: ReplicaGroup) -> None:
     )
 
 
+@pytest.mark.thorough
 async def test_a_new_master_goes_on_where_the_last_one_was(tmp_path: Path, etcd: str) -> None:
     producer = Producer(7)
     async with replica_group(tmp_path, etcd, (0, 1), segment_bytes=SEGMENT) as group:
@@ -308,6 +311,7 @@ async def test_a_new_master_goes_on_where_the_last_one_was(tmp_path: Path, etcd:
     await producer.close()
 
 
+@pytest.mark.thorough
 async def test_a_new_master_asks_on_also_through_the_node_that_a_producer_knows(
     tmp_path: Path, etcd: str
 ) -> None:

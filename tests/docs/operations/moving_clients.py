@@ -68,7 +68,12 @@ async def consume(nameservers: str, topic: str, group: str, file: Path) -> None:
                 received.write(f"{time.monotonic_ns()} {int(message.body)} {place}\n")
 
         consumer = PushConsumer(
-            nameservers, group, handle, ordering=Ordering.ORDERLY, start_from=StartFrom.FIRST
+            group,
+            handle,
+            run_in_thread=False,
+            nameservers=nameservers,
+            ordering=Ordering.ORDERLY,
+            start_from=StartFrom.FIRST,
         )
         consumer.subscribe(topic)
         async with consumer:

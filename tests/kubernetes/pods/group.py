@@ -109,7 +109,7 @@ class PodGroup:
             answer = await self._channels.call(
                 address, DESCRIBE_CLUSTER, request, timeout_ms=OBSERVER_TIMEOUT_MS
             )
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             return View(address, None, f"{type(error).__name__}: {error}")
         return View(address, answer)
 
@@ -135,7 +135,7 @@ class PodGroup:
             master_id = records[0].master_id
             if master_id < 0 or not all(self._is_whole(one, records[0]) for one in records):
                 return False
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 return (await self.stats(master_id)).writable
             return False
 
@@ -154,7 +154,7 @@ class PodGroup:
 
         async def holds() -> bool:
             nonlocal end
-            with suppress(errors.MqError):
+            with suppress(errors.AerobeeError):
                 stats = [await self.stats(one) for one in self.replicas]
                 ends = {one.log_appended_end for one in stats}
                 ends |= {one.log_confirmed_end for one in stats}
@@ -182,7 +182,7 @@ class PodGroup:
     async def _told_by(self, broker_id: int) -> str:
         try:
             stats = await self.stats(broker_id)
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             return f"replica {broker_id}: {type(error).__name__}: {error}"
         role = common_pb2.BrokerRole.Name(stats.role)
         writable = "writable" if stats.writable else f"not writable: {stats.not_writable_reason}"

@@ -95,7 +95,7 @@ class Prober:
             answer = await check_health(
                 target, probe.get("service", ""), timeout_ms=int(timeout_s * 1_000)
             )
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             self.reason = f"{probe}: {error}"
             return False
         if not answer.is_serving:

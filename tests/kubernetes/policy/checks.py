@@ -47,7 +47,7 @@ CHECKS: tuple[Check, ...] = (
     availability.stateful_sets_start_in_any_order,
     availability.resources_are_said,
     availability.memory_pressure_evicts_others_first,
-    availability.memory_settings_fit_the_limit,
+    availability.memory_budgets_follow_the_limit,
     availability.ends_are_waited_for,
     command_lines.command_lines_are_accepted,
     *WHOLE,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from aerobee.runtime.health import Question
-from tests.kubernetes.manifests import Manifests, Object, PodTemplate
+from tests.kubernetes.manifests import EXAMPLE_NODE_IP, Manifests, Object, PodTemplate
 from tests.kubernetes.policy.availability import SERVICES, broker_settings
 from tests.kubernetes.policy.references import matches
 
@@ -103,7 +103,7 @@ def services_lead_to_ports(manifests: Manifests) -> Iterator[str]:
                 target = port.get("targetPort", port["port"])
                 if target not in ports and target not in ports.values():
                     yield f"Service {name}: {pod} has no port {target}"
-                elif ports.get(str(target), target) != port["port"]:
+                elif _is_headless(one) and ports.get(str(target), target) != port["port"]:
                     # A headless Service changes no numbers: clients would find nobody there.
                     yield f"Service {name}: port {port['port']} is {ports.get(str(target))} there"
 
@@ -122,6 +122,45 @@ def brokers_are_reached_while_they_are_not_ready(manifests: Manifests) -> Iterat
             yield f"Service {name}: leads nowhere while its brokers are not ready"
         if "nameserver" in leads_to and spec.get("publishNotReadyAddresses"):
             yield f"Service {name}: leads to nameservers that know no routes"
+
+
+def outside_addresses_lead_to_their_brokers(manifests: Manifests) -> Iterator[str]:
+    """Every replica of every group listens outside, and a Service leads from the address that
+    clients outside are told to that replica and to nobody else."""
+    services = [
+        one
+        for one in manifests.of_kind("Service")
+        if one["metadata"].get("labels", {}).get("aerobee.dev/outside") == "true"
+    ]
+    for pod in manifests.pods_of("broker"):
+        (container,) = pod.containers
+        for ordinal, instance in enumerate(pod.instances):
+            environment = pod.environment(container, ordinal)
+            listen = environment.get("AEROBEE_BROKER_OUTSIDE_LISTEN", "")
+            address = environment.get("AEROBEE_BROKER_OUTSIDE_ADDRESS", "")
+            if listen != f"0.0.0.0:{ports_of(pod).get('outside')}":
+                yield f"{instance}: listens outside on {listen or 'nothing'}"
+            labels = {**pod.labels, "statefulset.kubernetes.io/pod-name": instance}
+            mine = [
+                one for one in services if matches({"matchLabels": one["spec"]["selector"]}, labels)
+            ]
+            if [_outside_address(one) for one in mine] != [address]:
+                yield f"{instance}: no Service leads from {address or 'outside'} to it alone"
+            for one in mine:
+                if [port["targetPort"] for port in one["spec"]["ports"]] != ["outside"]:
+                    yield f"{instance}: clients outside are led to its inside listener"
+
+
+def _outside_address(service: Object) -> str:
+    (port,) = service["spec"]["ports"]
+    if service["spec"]["type"] == "NodePort":
+        return f"{EXAMPLE_NODE_IP}:{port['nodePort']}"
+    names = service["metadata"]["annotations"]
+    return f"{names['external-dns.alpha.kubernetes.io/hostname']}:{port['port']}"
+
+
+def _is_headless(service: Object) -> bool:
+    return bool(service["spec"].get("clusterIP") == "None")
 
 
 def _without_pod_name(selector: Object) -> Object:

@@ -85,12 +85,17 @@ AVAILABILITY: Spoiled = [
         )
     ),
     (
-        availability.memory_settings_fit_the_limit,
-        put_in(BROKER, "resources", "limits", "memory", value="8Gi"),
+        availability.memory_budgets_follow_the_limit,
+        put_in(BROKER, "resources", "limits", value={}),
     ),
     (
-        availability.memory_settings_fit_the_limit,
-        edit_file("aerobee-broker-config", "broker.toml", "slave_read_bytes = 8", "# 8"),
+        availability.memory_budgets_follow_the_limit,
+        edit_file(
+            "aerobee-broker-config",
+            "broker.toml",
+            "[replication]",
+            "[replication]\nslave_read_bytes = 8",
+        ),
     ),
     (availability.ends_are_waited_for, put(BROKER, "terminationGracePeriodSeconds", value=60)),
     (availability.ends_are_waited_for, put(NAMESERVER, "terminationGracePeriodSeconds", value=6)),

@@ -11,7 +11,7 @@ from pathlib import Path
 from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
 from aerobee.client_core.message import Message
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
+from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.producer_client import Producer
 from tests.support.real_brokers import BrokerProcess, RouteServer
 
@@ -97,13 +97,13 @@ async def _consume(nameserver: str, group: str, messages: int) -> None:
         seen += len(batch)
 
     consumer = PushConsumer(
-        nameserver,
         group,
         listener,
+        nameservers=nameserver,
         consume_batch_max=100,
         start_from=StartFrom.FIRST,
         client_id=f"{group}-1",
-        options=ConsumerOptions(commit_interval_ms=100),
+        config=ConsumerConfig(commit_interval_ms=100),
     )
     for topic in topics:
         consumer.subscribe(topic)

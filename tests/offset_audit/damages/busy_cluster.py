@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from aerobee.client_core import Admin, ClusterConnection
 from aerobee.cluster_view.methods import CREATE_TOPIC, DESCRIBE_CLUSTER
-from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
+from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.offset_audit.outputs.summary import Summary
 from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.producer_client import Message, Producer
@@ -94,13 +94,13 @@ class Load:
             self.handled[group] = self.handled.get(group, 0) + len(messages)
 
         consumer = PushConsumer(
-            self.nameserver,
             group,
             listener,
+            nameservers=self.nameserver,
             max_concurrency=1,
             consume_batch_max=50,
             start_from=StartFrom.FIRST,
-            options=ConsumerOptions(commit_interval_ms=500),
+            config=ConsumerConfig(commit_interval_ms=500),
         )
         await consumer.subscribe(topic, expression).run()
 

@@ -25,7 +25,7 @@ from aerobee.cluster_view.methods import (
     QUERY_BOUNDS,
     RESET_OFFSETS,
 )
-from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
+from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.producer_client import Message, MessageQueue, Producer
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
@@ -40,7 +40,7 @@ GAPPED = "broker-gapped"
 GROUPS_OF_BROKERS = (A, B, OLD, FAST)
 HOUR_MS = 3_600_000
 BEAT_S = 2.0
-QUICK = ConsumerOptions(session_timeout_ms=10_000, commit_interval_ms=100)
+QUICK = ConsumerConfig(session_timeout_ms=10_000, commit_interval_ms=100)
 
 
 @dataclass
@@ -140,14 +140,14 @@ class LiveCluster:
                 await asyncio.sleep(pause_s)
 
         consumer = PushConsumer(
-            self.nameserver,
             group,
             listener,
+            nameservers=self.nameserver,
             max_concurrency=1,
             consume_batch_max=1 if pause_s else 100,
             start_from=StartFrom.FIRST,
             client_id=f"{group}-1",
-            options=QUICK,
+            config=QUICK,
         ).subscribe(topic)
         self.consumers.append(asyncio.create_task(consumer.run(), name=f"consumer:{group}"))
 

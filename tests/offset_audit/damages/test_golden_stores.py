@@ -12,7 +12,7 @@ from tests.golden_stores.conftest import NAMES
 from tests.offset_audit.damages.damage import wanted
 from tests.offset_audit.damages.stores_at_rest import Audited
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def lost_unread(manifest: Mapping[str, Any], group: str) -> int:

@@ -61,6 +61,7 @@ def connect(up: Up, program: Program, names: dict[str, str], tmp_path: Path) -> 
     return connected
 
 
+@pytest.mark.thorough
 def test_it_does_what_policies_allow_and_nothing_without_its_keys(
     up: Up, program: Program, names: dict[str, str], connect: Connect
 ) -> None:

@@ -213,6 +213,7 @@ CASES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("languages", "kind", "how"), CASES)
 def test_clients_go_on_when_a_node_starts_again_and_lose_nothing(
     languages: Sequence[str], kind: str, how: signal.Signals, tmp_path: Path

@@ -24,6 +24,7 @@ TAKES_S = HELD_S + 28
 """The clients start one after the other."""
 
 
+@pytest.mark.thorough
 def test_a_client_of_several_topics_starts_and_gets_what_comes_to_each(
     scene: Scene, program: Program
 ) -> None:

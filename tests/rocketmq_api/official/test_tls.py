@@ -20,6 +20,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
+@pytest.mark.thorough
 def test_it_sends_and_receives_by_tls(
     program: Program, encrypted: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,7 +94,11 @@ class OwnLoad:
             await self._producer.send(message)
 
         consumer = PushConsumer(
-            self._nameserver, self._group(), on_messages, start_from=StartFrom.FIRST
+            self._group(),
+            on_messages,
+            run_in_thread=False,
+            nameservers=self._nameserver,
+            start_from=StartFrom.FIRST,
         )
         consumer.subscribe(STEADY_TOPIC)
         # The first message makes the topic; the reader has it when all is ready.
@@ -119,13 +123,13 @@ class OwnLoad:
         """Until the time is over or the last message came, counted after the first answer."""
         group = self._group()
         consumer = PullConsumer(
-            self._nameserver, group, start_from=StartFrom.FIRST, auto_commit=False
+            group, nameservers=self._nameserver, start_from=StartFrom.FIRST, auto_commit=False
         )
         seen, first, began = 0, 0, 0.0
         async with consumer:
             await consumer.assign(await consumer.queues_of(TOPIC))
             while seen < self._sent:
-                batches = await consumer.poll_batches(timeout_s=TIMEOUT_S)
+                batches = await consumer.poll_batches(timeout=TIMEOUT_S)
                 if not batches:
                     raise RuntimeError(f"only {seen} of {self._sent} messages came")
                 seen += sum(len(batch.bodies()) for batch in batches)

@@ -68,6 +68,7 @@ class ClusterLink:
         closing: Closing,
         lease_ms: int,
         store_host_ipv6: bool,
+        zone: str = "",
     ) -> None:
         """`lease_ms` counts where a nameserver says none."""
         self._identity = identity
@@ -87,6 +88,7 @@ class ClusterLink:
         self._closing = closing
         self._lease_ms = lease_ms
         self._store_host_ipv6 = store_host_ipv6
+        self._zone = zone
         self._saving: asyncio.Task[None] | None = None
 
     def heartbeat(self) -> nameserver_pb2.BrokerHeartbeat:
@@ -96,6 +98,8 @@ class ClusterLink:
         return nameserver_pb2.BrokerHeartbeat(
             identity=self._identity,
             address=self._address.text,
+            outside_address=self._address.outside,
+            zone=self._zone,
             role=common_pb2.SLAVE if roles.term is None else common_pb2.MASTER,
             epoch=roles.own_epoch,
             log_begin=store.min_offset,

@@ -15,9 +15,9 @@ from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import ALTER_IN_SYNC_SET
 from aerobee.runtime.errors import (
+    AerobeeError,
     DeadlineExceeded,
     InvalidArgument,
-    MqError,
     StaleEpoch,
     Unreachable,
 )
@@ -46,7 +46,7 @@ class InSyncRegistry:
         Raises:
             StaleEpoch: the registry has another master or another epoch.
             InvalidArgument: it was not made: every nameserver that was asked refused it.
-            MqError: it is unknown whether it was made.
+            AerobeeError: it is unknown whether it was made.
         """
         identity = self._identity
         request = nameserver_pb2.AlterInSyncSetRequest(
@@ -61,7 +61,7 @@ class InSyncRegistry:
                 for name in sorted(proposal.in_sync)
             ],
         )
-        failure: MqError = Unreachable("there is no nameserver to ask")
+        failure: AerobeeError = Unreachable("there is no nameserver to ask")
         for number, address in enumerate(tuple(self._nameservers)):
             try:
                 record = await self._channels.call(
@@ -70,7 +70,7 @@ class InSyncRegistry:
                 return view_of(record)
             except StaleEpoch:
                 raise
-            except MqError as error:
+            except AerobeeError as error:
                 # A refusal does not undo what an earlier nameserver, whose answer did not come,
                 # may have made of the same request.
                 if number == 0 or not isinstance(error, InvalidArgument):

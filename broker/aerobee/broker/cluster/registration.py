@@ -198,14 +198,16 @@ class Registration:
             await self._hold_stream(address)
             if self._leaving:
                 return
-            failure: errors.MqError = errors.Unreachable(f"{address} ended the registration stream")
-        except errors.MqError as error:
+            failure: errors.AerobeeError = errors.Unreachable(
+                f"{address} ended the registration stream"
+            )
+        except errors.AerobeeError as error:
             failure = error
         self._note_failure(address, failure)
         self._position = (self._position + 1) % len(self._config.nameservers)
         await self._pause(self._config.backoff.delay_s(self._failures, self._chance))
 
-    def _note_failure(self, address: str, failure: errors.MqError) -> None:
+    def _note_failure(self, address: str, failure: errors.AerobeeError) -> None:
         """Count it; raises DuplicateBroker when waiting cannot help any more."""
         was_registered, self._registered = self._registered, False
         self._failures += 1
@@ -271,7 +273,7 @@ class Registration:
                 if heartbeat.leaving:
                     stream.done_writing()
                     return
-            except errors.MqError:
+            except errors.AerobeeError:
                 return  # the receiver meets the stream's end too, with its reason
             try:
                 async with asyncio.timeout(self._heartbeat_interval_s):
@@ -283,9 +285,11 @@ class Registration:
         timeout_s = self._config.answer_timeout_ms / 1_000
         while True:
             try:
-                async with asyncio.timeout(timeout_s):
+                async with asyncio.timeout(timeout_s) as scope:
                     directive = await stream.read()
             except TimeoutError:
+                if not scope.expired():
+                    raise
                 raise errors.Unreachable(
                     f"{stream.address} did not answer heartbeats for {timeout_s:g} s"
                 ) from None
@@ -316,7 +320,7 @@ class Registration:
             raise errors.Unreachable(
                 f"{address} answers neither heartbeats nor whether it is there"
             ) from None
-        except errors.MqError:
+        except errors.AerobeeError:
             return  # it is, and does not want to say
 
     def _silence_max_s(self) -> float:

@@ -82,6 +82,7 @@ def make_registration(parts: Wiring) -> Registration | None:
         closing=parts.closing,
         lease_ms=lease_ms,
         store_host_ipv6=parts.store_host.is_ipv6,
+        zone=config.zone,
     )
     return Registration(
         RegistrationConfig(nameservers=config.nameservers, lease_duration_ms=lease_ms),

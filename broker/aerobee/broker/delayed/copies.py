@@ -117,7 +117,7 @@ class Copies:
         of one destination follow each other.
 
         Raises:
-            MqError: some are appended, others not.
+            AerobeeError: some are appended, others not.
         """
         data_of = {copy.source: copy for copy in copies}
         try:

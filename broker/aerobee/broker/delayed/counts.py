@@ -59,11 +59,11 @@ class WaitingCounts:
         self._topics = topics
 
     async def by_topic(self) -> list[WaitingCount]:
-        """All that waits. A slave tells what it knows to wait. Raises MqError."""
+        """All that waits. A slave tells what it knows to wait. Raises AerobeeError."""
         return [*await self.timers(), *await self._of_levels()]
 
     async def timers(self) -> list[WaitingCount]:
-        """What waits for a time. Raises MqError."""
+        """What waits for a time. Raises AerobeeError."""
         rows = await self._finder.search(FIRST, LAST, limit=_ALL, accepts=_is_message)
         names = {java_string_hash(name): name for name in self._topics.names()}
         return [

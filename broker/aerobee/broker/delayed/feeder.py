@@ -30,7 +30,7 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import rows_of
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.broker.timers.state import TimerJournalState
-from aerobee.runtime.errors import Busy, MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, Busy, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.delayed_records import TIMER_TOPIC
 from aerobee.store_format.tags import SCHEDULE_TOPIC
@@ -151,7 +151,7 @@ class Feeder:
                     await self._due.wait()
                 except StoreFailed:
                     raise
-                except MqError as error:
+                except AerobeeError as error:
                     if str(error) != trouble:
                         trouble = str(error)
                         log_event(
@@ -164,7 +164,7 @@ class Feeder:
             await _end_of(self._running)
 
     async def _step(self) -> bool:
-        """A part of one queue that has grown; False if none has. Raises MqError."""
+        """A part of one queue that has grown; False if none has. Raises AerobeeError."""
         if not self._grown:
             return False
         queue = min(self._grown)

@@ -24,7 +24,7 @@ from aerobee.broker.timers.pending import NUMBER_MAX, BoolArray, Key, Rows
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS, key_hash
 from aerobee.broker.timers.runs import IndexDamaged
-from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.store_format.delayed_records import recalls, timer_slot_ms
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.record_layout import RecordCorrupt
@@ -105,7 +105,7 @@ class Finder:
     # ------------------------------------------------------------------------------ by name
 
     async def named_by(self, request: Record) -> list[Found]:
-        """What a request to drop a message names. Raises MqError."""
+        """What a request to drop a message names. Raises AerobeeError."""
         name = recalls(request) or ""
         topic = request.property_value("REAL_TOPIC") or ""
         slot = request.property_value("TIMER_OUT_MS") or ""
@@ -117,7 +117,7 @@ class Finder:
 
     async def named(self, topic: str, unique_key: str, deliver_ms: int) -> list[Found]:
         """Messages that wait, for `topic`, with this unique key, and due in the timer's slot of
-        `deliver_ms`. Raises MqError."""
+        `deliver_ms`. Raises AerobeeError."""
         slot_ms = timer_slot_ms(deliver_ms)
         wanted = key_hash(topic, unique_key)
 
@@ -151,7 +151,7 @@ class Finder:
     ) -> tuple[list[Found], tuple[int, int, int] | None]:
         """Messages that wait, after the place `low` (when it is due, queue, offset) and before a
         time, in the order of their places; and after which place to go on, None if that is all.
-        `topic` and `key` empty: any. Raises MqError."""
+        `topic` and `key` empty: any. Raises AerobeeError."""
         rows, is_all = await self._timers_after(low, end_ms, topic, limit)
         candidates = [_candidate(row) for row in rows]
         reached = candidates[-1].due_ms if candidates and not is_all else end_ms
@@ -227,7 +227,7 @@ class Finder:
         self, low: Key, high: Key, *, limit: int, accepts: Callable[[Rows], BoolArray]
     ) -> Rows:
         """Rows of the index that wait, with keys in (low, high], in the order of time. Raises
-        MqError."""
+        AerobeeError."""
 
         def work(index: PendingIndex) -> SearchWork:
             view = self._progress().view()
@@ -236,7 +236,7 @@ class Finder:
         return await self._run(work)
 
     async def oldest(self, limit: int) -> Rows:
-        """Rows of the index that came first, in the order of the queue. Raises MqError."""
+        """Rows of the index that came first, in the order of the queue. Raises AerobeeError."""
         return await self._run(lambda index: index.oldest(self._progress().view(), limit=limit))
 
     async def _run(self, make: Callable[[PendingIndex], SearchWork | OldestWork]) -> Rows:
@@ -251,7 +251,7 @@ class Finder:
                 self._feeder.damaged(index, str(error))
                 break
             except OSError as error:
-                raise MqError(
+                raise AerobeeError(
                     f"the index of delayed messages cannot be read ({error.strerror or error}): "
                     "check the disk"
                 ) from error
@@ -262,7 +262,7 @@ class Finder:
     # ------------------------------------------------------------------------------ records
 
     async def _read(self, candidates: Sequence[_Candidate]) -> list[Found]:
-        """Those that wait still, with their records. Raises MqError."""
+        """Those that wait still, with their records. Raises AerobeeError."""
         data = await self._waiting.pieces_there(
             [each.position for each in candidates], [each.size for each in candidates]
         )

@@ -24,7 +24,7 @@ from aerobee.broker.timers.entries import TIMER_QUEUE, IntentKind, Source
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.state import TimerJournalState
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, StoreFailed
 
 ROLL_TIMEOUT_S: Final = 3.0
 """How long one removal waits for messages to move on; the next one goes on where it ended."""
@@ -85,7 +85,7 @@ class DelaysHold(Hold):
                 await self._roll(places, basis, until_s)
         except StoreFailed:
             raise
-        except MqError as error:
+        except AerobeeError as error:
             return Need(candidate.base, f"{_WAITS}, and cannot be stored once more: {error}")
 
     async def _safe(self, candidate: Candidate) -> Need | None:
@@ -108,7 +108,7 @@ class DelaysHold(Hold):
 
     async def _oldest_below(self, end: int) -> tuple[int, Places] | None:
         """The lowest position below `end` at which a message waits, and the first of those in its
-        queue; none if they cannot be rolled now. None: there is none. Raises MqError."""
+        queue; none if they cannot be rolled now. None: there is none. Raises AerobeeError."""
         for oldest in (await self._acting(end), await self._unfed(end)):
             if oldest is not None:
                 return oldest, []
@@ -163,7 +163,7 @@ class DelaysHold(Hold):
 
     async def _roll(self, places: Places, basis: TimerProgress, until_s: float) -> None:
         """Those for which there is time, and some of them in any case. `basis`: what was done when
-        they were looked for. Raises MqError."""
+        they were looked for. Raises AerobeeError."""
         for some in in_parts(places, lambda place: place[2], ROLLED_BYTES, ROLLED_AT_ONCE):
             await self._roll_some(some, basis)
             await asyncio.sleep(0)

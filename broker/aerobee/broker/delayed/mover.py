@@ -34,7 +34,7 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS
 from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, MqError, NotMaster, StoreFailed
+from aerobee.runtime.errors import AerobeeError, Busy, NotMaster, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.record_layout import RecordCorrupt
 
@@ -168,7 +168,7 @@ class Mover:
                 trouble = ""
             except StoreFailed:
                 raise
-            except MqError as error:
+            except AerobeeError as error:
                 if str(error) != trouble and self._term is not None:
                     trouble = str(error)
                     log_event(
@@ -184,7 +184,7 @@ class Mover:
 
     async def _move_all(self) -> float | None:
         """Returns for how many seconds nothing is due; None: until something is fed. Raises
-        MqError."""
+        AerobeeError."""
         while (term := self._term) is not None and self._has_all(term):
             if self._prepared is not term:
                 await self._prepare(term)
@@ -218,7 +218,7 @@ class Mover:
         return min(LOOK_S, max(0.0, (wake_ms - self._clock.now_ms()) / 1_000))
 
     async def _turn(self, term: TimerTerm) -> bool:
-        """Moves what is due, or a part of it; False if there was nothing. Raises MqError."""
+        """Moves what is due, or a part of it; False if there was nothing. Raises AerobeeError."""
         if term.progress.open is not None:
             await self._finish(term, term.progress.open)
         if term is not self._term or self._planner is None:
@@ -251,7 +251,7 @@ class Mover:
     # ------------------------------------------------------------------------------ steps
 
     async def read_sources(self, sources: Sequence[Source]) -> list[bytes | None]:
-        """Their records; None for one that is not there any more. Raises MqError."""
+        """Their records; None for one that is not there any more. Raises AerobeeError."""
         positions, sizes = [], []
         for source in sources:
             entry = await self._waiting.entries(source.queue, source.offset, 1)
@@ -274,7 +274,7 @@ class Mover:
         return copies
 
     def _act(self, term: TimerTerm, intent: Intent, copies: Sequence[Copy]) -> None:
-        """Raises MqError: the intent stays open."""
+        """Raises AerobeeError: the intent stays open."""
         destination_of = {copy.source: copy.destination for copy in copies}
         acts = all_acts(intent, [destination_of[source] for source in intent.sources])
         self._append(term, acts, copies)
@@ -285,7 +285,7 @@ class Mover:
 
     async def _finish(self, term: TimerTerm, intent: Intent) -> None:
         """What is missing of an intent that was begun here or by the last master. Raises
-        MqError."""
+        AerobeeError."""
         data = await self.read_sources(intent.sources)
         found = list(zip(intent.sources, data, strict=True))
         copies = await self._make(intent.kind, found, intent.new_due_ms)
@@ -312,7 +312,7 @@ class Mover:
         self, term: TimerTerm, sources: Sequence[Source], found: Sequence[bytes | None]
     ) -> set[Source]:
         """Those among planned sources that ask to drop messages: these count as done then, before
-        any of them could be delivered. Raises MqError."""
+        any of them could be delivered. Raises AerobeeError."""
         requests: set[Source] = set()
         for source, data in zip(sources, found, strict=True):
             if source.queue != TIMER_QUEUE or source.due_ms != REQUEST_DUE_MS or data is None:
@@ -345,7 +345,7 @@ class Mover:
 
         Raises:
             NotMaster: nothing was done.
-            MqError: nothing was done; or it is not known to be, and will be if it was begun.
+            AerobeeError: nothing was done; or it is not known to be, and will be if it was begun.
         """
         async with self._acting:
             term = self._term

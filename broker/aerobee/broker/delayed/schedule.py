@@ -130,7 +130,7 @@ class Schedule:
         Raises:
             InvalidArgument: `after` is not from a page, or the times are the wrong way round.
             ReplicaBehind: this replica does not know all of it yet.
-            ShuttingDown, StoreFailed, Busy; MqError: the disk cannot be read.
+            ShuttingDown, StoreFailed, Busy; AerobeeError: the disk cannot be read.
         """
         self._guard.check_available()
         self._journal.check_known()
@@ -189,7 +189,7 @@ class Schedule:
                 term ended meanwhile and it may be.
             Busy: too many were recalled or put off before their time came.
             DeadlineExceeded: it may yet count.
-            ShuttingDown, StoreFailed; MqError: the disk cannot be read.
+            ShuttingDown, StoreFailed; AerobeeError: the disk cannot be read.
         """
         self._check_acting()
         found = await self._named(handle)

@@ -32,7 +32,7 @@ async def gather(
     *,
     journal_end: int,
 ) -> WaitsOn | None:
-    """None: it is not known for certain. Raises MqError."""
+    """None: it is not known for certain. Raises AerobeeError."""
     progress = state.progress
     is_known = state.is_whole and state.next_offset == journal_end and progress.open is None
     timers_end = waiting.timers_end

@@ -43,7 +43,7 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.state import PROGRESS_PATH
 from aerobee.broker.timers.term import TimerTerm, TimerTerms
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError, NotWritable, StoreFailed
+from aerobee.runtime.errors import AerobeeError, NotWritable, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.histogram import Histogram
 
@@ -205,7 +205,7 @@ class Delays:
             await asyncio.get_running_loop().run_in_executor(self._works, write)
         except StoreFailed:
             raise
-        except (MqError, OSError) as error:
+        except (AerobeeError, OSError) as error:
             log_event(
                 log,
                 "Apache's files of delayed messages were not written",
@@ -214,7 +214,7 @@ class Delays:
             )
 
     async def _note_taken_over(self, term: TimerTerm) -> None:
-        """What Apache's broker delivered is not delivered once more. Raises MqError."""
+        """What Apache's broker delivered is not delivered once more. Raises AerobeeError."""
         if self._taken_over is None:
             return
         for entry in self._taken_over.entries:

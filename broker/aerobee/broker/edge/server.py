@@ -35,7 +35,7 @@ from aerobee.runtime.open_files import connections_max
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.rpc import RpcServer
-from aerobee.runtime.server_engine import AcceptedTls
+from aerobee.runtime.tls import NodeTls
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc
 
 SERVICE_NAMES = tuple(
@@ -54,7 +54,7 @@ class BrokerServer:
         clock: Clock,
         latencies: RpcLatencies,
         peer_limits: PeerLimits,
-        tls: AcceptedTls | None,
+        tls: NodeTls,
         *,
         access: NodeAccess,
         send: SendService,
@@ -71,6 +71,8 @@ class BrokerServer:
         """`latencies` gets the time of each request, `peer_limits` which of gRPC's limits a
         peer met."""
         self._listen = config.listen
+        self._outside = config.outside.listen
+        self._outside_tls = tls.outside
         self._pull = pull
         self._rocketmq = rocketmq
         self._asked = transactions.asked
@@ -89,7 +91,7 @@ class BrokerServer:
                 counts_connections=config.grpc.engine is Engine.OWN,
             ),
             on_disconnected=access.quotas.disconnected,
-            tls=tls,
+            tls=tls.accepted,
         )
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
@@ -111,7 +113,10 @@ class BrokerServer:
         Raises:
             InvalidArgument: the address is in use or not of this machine.
         """
-        return await self._rpc.start(self._listen, serving=False)
+        port = await self._rpc.start(self._listen, serving=False)
+        if self._outside:
+            await self._rpc.start_outside(self._outside, self._outside_tls)
+        return port
 
     async def set_serving(self, serving: bool) -> None:
         await self._rpc.set_serving(serving)

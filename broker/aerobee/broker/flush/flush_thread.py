@@ -15,11 +15,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any, Never
+from typing import Never
 
 from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.flush.policy import FlushPolicy
-from aerobee.broker.flush.work_thread import Work, WorkThread
+from aerobee.broker.flush.work_thread import Work
+from aerobee.broker.flush.workers import Threads, Worker, Workers
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
@@ -73,8 +74,10 @@ class FlushThread:
         clock: Clock,
         config: StoreConfig,
         watch: DiskWatch | None = None,
+        workers: Workers | None = None,
     ) -> None:
-        """`watch` is told of each flush."""
+        """`watch` is told of each flush; `workers` replaces threads."""
+        self._workers: Workers = Threads() if workers is None else workers
         self._watch = DiskWatch(clock, hung_after_s=0) if watch is None else watch
         self._watched = -1
         self._store = store
@@ -90,9 +93,9 @@ class FlushThread:
         self._woken = asyncio.Event()
         self._is_idle = False
         self._ticked_end = -1
-        self._flush: WorkThread[FlushWork] | None = None
-        self._segments: WorkThread[SupplyWork] | None = None
-        self._upkeep: WorkThread[UpkeepWork] | None = None
+        self._flush: Worker | None = None
+        self._segments: Worker | None = None
+        self._upkeep: Worker | None = None
         self._awaited: dict[asyncio.Future[None], None] = {}
 
     def on_flushed(self, told: Callable[[int], None]) -> None:
@@ -106,9 +109,10 @@ class FlushThread:
         """
         loop = asyncio.get_running_loop()
         self._failed = loop.create_future()
-        self._flush = WorkThread("flush", loop.call_soon_threadsafe, self._finish_flush)
-        self._upkeep = WorkThread("upkeep", loop.call_soon_threadsafe, self._finish_upkeep)
-        self._segments = WorkThread("segments", loop.call_soon_threadsafe, self._finish_segment)
+        post, worker = loop.call_soon_threadsafe, self._workers.worker
+        self._flush = worker("flush", post, self._finish_flush)
+        self._upkeep = worker("upkeep", post, self._finish_upkeep)
+        self._segments = worker("segments", post, self._finish_segment)
         self._flush.start()
         self._segments.start()
         self._upkeep.start()
@@ -301,7 +305,7 @@ class FlushThread:
         await _wait_for_end(upkeep)
 
 
-async def _wait_for_end(thread: WorkThread[Any]) -> None:
+async def _wait_for_end(thread: Worker) -> None:
     """The thread's last result has reached the loop when this returns, also under cancellation."""
     closing = asyncio.get_running_loop().run_in_executor(None, thread.close)
     while not closing.done():

@@ -34,7 +34,7 @@ from aerobee.broker.store.tables.config_tables import (
 )
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.runtime.names import is_system_topic
 from aerobee.runtime.topic_attributes import keep_unread_max_bytes
@@ -120,7 +120,7 @@ class GroupExpiry:
             )
         except StoreFailed:
             raise
-        except MqError as error:
+        except AerobeeError as error:
             log_event(
                 log,
                 "group has expired and cannot be deleted yet",

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from aerobee.broker.duties import Duty
-from aerobee.runtime.errors import MqError, ShuttingDown
+from aerobee.runtime.errors import AerobeeError, ShuttingDown
 
 LEAVE_S = 0.1
 """How long members' streams may take to end before their leases are written down."""
 
 
 class EndableStream(Protocol):
-    def on_ended(self, error: MqError) -> None:
+    def on_ended(self, error: AerobeeError) -> None:
         """The stream ends with `error`. Does not wait."""
         ...
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aerobee.broker.groups.members import Member, Members, Subscription
-from aerobee.runtime.errors import GroupDeleted, MqError, UnknownMember
+from aerobee.runtime.errors import AerobeeError, GroupDeleted, UnknownMember
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class MemberStream(Protocol):
 
     def on_members(self, view: GroupView) -> None: ...
 
-    def on_ended(self, error: MqError) -> None:
+    def on_ended(self, error: AerobeeError) -> None:
         """The session is over, or goes on over another stream; this stream ends with `error`."""
         ...
 
@@ -154,7 +154,7 @@ class Membership:
 
     # ---------------------------------------------------------------------- inside
 
-    def _end(self, member: Member, error: MqError) -> None:
+    def _end(self, member: Member, error: AerobeeError) -> None:
         stream = self._streams.pop(member.name, None)
         if stream is not None:
             stream.on_ended(error)

@@ -27,7 +27,7 @@ class FollowedLog(Protocol):
         ...
 
     async def read(self, queue_offset: int) -> JournalRecords:
-        """Some of the confirmed records from this one on. Raises MqError."""
+        """Some of the confirmed records from this one on. Raises AerobeeError."""
         ...
 
 
@@ -48,7 +48,7 @@ class JournalFollower(Generic[Entry]):
         """Apply some confirmed records; False if there are none.
 
         Raises:
-            MqError: they cannot be read now.
+            AerobeeError: they cannot be read now.
         """
         if not self.has_more:
             return False

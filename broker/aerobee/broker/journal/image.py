@@ -17,7 +17,7 @@ from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.journal.state import JournalState, JournalTerm
 from aerobee.broker.journal.writer import JournalWriter
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 
 ENTRIES_PER_TURN = 256
 
@@ -56,7 +56,7 @@ class JournalImages:
             if self.is_due:
                 await write_image(writer, term, self._log, self._clock)
                 self._written_end = self._log.end
-        except MqError as error:
+        except AerobeeError as error:
             self._asked_begin = 0
             if attempt is not None and not attempt.done():
                 attempt.set_exception(error)

@@ -28,8 +28,8 @@ from aerobee.broker.journal.state import JournalClient, JournalState, JournalTer
 from aerobee.broker.journal.writer import LINGER_S, JournalWriter, WrittenLog
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
+    AerobeeError,
     Busy,
-    MqError,
     NotMaster,
     NotWritable,
     ReplicaBehind,
@@ -185,7 +185,7 @@ class Journal(Generic[Entry, Term]):
 
     async def followed(self) -> None:
         """At a stop, with nothing written any more: until all that is confirmed is applied. Raises
-        MqError: it cannot be read."""
+        AerobeeError: it cannot be read."""
         while await self._follow():
             pass
 
@@ -209,7 +209,7 @@ class Journal(Generic[Entry, Term]):
                 trouble, retry_s = "", RETRY_S
             except StoreFailed:
                 raise
-            except MqError as error:
+            except AerobeeError as error:
                 if str(error) != trouble:
                     trouble = str(error)
                     log_event(
@@ -222,7 +222,7 @@ class Journal(Generic[Entry, Term]):
                 await self._due.wait()
 
     async def _do_what_is_due(self) -> None:
-        """Raises MqError: to be tried again."""
+        """Raises AerobeeError: to be tried again."""
         while self._term is None and await self._follow():  # noqa: ASYNC110
             await asyncio.sleep(0)  # others get their turn
         if self._term is None and self._epoch is not None and self._knows_everything():
@@ -345,12 +345,14 @@ class Journal(Generic[Entry, Term]):
         if not self.is_ready:
             return f"{self._subject} are there; their master will write them again"
         try:
-            async with asyncio.timeout(IMAGE_TIMEOUT_S):
+            async with asyncio.timeout(IMAGE_TIMEOUT_S) as scope:
                 while self._state.image_position < end:
                     attempt = self._images.ask(end)
                     self._due.set()
                     await asyncio.shield(attempt)
         except TimeoutError:
+            if not scope.expired():
+                raise
             # It goes on, and the next removal finds it.
             return f"{self._subject} are there and not confirmed in another place yet"
         except _LATER as error:

@@ -113,7 +113,7 @@ class JournalLog:
         """Some of the confirmed records from this one on; none if there are none.
 
         Raises:
-            MqError: they cannot be read now, or are damaged.
+            AerobeeError: they cannot be read now, or are damaged.
         """
         found = await self._reader.read(
             self._topic, JOURNAL_QUEUE, queue_offset, max_bytes=READ_BYTES, max_records=READ_RECORDS

@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar
 
 from aerobee.broker.journal.records import BODY_BYTES_MAX, ImageEnd, body_of
 from aerobee.broker.journal.state import JournalState, JournalTerm
-from aerobee.runtime.errors import Busy, MqError, NotMaster, StoreFailed
+from aerobee.runtime.errors import AerobeeError, Busy, NotMaster, StoreFailed
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ class WrittenLog(Protocol):
     """What writing needs of the log."""
 
     def append(self, body: bytes, *, ends_topic: str = "") -> Placed:
-        """`ends_topic`: the record is the end of this topic. Raises MqError: nothing was stored,
-        or the store has failed."""
+        """`ends_topic`: the record is the end of this topic. Raises AerobeeError: nothing was
+        stored, or the store has failed."""
         ...
 
     def fail(self, error: StoreFailed) -> None:
@@ -146,8 +146,9 @@ class JournalWriter(Generic[Entry]):
         `ends_topic`: its record is the end of this topic, see `MessageStore.append`; `flush` before
         it and after it.
 
-        The future raises MqError, as NotWritable, Busy, ShuttingDown, NotMaster, MessageTooLarge,
-        StoreFailed: nothing was written; or NotMaster: the term is over and the outcome unknown.
+        The future raises AerobeeError, as NotWritable, Busy, ShuttingDown, NotMaster,
+        MessageTooLarge, StoreFailed: nothing was written; or NotMaster: the term is over and the
+        outcome unknown.
 
         Raises:
             NotMaster: the term is over.
@@ -216,13 +217,15 @@ class JournalWriter(Generic[Entry]):
         self._written_entries = len(batch.entries)
         try:
             placed = self._log.append(body_of(batch.texts), ends_topic=batch.ends_topic)
-        except MqError as error:
+        except AerobeeError as error:
             self._drop(batch, error)
             return
         except Exception as error:
             # Nobody is above this turn of the loop, and somebody waits.
             log_event(log, "journal", level=logging.ERROR, journal=self._name, trouble=repr(error))
-            self._drop(batch, MqError(f"the {self._name} could not be written: {error!r:.200}"))
+            self._drop(
+                batch, AerobeeError(f"the {self._name} could not be written: {error!r:.200}")
+            )
             return
         if placed.base_queue_offset != self.next_offset:
             self._fail(batch, placed.base_queue_offset)
@@ -248,7 +251,7 @@ class JournalWriter(Generic[Entry]):
         self.end()
         self._log.fail(error)
 
-    def _drop(self, batch: _Batch[Entry], error: MqError) -> None:
+    def _drop(self, batch: _Batch[Entry], error: AerobeeError) -> None:
         """The record is not in the log: all is as if its entries had never been added."""
         self._waiting_bytes -= batch.waiting_bytes
         if self._term is not None:

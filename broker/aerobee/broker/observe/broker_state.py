@@ -17,7 +17,7 @@ from aerobee.broker.store.statistics import StoreState
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.store.tables.own_topics import OWN_TOPICS
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.names import is_retry_topic
 
 
@@ -33,7 +33,7 @@ class Writability:
         """Why no messages are taken; empty if they are."""
         try:
             self._guard.check_master()
-        except MqError as error:
+        except AerobeeError as error:
             return str(error)
         return self.no_room_reason()
 
@@ -41,7 +41,7 @@ class Writability:
         """Why this replica could take no messages if it were master; empty if it could."""
         try:
             self._guard.check_available()
-        except MqError as error:
+        except AerobeeError as error:
             return str(error)
         state = self._store.state
         if state is StoreState.WRITABLE:

@@ -15,6 +15,7 @@ from aerobee.broker.store.config import FlushMode
 from aerobee.runtime.addresses import is_loopback
 from aerobee.runtime.config_check import Risk
 from aerobee.runtime.config_risks import common_risks, exposed_secrets
+from aerobee.runtime.outside_config import outside_risks
 
 if TYPE_CHECKING:
     from aerobee.broker.config import BrokerConfig
@@ -30,7 +31,13 @@ def broker_risks(config: BrokerConfig) -> list[Risk]:
     return [
         *common_risks(config),
         *open_door(config.access, config.listen),
-        *exposed_secrets({"access.cluster_secret_file": config.access.cluster_secret_file}),
+        *outside_risks(config),
+        *exposed_secrets(
+            {
+                "access.cluster_secret_file": config.access.cluster_secret_file,
+                "outside.tls.key": config.outside.tls.key,
+            }
+        ),
         *_place(config),
         *_lease(config),
         *_replication(config),

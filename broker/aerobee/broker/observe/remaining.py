@@ -66,7 +66,7 @@ class RemainingReading:
         self._waiting = waiting
 
     async def read(self) -> Remaining:
-        """Raises NotMaster, MqError: what remains cannot be told now."""
+        """Raises NotMaster, AerobeeError: what remains cannot be told now."""
         self._guard.check_acting()
         slices = Slices(self._clock)
         rows = [

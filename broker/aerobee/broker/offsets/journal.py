@@ -26,7 +26,7 @@ from aerobee.broker.offsets.entries import Entry
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.writer import OffsetWriter
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
             )
         except StoreFailed:
             raise
-        except MqError as error:
+        except AerobeeError as error:
             # The next run then waits one session before it grants queues, as after a crash.
             log_event(log, "leases not saved", level=logging.WARNING, reason=error)
 

@@ -21,7 +21,7 @@ from aerobee.broker.reading.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.record import Record
 
@@ -92,7 +92,7 @@ class TopicEnds:
                     log_event(log, "topic ended", topic=topic)
             except StoreFailed:
                 raise
-            except MqError as error:
+            except AerobeeError as error:
                 is_refused = True
                 if str(error) != self._trouble:
                     self._trouble = str(error)
@@ -109,7 +109,7 @@ class TopicEnds:
         return is_refused
 
     async def _is_over(self, topic: str, deleted_at_ms: int) -> bool:
-        """Whether nothing is left of what was deleted then. Raises MqError: not yet."""
+        """Whether nothing is left of what was deleted then. Raises AerobeeError: not yet."""
         if self.ended_at_ms(topic) >= deleted_at_ms:
             end = self._applied.setdefault(topic, self._store.appended_end)
             return self._store.flushed_end >= end

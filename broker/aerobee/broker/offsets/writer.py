@@ -188,7 +188,7 @@ class OffsetWriter:
         and is on the disk.
 
         Raises:
-            MqError: it is not in the log, and nothing is finished.
+            AerobeeError: it is not in the log, and nothing is finished.
         """
         assert len(entries) <= SENT_BACK_AT_ONCE, "they share a record, or none of them counts"
         if self._writer.waiting_bytes > WAITING_BYTES_MAX // 2:
@@ -209,23 +209,24 @@ class OffsetWriter:
 
     def finish_beyond(self, entry: FinishedBeyond) -> asyncio.Future[None]:
         """Messages are finished, and nothing takes their place; done when it is on the disk, too.
-        Raises MqError."""
+        Raises AerobeeError."""
         return self._writer.add(entry)
 
     def try_again(self, entry: TriedInOrder) -> asyncio.Future[None]:
         """A message that is handled in order stays; done when its attempts are on the disk, too.
-        Raises MqError."""
+        Raises AerobeeError."""
         return self._writer.add(entry)
 
     def note_copied(self, numbers: Iterable[int]) -> None:
         """These copies are in the log, or cannot be. Said to the journal before long; until then a
-        new master looks for each of them. Raises MqError."""
+        new master looks for each of them. Raises AerobeeError."""
         for number in numbers:
             self._owed.pop(number, None)
         self._writer.add(self._copied(), is_durable=False)
 
     def make_durable(self) -> asyncio.Future[None]:
-        """Done when all that was written down by now counts and is on the disk. Raises MqError."""
+        """Done when all that was written down by now counts and is on the disk. Raises
+        AerobeeError."""
         return self._writer.add(self._copied())
 
     def _copied(self) -> Copied:

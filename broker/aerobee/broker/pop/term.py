@@ -25,7 +25,7 @@ from aerobee.broker.pop.standing import Standing
 from aerobee.broker.pop.waits import HeldUntil, Unsure
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.errors import AerobeeError, Busy
 
 
 class EntryWriter(Protocol):
@@ -61,8 +61,8 @@ class PopTerm:
     ) -> None:
         """`is_ordered`: whether order counts for a group.
         `finished_elsewhere`: what is confirmed to be finished by other means, in rising order;
-        None: the group has nothing there any more, as after the end of a topic. It raises MqError
-        while that is not known."""
+        None: the group has nothing there any more, as after the end of a topic. It raises
+        AerobeeError while that is not known."""
         self._state = state
         self._writer = writer
         self._clock = clock
@@ -98,7 +98,7 @@ class PopTerm:
 
     def queue(self, key: GroupQueue) -> QueueState | None:
         """None: POP does not consume the queue. Another one after the group's setting of order has
-        changed. Raises MqError: it cannot be said now."""
+        changed. Raises AerobeeError: it cannot be said now."""
         queue = self._queues.get(key)
         if queue is not None and queue.is_ordered != self._is_ordered(key.group):
             queue = self._queues[key] = self._made(key, queue.standing)
@@ -130,7 +130,7 @@ class PopTerm:
 
     def begin(self, key: GroupQueue, offset: int) -> Any:
         """POP consumes the queue from now on, beginning with this offset. Returns the writer's
-        future: done when that is confirmed and on the disk. Raises MqError."""
+        future: done when that is confirmed and on the disk. Raises AerobeeError."""
         assert key not in self._queues, key
         now_ms = self._clock.now_ms()
         serial = first_serial(now_ms)
@@ -150,14 +150,14 @@ class PopTerm:
         entry; None: there are no entries.
 
         Raises:
-            MqError: no answer may be made of these decisions. They have been taken back, or some
-                of them count although nobody is told, which costs attempts, not messages.
+            AerobeeError: no answer may be made of these decisions. They have been taken back, or
+                some of them count although nobody is told, which costs attempts, not messages.
         """
         drops, done = self._drops, None
         try:
             for entry in entries:
                 done = self._writer.add(entry, is_durable=False)
-        except MqError:
+        except AerobeeError:
             self.dropped(self._writer.waiting())
             raise
         if drops != self._drops:

@@ -42,7 +42,7 @@ class Beginnings:
 
         Raises:
             LeaseHeld: members consume it under leases.
-            MqError: as `ConsumerOffsets.begin` and `ConsumerOffsets.check_master`.
+            AerobeeError: as `ConsumerOffsets.begin` and `ConsumerOffsets.check_master`.
         """
         self._check_unclaimed(key)
         if self._offsets.query(key) is None:

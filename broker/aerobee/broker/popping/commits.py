@@ -15,7 +15,7 @@ from aerobee.broker.groups.ownership import POPS
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.pop.standing import Standing
-from aerobee.runtime.errors import Busy, MqError, NotWritable, ReplicaBehind, StoreFailed
+from aerobee.runtime.errors import AerobeeError, Busy, NotWritable, ReplicaBehind, StoreFailed
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class PopCommits:
                 self._commit(key)
             except StoreFailed:
                 raise
-            except MqError as error:
+            except AerobeeError as error:
                 if isinstance(error, _LATER):
                     self.note(key)
                 # Otherwise the queue or the role is another's, who commits it.

@@ -8,7 +8,7 @@ from typing import Any
 
 async def until_confirmed(done: Any) -> None:
     """`done`: the writer's future, which goes on when this is cancelled; None: there is nothing to
-    wait for. Raises MqError: what was written does not count."""
+    wait for. Raises AerobeeError: what was written does not count."""
     if done is not None:
         await asyncio.wait((done,))
         done.result()

@@ -22,7 +22,7 @@ from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.term import PopTerm
 from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class HandOvers:
             for _ in range(_TRIES_MAX):
                 if await self._try(key):
                     return
-        except MqError as error:
+        except AerobeeError as error:
             log_event(
                 log,
                 "POP keeps a queue that a member asks for; it asks again",
@@ -76,7 +76,7 @@ class HandOvers:
             )
 
     async def _try(self, key: GroupQueue) -> bool:
-        """Whether there is nothing more to do. Raises MqError."""
+        """Whether there is nothing more to do. Raises AerobeeError."""
         term = self._writer()
         queue = term.queue(key)
         if queue is None or not self._is_idle(queue):

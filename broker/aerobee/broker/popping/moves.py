@@ -18,7 +18,7 @@ from aerobee.broker.offsets.sent_back import Way
 from aerobee.broker.pop.requests import Move, MoveReason
 from aerobee.broker.retries.send_backs import SendBacks, Sender
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.retry_records import Death
 
@@ -47,7 +47,7 @@ class Moves:
         self._running: dict[tuple[GroupQueue, int], asyncio.Task[None]] = {}
 
     def begin(self, key: GroupQueue, move: Move, client_id: str = "") -> asyncio.Task[None]:
-        """Done when the message is finished; raises MqError: it is not."""
+        """Done when the message is finished; raises AerobeeError: it is not."""
         task = asyncio.get_running_loop().create_task(
             self._carry_out(key, move, client_id), name="pop-move"
         )
@@ -90,5 +90,5 @@ def _look_at(task: asyncio.Task[None]) -> None:
     """A move that nobody waits for is tried again by the next poll."""
     if not task.cancelled():
         error = task.exception()
-        if error is not None and not isinstance(error, MqError):
+        if error is not None and not isinstance(error, AerobeeError):
             raise error

@@ -23,7 +23,7 @@ from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.reads import PopReads
 from aerobee.broker.store.queues.reading import Filter
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.store_format.record import Record
 
 
@@ -52,7 +52,7 @@ class _Looked:
     deadline_s: float
     """Past it, a queue in which nothing has matched is left for the next poll."""
     parts: list[_Part] = field(default_factory=list)
-    refusal: MqError | None = None
+    refusal: AerobeeError | None = None
 
 
 class Pops:
@@ -70,9 +70,9 @@ class Pops:
         make_moves: Callable[[Pops], Moves],
         on_finished: Callable[[GroupQueue], None],
     ) -> None:
-        """`writer` raises MqError while nothing can be handed out here. `begin` has POP consume a
-        queue. `end_of`: the offset of a queue's next message. `on_finished` hears of each queue of
-        which messages are finished."""
+        """`writer` raises AerobeeError while nothing can be handed out here. `begin` has POP
+        consume a queue. `end_of`: the offset of a queue's next message. `on_finished` hears of each
+        queue of which messages are finished."""
         self._writer = writer
         self._begin = begin
         self._reads = reads
@@ -131,7 +131,7 @@ class Pops:
                 self._bells.ring(key)  # there may be more
                 if left <= 0:
                     break
-        except MqError as error:
+        except AerobeeError as error:
             looked.refusal = error
         except BaseException:
             self._return(looked.parts)
@@ -146,7 +146,7 @@ class Pops:
         passing: Filter | None,
         looked: _Looked,
     ) -> _Part | None:
-        """Raises MqError."""
+        """Raises AerobeeError."""
         poll = poll if count == poll.count else poll.with_count(count)
         while True:
             queue = self._writer().queue(key)
@@ -202,7 +202,7 @@ class Pops:
         return _Part(key, kept, records, self._writer().newest) if kept else None
 
     async def _confirmed(self, parts: list[_Part]) -> list[Popped]:
-        """What may be told of them. Raises MqError: nothing."""
+        """What may be told of them. Raises AerobeeError: nothing."""
         waits = {part.done for part in parts if part.done is not None}
         try:
             if waits:
@@ -242,7 +242,7 @@ class Pops:
             self._give_back(part.key, [each[:2] for each in part.deliveries])
 
     def _give_back(self, key: GroupQueue, handles: Iterable[tuple[int, int]]) -> None:
-        with suppress(MqError):  # they come again when their time is over
+        with suppress(AerobeeError):  # they come again when their time is over
             term = self._writer()
             queue = term.queue(key)
             if queue is not None:
@@ -254,7 +254,7 @@ class Pops:
     async def acknowledge(
         self, key: GroupQueue, handles: Sequence[tuple[int, int]]
     ) -> list[Handled]:
-        """Finish deliveries, given as offset and serial; one result for each. Raises MqError:
+        """Finish deliveries, given as offset and serial; one result for each. Raises AerobeeError:
         perhaps none is finished."""
         term = self._writer()
         queue = term.queue(key)
@@ -279,7 +279,7 @@ class Pops:
         is_counted: bool = True,
     ) -> tuple[Handled, Delivery | None]:
         """The message comes again after this time; the delivery that takes the place of the one
-        given. Raises MqError."""
+        given. Raises AerobeeError."""
         term = self._writer()
         queue = term.queue(key)
         if queue is None:
@@ -295,7 +295,7 @@ class Pops:
         return changed.handled, changed.delivery
 
     async def forward(self, key: GroupQueue, offset: int, serial: int, client_id: str) -> Handled:
-        """The receiver gives the message up: a dead letter takes its place. Raises MqError."""
+        """The receiver gives the message up: a dead letter takes its place. Raises AerobeeError."""
         term = self._writer()
         queue = term.queue(key)
         if queue is None:
@@ -316,7 +316,7 @@ class Pops:
         """The delivery of a message that a client has for as long as it is heard of; None: it has
         no such message in these queues.
 
-        Costs a read of everything that the client has there. Raises MqError.
+        Costs a read of everything that the client has there. Raises AerobeeError.
         """
         for key in keys:
             queue = self._writer().queue(key)
@@ -332,8 +332,8 @@ class Pops:
         return None
 
     async def moved(self, key: GroupQueue, offset: int) -> None:
-        """A copy has taken the message's place. Raises MqError: that is not written; the offset
-        journal knows it."""
+        """A copy has taken the message's place. Raises AerobeeError: that is not written; the
+        offset journal knows it."""
         term = self._writer()
         queue = term.queue(key)
         if queue is not None:
@@ -342,7 +342,7 @@ class Pops:
 
     def kept(self, key: GroupQueue, offset: int) -> None:
         """There is no copy."""
-        with suppress(MqError):
+        with suppress(AerobeeError):
             queue = self._writer().queue(key)
             if queue is not None:
                 queue.kept(offset, self._clock.now_ms())
@@ -350,7 +350,7 @@ class Pops:
 
     def begin_again(self, key: GroupQueue, offset: int | None) -> None:
         """An operator has set the group's offset; None: it was taken away."""
-        with suppress(MqError):
+        with suppress(AerobeeError):
             term = self._writer()
             if not term.has(key):
                 return
@@ -363,7 +363,7 @@ class Pops:
 
     def client_gone(self, client_id: str) -> None:
         """What it has comes again earlier than was known."""
-        with suppress(MqError):
+        with suppress(AerobeeError):
             now_ms = self._clock.now_ms()
             for queue in self._writer().queues():
                 queue.client_gone(client_id, now_ms)
@@ -372,7 +372,7 @@ class Pops:
     def _finished(self, key: GroupQueue) -> None:
         """Some messages are, so it may be another's turn."""
         self._on_finished(key)
-        with suppress(MqError):
+        with suppress(AerobeeError):
             queue = self._writer().queue(key)
             if queue is not None and queue.is_ordered and queue.has_ready(self._clock.now_ms()):
                 self._bells.ring(key)

@@ -52,7 +52,7 @@ class PopReads:
         origin: str = "",
     ) -> Found:
         """`passing` is an exact filter. `origin`: of a retry topic's messages, it is for those that
-        came from this topic; the others are read for what they are. Raises MqError, as
+        came from this topic; the others are read for what they are. Raises AerobeeError, as
         `Egress.read` and `Egress.load`."""
         wants = None if origin else passing
         records: dict[int, Record] = {}
@@ -91,14 +91,14 @@ class PopReads:
         return Found(Read(messages, again, begin, end, origins, failures), records, is_beyond)
 
     async def records(self, key: GroupQueue, offsets: Sequence[int]) -> dict[int, Record]:
-        """Those of them that are there. Raises MqError."""
+        """Those of them that are there. Raises AerobeeError."""
         wanted = Wanted(offsets, 0, 0, (), None)
         return (await self.read(key, wanted, None, is_ordered=False)).records
 
     async def find(
         self, key: GroupQueue, offsets: Sequence[int], is_wanted: Callable[[Record], bool]
     ) -> int | None:
-        """The first of these messages that is wanted; None: none is. Raises MqError."""
+        """The first of these messages that is wanted; None: none is. Raises AerobeeError."""
         for begin, end in ranges_of(offsets):
             while begin < end:
                 got = await self._fetch(key, begin, end - begin, None, READ_BYTES_MAX)

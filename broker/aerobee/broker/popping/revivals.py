@@ -25,7 +25,7 @@ from aerobee.broker.retries.topics import make_retry_topic
 from aerobee.broker.store.errors import EntryMismatch
 from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH
-from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.batch import RETRY_PREFIX, BatchIllegal
 from aerobee.store_format.pop_records import (
@@ -110,7 +110,7 @@ class Revivals(Duty):
                 trouble, is_told = "", False
             except StoreFailed:
                 raise
-            except MqError as error:
+            except AerobeeError as error:
                 # A new master needs a moment to know the groups' offsets: once is no trouble.
                 is_same = str(error) == trouble
                 if is_same and not is_told and self._led is not None:
@@ -129,7 +129,8 @@ class Revivals(Duty):
                 pass
 
     async def _round(self) -> float | None:
-        """For how many seconds nothing is due; None: until the revive log grows. Raises MqError."""
+        """For how many seconds nothing is due; None: until the revive log grows. Raises
+        AerobeeError."""
         self._parts.journal.writer()  # or what is done could not be written down
         waits = [
             wait_s
@@ -206,7 +207,7 @@ class Revivals(Duty):
             del open_[checkpoint.key]
 
     async def _revive(self, poll: PollKey, offset: int) -> None:
-        """Raises MqError: not now."""
+        """Raises AerobeeError: not now."""
         if (poll, offset) in self._copied:
             return
         try:

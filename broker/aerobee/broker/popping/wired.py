@@ -33,7 +33,7 @@ from aerobee.broker.popping.revivals import Revivals
 from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.retention.holds import JournalHold
 from aerobee.broker.store.tables.finished_ranges import Range
-from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
 
 if TYPE_CHECKING:
@@ -115,11 +115,11 @@ class Popping(Duty):
         term = self.journal.term
         try:
             return None if term is None else term.queue(key)
-        except MqError:
+        except AerobeeError:
             return None
 
     async def until_written(self) -> None:
-        """All that was decided by now counts. Raises MqError: perhaps not."""
+        """All that was decided by now counts. Raises AerobeeError: perhaps not."""
         if (term := self.journal.term) is not None:
             await until_confirmed(term.newest)
 
@@ -149,7 +149,7 @@ class Popping(Duty):
                 await self.commits.commit()
         except StoreFailed:
             raise
-        except (MqError, TimeoutError) as error:
+        except (AerobeeError, TimeoutError) as error:
             log_event(
                 log,
                 "what POP has finished is left uncommitted",
@@ -171,7 +171,7 @@ class Popping(Duty):
                 await self.file.save_if_room()
         except StoreFailed:
             raise
-        except (MqError, TimeoutError) as error:
+        except (AerobeeError, TimeoutError) as error:
             log_event(
                 log, "messages in flight could not be saved", level=logging.WARNING, reason=error
             )

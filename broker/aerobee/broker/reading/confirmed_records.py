@@ -49,7 +49,7 @@ class ConfirmedReader:
 
         Raises:
             EntryMismatch: one of them is damaged.
-            MqError: they cannot be read now.
+            AerobeeError: they cannot be read now.
         """
         wanted = QueueRead(topic, queue_id, offset, max_bytes, max_records)
         found = self._store.reads.read(wanted)

@@ -195,7 +195,7 @@ class Egress:
 
         Raises:
             Busy, StoreFailed; QuotaExceeded: of a single read.
-            MqError: the disk could not be read, or its files are damaged.
+            AerobeeError: the disk could not be read, or its files are damaged.
         """
         meter = reading_meter(cold.wanted.reader)
         if meter is None:

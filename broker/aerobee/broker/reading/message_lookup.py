@@ -89,7 +89,7 @@ class MessageLookup:
 
         Raises:
             MessageNotFound: none begins there, or retention removed it.
-            ShuttingDown, StoreFailed, Busy; MqError: the disk cannot be read.
+            ShuttingDown, StoreFailed, Busy; AerobeeError: the disk cannot be read.
         """
         self._guard.check_available()
         store = self._store
@@ -127,7 +127,7 @@ class MessageLookup:
         Raises:
             InvalidArgument: the text is no offset message id.
             MessageNotFound: as `by_offset`, or another broker's message lies there.
-            ShuttingDown, StoreFailed, Busy; MqError: the disk cannot be read.
+            ShuttingDown, StoreFailed, Busy; AerobeeError: the disk cannot be read.
         """
         try:
             host, physical_offset = parse_offset_message_id(message_id)
@@ -148,7 +148,7 @@ class MessageLookup:
         Raises:
             IllegalName, TopicNotFound.
             InvalidArgument: the key is empty or too long, or the times are the wrong way round.
-            ShuttingDown, StoreFailed, Busy; MqError: the disk cannot be read.
+            ShuttingDown, StoreFailed, Busy; AerobeeError: the disk cannot be read.
         """
         self._guard.check_available()
         self._guard.check_topic(query.topic)

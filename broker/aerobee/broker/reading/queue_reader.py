@@ -44,7 +44,7 @@ class QueueReader:
         return Record(data, 0, len(data)).store_timestamp_ms if data else 0
 
     async def record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
-        """The record at an offset; None if consumers cannot see one there. Raises MqError."""
+        """The record at an offset; None if consumers cannot see one there. Raises AerobeeError."""
         wanted = QueueRead(topic, queue_id, offset, max_bytes=1, max_messages=1)
         try:
             found = self._store.reads.read(wanted)

@@ -22,7 +22,7 @@ from aerobee.broker.observe.stats import Counters, LoopDelay
 from aerobee.broker.reading.fair_turns import FairTurns
 from aerobee.broker.reading.pace import LATE_MS, LatenessLimit, Pace, Rate
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,8 @@ class ReadPool:
 
         Raises:
             Busy: this reader has too much waiting already.
-            MqError: the disk could not be read; the broker lives on, what was asked for may not.
+            AerobeeError: the disk could not be read; the broker lives on, what was asked for may
+                not.
         """
         turns = self._turns
         waiting_bytes = turns.waiting_bytes(reader)
@@ -160,7 +161,7 @@ class ReadPool:
         try:
             yield turn
         except OSError as error:
-            raise MqError(
+            raise AerobeeError(
                 f"the disk could not be read ({error.strerror or error}): check it, and the folder "
                 "with `aerobee store verify`"
             ) from error

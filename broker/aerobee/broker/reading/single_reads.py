@@ -33,8 +33,8 @@ class SingleReads:
         """What is there, or comes within `wait_s`. `check` is asked before each look.
 
         Raises:
-            MqError: as `Egress.read` and `Egress.load`; NotMaster when the role has changed; what
-            `check` raises.
+            AerobeeError: as `Egress.read` and `Egress.load`; NotMaster when the role has changed;
+            what `check` raises.
         """
         at_slave = self._egress.is_slave
         deadline_s = self._clock.monotonic_s() + wait_s

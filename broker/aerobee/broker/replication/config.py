@@ -16,6 +16,8 @@ SILENCE_S_MIN = 1.5
 SILENT_HEARTBEATS = 3
 CHUNK_BYTES_MAX = 4 * MIB
 """Larger ones would hold up the loop."""
+READ_MEMORY_SHARE = 0.4
+"""As in Apache RocketMQ: accessMessageInMemoryMaxRatio."""
 
 
 class ReplicationMode(StrEnum):
@@ -72,7 +74,7 @@ class ReplicationConfig:
     """How much of the log may be on its way to a replica without an acknowledgement. Use more for
     fast links with a long round trip.
 
-    Costs: so much memory for each replica.
+    Costs: that much memory for each replica.
     """
     chunk_bytes: int = 512 * KIB
     """At most this much of the log travels in one frame.
@@ -86,7 +88,9 @@ class ReplicationConfig:
     Costs: lower: the replica is longer without what it needs to be elected.
     """
     slave_read_bytes: int = 0
-    """A reader further behind than this is sent to a slave; 0: 40 % of the machine's memory.
+    """A reader further behind than this is sent to a slave; 0: 40 % of the memory that the broker
+    may use, which is the limit of its cgroup (of its container), or else the machine's. The
+    broker's log and `aerobee config check` say how much that is.
 
     Costs: smaller: more reading on slaves; larger: more reading from the master's disk.
     """
@@ -114,6 +118,10 @@ class ReplicationConfig:
             "replication.heartbeat_interval_ms must be below in_sync_lag_max_ms",
             self.heartbeat_interval_ms,
         )
+
+    def slave_read_bytes_of(self, memory_bytes: int) -> int:
+        """The budget of a broker that may use that much memory."""
+        return self.slave_read_bytes or int(memory_bytes * READ_MEMORY_SHARE)
 
     @property
     def term_policy(self) -> TermPolicy:

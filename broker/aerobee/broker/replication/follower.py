@@ -43,8 +43,8 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
+    AerobeeError,
     InvalidArgument,
-    MqError,
     ReplicaDiverged,
     ReplicationGap,
     StaleEpoch,
@@ -125,14 +125,14 @@ class Follower:
         Raises:
             ReplicaDiverged, ForeignCluster: until an operator has acted.
             StoreFailed: this broker's disk failed.
-            MqError: the stream ended, or there is none now; it may be tried again.
+            AerobeeError: the stream ended, or there is none now; it may be tried again.
         """
         sender = Sender(self._cluster, self._broker_name, epoch)
         request_id = self._names.next()
         try:
             with request_scope(request_id):
                 return await self._follow(master_address, sender)
-        except MqError as error:
+        except AerobeeError as error:
             error.request_id = request_id
             self.trouble = str(error)
             raise
@@ -231,7 +231,7 @@ class Follower:
 
 
 def _agreement(sender: Sender, answer: Said[MasterMessage]) -> Agreement:
-    """Raises MqError if the answer is none of this master's."""
+    """Raises AerobeeError if the answer is none of this master's."""
     check_sender(sender, answer.sender)
     if not isinstance(answer.message, Agreement):
         raise InvalidArgument("a master answers a hello with an agreement")
@@ -241,7 +241,7 @@ def _agreement(sender: Sender, answer: Said[MasterMessage]) -> Agreement:
 def _agree(own: LogState, sender: Sender, agreement: Agreement) -> tuple[LogState, Start]:
     """The master's log, and what this slave has to do.
 
-    Raises ReplicaDiverged, and other MqErrors if the agreement cannot be this master's.
+    Raises ReplicaDiverged, and every other AerobeeError if the agreement cannot be this master's.
     """
     masters = agreement.masters_log(own.segment_bytes)
     if masters.epochs.latest_epoch != sender.epoch:

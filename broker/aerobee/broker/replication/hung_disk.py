@@ -23,7 +23,7 @@ from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.mastership import Lead
 from aerobee.broker.replication.roles import Roles
-from aerobee.runtime.errors import MqError, NotWritable
+from aerobee.runtime.errors import AerobeeError, NotWritable
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class HungDisk:
     async def _hand_over(self) -> None:
         try:
             done = await self._handover.hand_over(None, HAND_OVER_TIMEOUT_S)
-        except MqError as error:
+        except AerobeeError as error:
             log_event(
                 log,
                 "the disk hangs, and no other replica takes over",

@@ -17,13 +17,14 @@ from aerobee.broker.replication.roles import ReplicatedLog, Roles
 from aerobee.broker.replication.stream_tasks import Wake
 from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import InvalidArgument, MqError, StaleEpoch
+from aerobee.runtime.errors import AerobeeError, InvalidArgument, StaleEpoch
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
 
 AlterInSyncSet = Callable[[int, Proposal], Awaitable[ReplicaSetView]]
-"""(epoch, proposal) -> the record after it. Raises MqError: StaleEpoch or InvalidArgument if the
+"""(epoch, proposal) -> the record after it. Raises AerobeeError: StaleEpoch or InvalidArgument if
+the
 change was refused, anything else if its outcome is unknown."""
 
 UNKNOWN_PAUSE_S = 0.2
@@ -121,7 +122,7 @@ class InSyncProposer(Duty):
             log_event(log, "in-sync set refused", level=logging.WARNING, set=wanted, reason=error)
             self._roles.heard_epoch(term.epoch + 1)
             await asyncio.sleep(UNKNOWN_PAUSE_S)
-        except MqError as error:
+        except AerobeeError as error:
             log_event(
                 log,
                 "in-sync set may not have changed",

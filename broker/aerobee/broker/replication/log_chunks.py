@@ -57,7 +57,7 @@ class LogChunks:
 
         Raises:
             ReplicationGap: they are not there any more.
-            MqError: the disk cannot be read.
+            AerobeeError: the disk cannot be read.
         """
         size = min(self._contiguous_end(position) - position, bytes_max, self._chunk_bytes)
         if not in_sync and self._pool.spares_sends():

@@ -97,7 +97,7 @@ class LogCopy:
         self.master_end = 0
 
     async def run(self) -> Never:
-        """Until the stream ends. Raises MqError."""
+        """Until the stream ends. Raises AerobeeError."""
         await run_together(
             self._receive(),
             store=self._store_all(),

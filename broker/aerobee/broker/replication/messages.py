@@ -157,12 +157,12 @@ class MessageStream(Protocol[Read_co, Written_contra]):
     """One side's view of a replication stream; messages in order."""
 
     async def read(self) -> Said[Read_co] | None:
-        """The next message; None when the other side has ended the stream. Raises MqError, such as
-        CorruptFrame, and InvalidArgument for a log that cannot be."""
+        """The next message; None when the other side has ended the stream. Raises AerobeeError,
+        such as CorruptFrame, and InvalidArgument for a log that cannot be."""
         ...
 
     async def write(self, sender: Sender, message: Written_contra) -> None:
-        """Returns when the next one may be written. Raises MqError."""
+        """Returns when the next one may be written. Raises AerobeeError."""
         ...
 
 

@@ -11,12 +11,10 @@ Owns: nothing; it looks at the role of this replica at the moment of the questio
 
 from __future__ import annotations
 
-import os
 from typing import Protocol
 
 from aerobee.broker.replication.roles import Roles
 
-MEMORY_SHARE = 0.4
 NEAR_SHARE = 0.5
 
 
@@ -33,11 +31,10 @@ class LogEnds(Protocol):
 class ReadPlaces:
     """Positions are log offsets."""
 
-    def __init__(self, roles: Roles, store: LogEnds, *, slave_read_bytes: int = 0) -> None:
-        """`slave_read_bytes` 0: a share of the machine's memory."""
+    def __init__(self, roles: Roles, store: LogEnds, *, slave_read_bytes: int) -> None:
         self._roles = roles
         self._store = store
-        self._far_bytes = slave_read_bytes or int(memory_bytes() * MEMORY_SHARE)
+        self._far_bytes = slave_read_bytes
         self._near_bytes = int(self._far_bytes * NEAR_SHARE)
 
     @property
@@ -79,8 +76,3 @@ class ReadPlaces:
             if name.broker_id != roles.own.broker_id and name.broker_id in roles.endpoints
         ]
         return sorted(usable)[queue_id % len(usable)] if usable else None
-
-
-def memory_bytes() -> int:
-    """Of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

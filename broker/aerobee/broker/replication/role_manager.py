@@ -29,9 +29,9 @@ from aerobee.broker.replication.roles import ReplicatedLog, Roles
 from aerobee.broker.replication.state_file import NewIncarnation
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
+    AerobeeError,
     ForeignCluster,
     InvalidArgument,
-    MqError,
     NotWritable,
     ReplicaDiverged,
     ReplicaIncomplete,
@@ -66,7 +66,7 @@ class FollowsMaster(Protocol):
     async def follow(self, master_address: str, epoch: int) -> Cut | BeginAnew:
         """Copy the master's log until the stream ends. Returns only if the folder must be changed.
 
-        Raises MqError.
+        Raises AerobeeError.
         """
         ...
 
@@ -292,7 +292,7 @@ class RoleManager:
             except StoreFailed as error:
                 self._on_store_failed(error)
                 return
-            except MqError as error:
+            except AerobeeError as error:
                 lasted_s = self._clock.monotonic_s() - began_s
                 failures = 1 if lasted_s > STEADY_S else failures + 1
                 self._note_trouble(error)
@@ -304,7 +304,7 @@ class RoleManager:
                 self._reopen(Reopening(_why(change), change))
                 return
 
-    def _note_trouble(self, error: MqError) -> None:
+    def _note_trouble(self, error: AerobeeError) -> None:
         """One line for each new trouble."""
         if str(error) != self._noted:
             self._noted = str(error)

@@ -33,7 +33,7 @@ from aerobee.broker.replication.stream_tasks import within, write_within
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import DuplicateBroker, InvalidArgument, MqError, NotMaster
+from aerobee.runtime.errors import AerobeeError, DuplicateBroker, InvalidArgument, NotMaster
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -234,7 +234,7 @@ class ReplicationSender(Duty):
         why = "it ended the stream"
         try:
             await running.run(lambda: _with_checksum(agreement, chunks))
-        except MqError as error:
+        except AerobeeError as error:
             why = str(error)
             raise
         finally:

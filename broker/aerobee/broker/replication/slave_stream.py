@@ -33,7 +33,7 @@ from aerobee.broker.replication.stream_tasks import Silence, Wake
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import InvalidArgument, MqError, NotMaster
+from aerobee.runtime.errors import AerobeeError, InvalidArgument, NotMaster
 from aerobee.runtime.run_together import run_together
 
 CONFIRMED_PAUSE_S = 0.005
@@ -139,7 +139,7 @@ class SlaveStream:
         )
 
     async def run(self, first: FirstMessage) -> None:
-        """Send `first`, then everything. Until the slave ends the stream. Raises MqError."""
+        """Send `first`, then everything. Until the slave ends the stream. Raises AerobeeError."""
         if emptied := self._store.queues.emptied():
             self._tables_to_send[EMPTIED_QUEUES_PATH] = encode_emptied(emptied)
         await run_together(
@@ -155,7 +155,7 @@ class SlaveStream:
         """The process at the other end."""
         return self._slave.instance
 
-    def end(self, error: MqError) -> None:
+    def end(self, error: AerobeeError) -> None:
         """Let `run` raise `error`."""
         if not self._ended.done():
             self._ended.set_exception(error)

@@ -20,7 +20,7 @@ from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.stream_tasks import Wake
 from aerobee.runtime.broker_condition import BrokerCondition
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.log import log_event
 from aerobee.runtime.loop_delay import LoopDelay
 
@@ -100,7 +100,7 @@ class SlowLoop:
             return
         try:
             done = await self._handover.hand_over(successor.broker_id, HAND_OVER_TIMEOUT_S)
-        except MqError as error:
+        except AerobeeError as error:
             log_event(
                 log,
                 "the event loop runs late, and the hand-over failed",

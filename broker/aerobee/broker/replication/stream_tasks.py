@@ -73,12 +73,14 @@ async def write_within(
 ) -> None:
     """Hand over a message that nothing else waits beside.
 
-    Raises Unreachable if it is not taken in time, and other MqErrors as `MessageStream.write`.
+    Raises Unreachable if it is not taken in time, and all that `MessageStream.write` raises.
     """
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as scope:
             await stream.write(sender, message)
     except TimeoutError:
+        if not scope.expired():
+            raise
         raise Unreachable(f"{peer} took nothing within {seconds:.1f} s") from None
 
 
@@ -90,9 +92,11 @@ async def within(
     Raises Unreachable if it does not in time, or the stream ends instead.
     """
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as scope:
             said = await answer()
     except TimeoutError:
+        if not scope.expired():
+            raise
         raise Unreachable(f"{peer} did not answer within {seconds:.1f} s") from None
     if said is None:
         raise Unreachable(f"{peer} ended the stream")

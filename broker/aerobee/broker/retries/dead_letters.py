@@ -62,7 +62,7 @@ class DeadLetters:
         """Send letters of the group again: to `topic`, or, if that is empty, to where they were
         first. Each answer has its own error, or counts when it is `done`.
 
-        Raises MqError: nothing was sent.
+        Raises AerobeeError: nothing was sent.
         """
         if not 0 < resends_max <= RESENDS_KEPT_MAX:
             raise InvalidArgument(

@@ -30,7 +30,7 @@ from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.store.tables.consumer_offset_table import Tried
 from aerobee.broker.timers.acts import Destination, Standing
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, InvalidArgument, MessageNotFound, MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.batch import BatchIllegal
 from aerobee.store_format.delay_levels import DelayLevels
@@ -56,7 +56,7 @@ class Claims(Protocol):
     """Who may finish messages; `offsets.consumer_offsets.ConsumerOffsets` is one."""
 
     def claimed(self, key: GroupQueue, claim: Claim) -> OffsetWriter:
-        """Where to write it down. Raises MqError."""
+        """Where to write it down. Raises AerobeeError."""
         ...
 
 
@@ -75,16 +75,16 @@ class Copying(Protocol):
         *,
         reserve: bool = False,
     ) -> object:
-        """Raises MqError, BatchIllegal: nothing was stored."""
+        """Raises AerobeeError, BatchIllegal: nothing was stored."""
         ...
 
     def publish(self) -> None: ...
 
 
 WayOf = Callable[[int, Record], Way]
-"""Which copy takes the place of the message at an offset. Raises MqError: none."""
+"""Which copy takes the place of the message at an offset. Raises AerobeeError: none."""
 ReadOriginal = Callable[[GroupQueue, int], Awaitable[bytes | None]]
-"""The record at an offset of a queue; None: it is not there any more. Raises MqError."""
+"""The record at an offset of a queue; None: it is not there any more. Raises AerobeeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class SentBackMessage:
     """What became of one message: refused, or finished with a copy in its place."""
 
     offset: int
-    error: MqError | None = None
+    error: AerobeeError | None = None
     way: Way | None = None
     """None also if it had been sent back before."""
     done: asyncio.Future[None] | None = None
@@ -148,9 +148,9 @@ class SendBacks:
         prepare: Callable[[str], Awaitable[None]],
         on_dead: Callable[[GroupQueue, int], None] = lambda key, count: None,
     ) -> None:
-        """`term`: this master's, once it knows everything. `check`: raises MqError when nothing may
-        be stored now. `prepare` makes a group's topics. `on_dead` gets how many messages of a queue
-        became dead letters."""
+        """`term`: this master's, once it knows everything. `check`: raises AerobeeError when
+        nothing may be stored now. `prepare` makes a group's topics. `on_dead` gets how many
+        messages of a queue became dead letters."""
         self._claims = claims
         self._writes = writes
         self._clock = clock
@@ -169,7 +169,7 @@ class SendBacks:
     async def send_back(self, sender: Sender, failures: Sequence[Failure]) -> list[SentBackMessage]:
         """In the order of `failures`. Each answer has its own error, or counts when it is `done`.
 
-        Raises MqError: nothing was sent back.
+        Raises AerobeeError: nothing was sent back.
         """
         self._check()
         writer = self._claims.claimed(sender.key, sender.claim)
@@ -224,7 +224,7 @@ class SendBacks:
             try:
                 if not self._is_finished(writer, sender.key, answer):
                     staying.append(answer)
-            except MqError as error:
+            except AerobeeError as error:
                 answer.error = error
         if staying:
             tried = Tried(_first(failures), attempts)
@@ -246,12 +246,12 @@ class SendBacks:
             answers += self._replace(sender, some, originals, way_of, otherwise)
         return answers
 
-    async def _original(self, key: GroupQueue, offset: int) -> bytes | MqError:
+    async def _original(self, key: GroupQueue, offset: int) -> bytes | AerobeeError:
         try:
             data = await self._read_original(key, offset)
         except StoreFailed:
             raise
-        except MqError as error:
+        except AerobeeError as error:
             return error
         if data is None:
             return MessageNotFound(
@@ -264,14 +264,14 @@ class SendBacks:
         self,
         sender: Sender,
         offsets: Sequence[int],
-        originals: Sequence[bytes | MqError],
+        originals: Sequence[bytes | AerobeeError],
         way_of: WayOf,
         otherwise: WayOf | None,
     ) -> list[SentBackMessage]:
         try:
             self._check()
             writer = self._claims.claimed(sender.key, sender.claim)
-        except MqError as error:
+        except AerobeeError as error:
             return [SentBackMessage(offset, error) for offset in offsets]
         answers: dict[int, SentBackMessage] = {}
         planned: list[_Planned] = []
@@ -280,18 +280,18 @@ class SendBacks:
                 answer = answers[offset] = SentBackMessage(offset)
                 try:
                     if not self._is_finished(writer, sender.key, answer):
-                        if isinstance(original, MqError):
+                        if isinstance(original, AerobeeError):
                             raise original
                         record = Record(original, 0, len(original))
                         plan = self._plan(writer, sender, record, answer, way_of, otherwise)
                         planned.append(plan)
-                except MqError as error:
+                except AerobeeError as error:
                     answer.error = error
         self._carry_out(writer, sender.key, planned)
         return [answers[offset] for offset in offsets]
 
     def _is_finished(self, writer: OffsetWriter, key: GroupQueue, answer: SentBackMessage) -> bool:
-        """Whether it was sent back before. Raises MqError."""
+        """Whether it was sent back before. Raises AerobeeError."""
         if writer.is_finished_beyond(key, answer.offset):
             # It may be in memory only; who hears of success commits, and that may be on the disk.
             answer.done = writer.make_durable()
@@ -314,7 +314,7 @@ class SendBacks:
         way_of: WayOf,
         otherwise: WayOf | None,
     ) -> _Planned:
-        """Raises MqError."""
+        """Raises AerobeeError."""
         key = sender.key
         if writer.finished_count(key) >= FINISHED_RANGES_MAX:
             raise Busy(
@@ -368,7 +368,7 @@ class SendBacks:
         ]
         try:
             done = writer.send_back([each.entry for each in numbered])
-        except MqError as error:
+        except AerobeeError as error:
             for each in numbered:
                 each.answer.error, each.answer.way = error, None
             return
@@ -378,7 +378,7 @@ class SendBacks:
             self._append(writer, [(each.entry, each.data) for each in numbered])
         except StoreFailed:
             raise
-        except MqError as error:
+        except AerobeeError as error:
             # They are owed, and the intents stand: it is tried until it succeeds.
             log_event(log, "copies of failed messages wait", level=logging.WARNING, reason=error)
             self.wake()
@@ -387,7 +387,7 @@ class SendBacks:
             self._on_dead(key, dead)
 
     def _append(self, writer: OffsetWriter, copies: Sequence[tuple[SentBack, bytes]]) -> None:
-        """Raises MqError: some may be appended, which the journal then knows."""
+        """Raises AerobeeError: some may be appended, which the journal then knows."""
         appended: list[int] = []
         try:
             for destination, group in groupby(copies, lambda each: destination_of(each[0])):
@@ -411,7 +411,7 @@ class SendBacks:
                 reserve=True,
             )
         except BatchIllegal as error:
-            raise MqError(f"the copy of a failed message is illegal: {error}") from error
+            raise AerobeeError(f"the copy of a failed message is illegal: {error}") from error
 
     # ------------------------------------------------------------------------------ completing
 
@@ -433,7 +433,7 @@ class SendBacks:
                 trouble = ""
             except StoreFailed:
                 raise
-            except MqError as error:
+            except AerobeeError as error:
                 if str(error) != trouble and self._term() is not None:
                     trouble = str(error)
                     log_event(
@@ -444,7 +444,7 @@ class SendBacks:
             await self._due.wait()
 
     async def complete(self) -> None:
-        """Append what is owed now. Raises MqError: not all could be."""
+        """Append what is owed now. Raises AerobeeError: not all could be."""
         writer = self._term()
         if writer is None:
             return
@@ -460,7 +460,8 @@ class SendBacks:
                 self._append(writer, [(entry, data)])
 
     async def _owed(self, entry: SentBack) -> bytes | None:
-        """The copy that is missing; None: it is not missing, or cannot be made. Raises MqError."""
+        """The copy that is missing; None: it is not missing, or cannot be made. Raises
+        AerobeeError."""
         stored = is_stored(entry, self._standing)
         if stored:
             return None
@@ -475,7 +476,7 @@ class SendBacks:
         try:
             if isinstance(original, MessageNotFound):
                 raise original
-            if isinstance(original, MqError):
+            if isinstance(original, AerobeeError):
                 raise _Later(str(original)) from original
             return self._copy(Record(original, 0, len(original)), entry)
         except (MessageNotFound, RecordCorrupt, RecordIllegal, ResendCircle) as error:
@@ -489,7 +490,7 @@ class SendBacks:
             return None
 
 
-class _Later(MqError):
+class _Later(AerobeeError):
     """The original cannot be read now."""
 
 

@@ -33,11 +33,11 @@ from aerobee.broker.store.producers.producers import Producers
 from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
+    AerobeeError,
     CorruptBody,
     InvalidArgument,
     MessageIllegal,
     MessageTooLarge,
-    MqError,
     PropertiesTooLarge,
     StoreFailed,
 )
@@ -54,7 +54,7 @@ from aerobee.store_format.delayed_records import MOVING_BYTES_MAX, DelayRules
 from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, ProducerRun
 from aerobee.store_format.tags import TagsCodes
 
-_ERROR_OF_FAULT: dict[BatchFault, type[MqError]] = {
+_ERROR_OF_FAULT: dict[BatchFault, type[AerobeeError]] = {
     BatchFault.BODY_TOO_LARGE: MessageTooLarge,
     BatchFault.RECORD_TOO_LARGE: MessageTooLarge,
     BatchFault.BATCH_TOO_LARGE: MessageTooLarge,
@@ -120,7 +120,7 @@ class Receipt:
     """The answer to one batch. `wait_end` > 0: not to be given before the log is safe up to it."""
 
     sequence: int
-    error: MqError | None = None
+    error: AerobeeError | None = None
     """Why the batch was refused: nothing was stored."""
     base_queue_offset: int = 0
     base_physical_offset: int = 0
@@ -196,7 +196,7 @@ class Ingest:
         """Store what is right, refuse what is wrong; receipts in the order of the batches."""
         try:
             self._guard.check_master()
-        except MqError as error:
+        except AerobeeError as error:
             return self.refuse(batches, error)
         if len(batches) == 1:
             receipts = [self._accept_one(batches[0])]
@@ -208,7 +208,7 @@ class Ingest:
             return self.refuse(batches, error)
         return receipts
 
-    def refuse(self, batches: Sequence[IncomingBatch], error: MqError) -> list[Receipt]:
+    def refuse(self, batches: Sequence[IncomingBatch], error: AerobeeError) -> list[Receipt]:
         """Store none of them, because of `error`."""
         return [self._refusal(batch, error) for batch in batches]
 
@@ -279,7 +279,7 @@ class Ingest:
             # One of them is wrong: let each speak for itself.
             self._accept_each(run, receipts)
             return
-        except MqError as error:
+        except AerobeeError as error:
             for position, batch in zip(run.positions, run.batches, strict=True):
                 receipts[position] = self._refusal(batch, error)
             return
@@ -300,7 +300,7 @@ class Ingest:
         try:
             _check_numbers(producer_id, sequence, count)
             standing = self._memory.standing(*queue, producer_id, sequence, count)
-        except MqError:
+        except AerobeeError:
             return False
         return standing.stored_count == 0
 
@@ -332,7 +332,7 @@ class Ingest:
             appended = self._appender.append(checked, queue_id=queue_id, batches=1)
         except BatchIllegal as error:
             return self._refusal(batch, _error_of(error))
-        except MqError as error:
+        except AerobeeError as error:
             return self._refusal(batch, error)
         receipt = self._receipt(
             batch, appended, appended.base_queue_offset, appended.base_physical_offset
@@ -364,7 +364,7 @@ class Ingest:
                 self._counters.duplicates_dropped += 1
         except BatchIllegal as error:
             return self._refusal(batch, _error_of(error))
-        except MqError as error:
+        except AerobeeError as error:
             return self._refusal(batch, error)
         return self._receipt(
             batch, appended, appended.base_queue_offset, appended.base_physical_offset
@@ -429,12 +429,12 @@ class Ingest:
             receipt.timeout_ms = batch.timeout_ms
         return receipt
 
-    def _refusal(self, batch: IncomingBatch, error: MqError) -> Receipt:
+    def _refusal(self, batch: IncomingBatch, error: AerobeeError) -> Receipt:
         self._counters.refuse(error)
         return Receipt(batch.sequence, error)
 
 
-def _error_of(illegal: BatchIllegal) -> MqError:
+def _error_of(illegal: BatchIllegal) -> AerobeeError:
     """The codec's finding as the error that clients know."""
     advice = _ADVICE.get(illegal.kind)
     sentence = str(illegal) if advice is None else f"{illegal}; {advice}"

@@ -115,7 +115,7 @@ class OwnWrites:
 
         Raises:
             BatchIllegal: nothing was stored; one of them is damaged, or cannot be stored.
-            MqError: as `append`.
+            AerobeeError: as `append`.
         """
         batch = check_batch(
             b"".join(records),

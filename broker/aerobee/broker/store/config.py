@@ -93,7 +93,7 @@ class StoreConfig:
     queue_tail_bytes_max: int = 8 * MIB
     """A checkpoint comes early when queue entries in memory reach this.
 
-    Costs: so much memory, four times as much while the disk cannot keep up; then senders are told
+    Costs: that much memory, four times as much while the disk cannot keep up; then senders are told
     BUSY.
     """
     index_pending_bytes_max: int = 16 * MIB
@@ -111,7 +111,7 @@ class StoreConfig:
     warm_up_ahead_bytes: int = 64 * MIB
     """How far ahead of the log's end pages are brought in.
 
-    Costs: so much memory that waits for bytes to come.
+    Costs: that much memory, which waits for bytes to come.
     """
     lock_segments_in_memory: bool = False
     """Keep what was warmed up in memory by `mlock` until its segment is full; warms up by itself.
@@ -136,7 +136,7 @@ class StoreConfig:
     """With less free space than this, the broker takes no messages (NOT_WRITABLE); no new segment
     uses it.
 
-    Costs: so much of the disk is for tables, queues and people who put things in order.
+    Costs: that much of the disk is left for tables, queues, and repairs by hand.
     """
     open_files_max: int = 512
     """Files kept open for reading: sealed segments, queue files, index files.

@@ -1,7 +1,7 @@
 """Why a store, or one queue of it, cannot serve.
 
 `StoreUnusable` and its kind end a start-up with one sentence for the operator; they never cross the
-wire, so they are not part of the `MqError` tree.
+wire, so they are not part of the `AerobeeError` tree.
 
 Nothing is lost with a single file that cannot be removed or read while the disk as such goes on:
 queue files and index files follow from the log, and a log segment that stays may go later. Such a
@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Something keeps the file from being removed, or there is no room to write down that it is gone;
@@ -46,7 +46,7 @@ class TableEmpty(StoreUnusable):
     """A table's files are there and nothing is in them, as a power failure may leave them."""
 
 
-class QueueDamaged(MqError):
+class QueueDamaged(AerobeeError):
     """A consume queue's files turned out to be wrong while the broker runs.
 
     The log is whole, and other queues are not concerned. The queue takes messages but serves none
@@ -60,7 +60,7 @@ class QueueDamaged(MqError):
         )
 
 
-class EntryMismatch(MqError):
+class EntryMismatch(AerobeeError):
     """A consume queue's entry leads to bytes that are no record of this queue.
 
     Either a bit flipped in the queue's file, or the log is damaged there; nothing is served.

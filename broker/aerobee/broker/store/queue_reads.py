@@ -82,7 +82,7 @@ class QueueReads:
     def read(self, wanted: QueueRead) -> ReadOutcome | ReadWork:
         """What lies at an offset, or the work that finds it out. Never waits for the disk.
 
-        Raises StoreFailed, and MqError for damaged files.
+        Raises StoreFailed, and AerobeeError for damaged files.
         """
         self._admission.check_not_failed()
         queue = self._queues.get(wanted.topic, wanted.queue_id)
@@ -128,7 +128,7 @@ class QueueReads:
         """Entries of a queue from an offset on, end to end, cut at its end, or the read that brings
         them. Never waits for the disk.
 
-        Raises StoreFailed, and MqError for damaged files.
+        Raises StoreFailed, and AerobeeError for damaged files.
         """
         self._admission.check_not_failed()
         queue = self._queues.get(topic, queue_id)

@@ -121,7 +121,7 @@ class ReadWork:
         self.outcome: ReadOutcome | None = None
 
     def run(self) -> ReadOutcome:
-        """[any thread] Raises OSError, and MqError for damaged files."""
+        """[any thread] Raises OSError, and AerobeeError for damaged files."""
         entries = self._load_entries() if self._entries is None else self._entries
         floor = self._log.min_offset
         bytes_max: int | None = None

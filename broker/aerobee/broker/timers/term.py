@@ -78,8 +78,8 @@ class TimerTerm:
         `basis`: what `progress` was when sources and marks were chosen.
 
         Raises:
-            MqError: it is not in the log, and nothing is done. Busy: choose again, something that
-                was counted on has not come true.
+            AerobeeError: it is not in the log, and nothing is done. Busy: choose again, something
+                that was counted on has not come true.
         """
         self._writer.flush()
         progress = self.progress
@@ -104,17 +104,17 @@ class TimerTerm:
 
     def note_acted(self) -> None:
         """The open intent has been carried out. Said to the journal with what comes next, before
-        long: until then a new master looks for each of its acts. Raises MqError."""
+        long: until then a new master looks for each of its acts. Raises AerobeeError."""
         if self.progress.open is not None:
             self._add(Acted(self.progress.open.end_number), is_durable=False)
 
     def write_out(self) -> None:
-        """All that was decided is in the log, though not confirmed. Raises MqError."""
+        """All that was decided is in the log, though not confirmed. Raises AerobeeError."""
         self._writer.flush()
 
     def give_up(self, number: int, reason: str) -> Any:
         """One of the open intent's acts cannot be done, not now and not later. Returns what
-        `remove` does. Raises MqError."""
+        `remove` does. Raises AerobeeError."""
         return self._add(
             GivenUp(number, reason[:REASON_LENGTH_MAX], self._clock.now_ms()), is_durable=True
         )
@@ -148,14 +148,14 @@ class TimerTerm:
             )
 
     def raise_floor(self, queue: int, offset: int) -> None:
-        """All messages of the queue below this offset are done. Raises MqError."""
+        """All messages of the queue below this offset are done. Raises AerobeeError."""
         if offset > self.progress.of(queue).floor:
             self._add(Marked((Floor(queue, offset),)), is_durable=False)
 
     def note_known(self, entry: Marked | Removed) -> Any:
         """What was done without the journal, by another broker that had the folder. Returns the
         writer's future, done when that counts and is on the disk; None if it is known. Raises
-        MqError."""
+        AerobeeError."""
         return self._add(entry, is_durable=True) if self.progress.would_learn(entry) else None
 
     def _add(self, entry: TimerEntry, *, is_durable: bool) -> Any:

@@ -21,7 +21,7 @@ from aerobee.broker.transactions.ends import Ends, ReadHalf
 from aerobee.broker.transactions.pending import PendingHalves
 from aerobee.broker.transactions.questions import Question
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MessageIllegal, MessageNotFound, MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, MessageIllegal, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.delayed_records import HALF_TOPIC
 from aerobee.store_format.transaction_records import HalfMessage
@@ -123,7 +123,7 @@ class Checks:
                 trouble = ""
             except StoreFailed:
                 raise
-            except MqError as error:
+            except AerobeeError as error:
                 if self._is_on.is_set() and str(error) != trouble:
                     trouble = str(error)
                     log_event(
@@ -133,7 +133,7 @@ class Checks:
             await asyncio.sleep(max(BURST_S, self._rules.interval_ms / 1_000 - passed_s))
 
     async def scan(self) -> None:
-        """All that is open now. Raises MqError: the rest comes with the next scan."""
+        """All that is open now. Raises AerobeeError: the rest comes with the next scan."""
         oldest_ms: int | None = None
         self._without_producer.clear()
         for number, offset in enumerate(self._pending.all_offsets(), 1):

@@ -34,12 +34,12 @@ from aerobee.broker.transactions.pending import PendingHalves, TransactionName, 
 from aerobee.broker.transactions.questions import Question
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
+    AerobeeError,
     Busy,
     DeadlineExceeded,
     InvalidArgument,
     MessageIllegal,
     MessageNotFound,
-    MqError,
     NotMaster,
     NotWritableTopic,
     StoreFailed,
@@ -70,7 +70,7 @@ LATENCY_S: Final = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 3_600)
 ENDS: Final = (Outcome.COMMITTED, Outcome.ROLLED_BACK)
 
 ReadHalf = Callable[[str, HalfMessage], Awaitable[bytes]]
-"""The half message's record in a topic. Raises MessageNotFound, MqError."""
+"""The half message's record in a topic. Raises MessageNotFound, AerobeeError."""
 
 
 class _Ending(NamedTuple):
@@ -272,7 +272,7 @@ class Ends:
         outcome: Outcome,
         data: bytes,
     ) -> None:
-        """Raises MqError: nothing has happened."""
+        """Raises AerobeeError: nothing has happened."""
         self._guard.check_master()
         self.pay()
         is_aside = state is self._aside
@@ -296,7 +296,7 @@ class Ends:
         self._writes.append(TRANSACTION_JOURNAL_TOPIC, 0, intent.encode(), is_last=False)
         try:
             appended = self._append(half, moved)
-        except MqError:
+        except AerobeeError:
             self._writes.publish()
             raise
         self.committed[name.topic] += 1
@@ -308,8 +308,8 @@ class Ends:
     def check(self, half: HalfMessage, data: bytes, ask: Callable[[Question], bool]) -> bool:
         """Ask its producers how an open transaction ends; its half message moves up then.
 
-        False: nobody can be asked now, or it has ended. Raises MqError: nothing has happened, or
-        the check was not counted.
+        False: nobody can be asked now, or it has ended. Raises AerobeeError: nothing has happened,
+        or the check was not counted.
         """
         if not self._is_open(half):
             return False
@@ -334,7 +334,8 @@ class Ends:
         return True
 
     def put_aside(self, half: HalfMessage, data: bytes) -> bool:
-        """An operator decides from now on. False: the transaction has ended. Raises MqError."""
+        """An operator decides from now on. False: the transaction has ended. Raises
+        AerobeeError."""
         if not self._is_open(half):
             return False
         self._guard.check_master()
@@ -366,7 +367,7 @@ class Ends:
             raise _undeliverable(half, str(error)) from None
 
     def _message(self, half: HalfMessage, data: bytes) -> Moved:
-        """What is delivered. Raises MqError: it cannot be."""
+        """What is delivered. Raises AerobeeError: it cannot be."""
         topic = self._topics.get(half.topic)
         if topic is None:
             raise TopicNotFound(
@@ -403,7 +404,7 @@ class Ends:
             self.pay(is_last=False)
         except StoreFailed:
             raise
-        except MqError as error:
+        except AerobeeError as error:
             # Known by what is stored already; the op message follows when the log takes it.
             log_event(log, "an op message waits to be written", level=logging.WARNING, reason=error)
             self._on_owing()
@@ -411,7 +412,7 @@ class Ends:
 
     def pay(self, *, is_last: bool = True) -> None:
         """What could not be written when its message was. Unless it `is_last`, the caller publishes
-        it. Raises MqError: not now either."""
+        it. Raises AerobeeError: not now either."""
         owed = self._owed
         if owed is None:
             return
@@ -427,7 +428,7 @@ class Ends:
 
     def finish(self, intent: CommitIntent, is_stored: bool) -> bool:
         """What the last master began last. Whether something was missing, which must be followed
-        before anything ends. Raises MqError: it is not finished."""
+        before anything ends. Raises AerobeeError: it is not finished."""
         state = self._aside if intent.is_aside else self._pending
         if not is_stored or state.at(intent.half_offset) is None:
             return False
@@ -444,7 +445,7 @@ class Ends:
 
     def drop_leftovers(self) -> bool:
         """Where the last master died while it set something aside, the half message counts. Returns
-        as `finish`. Raises MqError."""
+        as `finish`. Raises AerobeeError."""
         leftovers = self._aside.names & self._pending.names
         for name in leftovers:
             self._append_op(self._aside.offsets(name), Outcome.CHECKED, is_aside=True)
@@ -468,7 +469,7 @@ def _not_master() -> NotMaster:
     return NotMaster("this replica's term as master has just ended; ask the master")
 
 
-def _undeliverable(half: HalfMessage, reason: str) -> MqError:
+def _undeliverable(half: HalfMessage, reason: str) -> AerobeeError:
     return MessageIllegal(
         f"the message of transaction {half.transaction_id} cannot be delivered: {reason}; roll the "
         "transaction back"

@@ -17,7 +17,7 @@ from aerobee.broker.store.errors import EntryMismatch
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.broker.transactions.pending import PendingHalves
-from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.delayed_records import HALF_TOPIC
 from aerobee.store_format.record_layout import RecordCorrupt
@@ -101,7 +101,7 @@ class TransactionFollower:
                 trouble = ""
             except StoreFailed:
                 raise
-            except MqError as error:
+            except AerobeeError as error:
                 if str(error) != trouble:
                     trouble = str(error)
                     log_event(
@@ -115,7 +115,7 @@ class TransactionFollower:
             await self._due.wait()
 
     async def _step(self) -> bool:
-        """A part of what is new; False if there is nothing. Raises MqError."""
+        """A part of what is new; False if there is nothing. Raises AerobeeError."""
         self.look_at_begin()
         read_halves = await self._read_halves(self._pending, HALVES)
         read_asides = await self._read_halves(self._aside, ASIDES)

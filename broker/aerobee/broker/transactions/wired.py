@@ -30,7 +30,7 @@ from aerobee.broker.transactions.hold import TransactionsHold
 from aerobee.broker.transactions.intents import TRANSACTION_JOURNAL_TOPIC, CommitIntent
 from aerobee.broker.transactions.listing import Listing
 from aerobee.broker.transactions.questions import Producers, Question
-from aerobee.runtime.errors import MessageNotFound, MqError, StoreFailed
+from aerobee.runtime.errors import AerobeeError, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
@@ -121,7 +121,7 @@ class Transactions(Duty):
                     await self._say_progress()
         except StoreFailed:
             raise
-        except (MqError, TimeoutError) as error:
+        except (AerobeeError, TimeoutError) as error:
             log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
         finally:
             if self._led is led:
@@ -159,7 +159,7 @@ class Transactions(Duty):
                 trouble = ""
             except StoreFailed:
                 raise
-            except MqError as error:
+            except AerobeeError as error:
                 if str(error) != trouble and self._led is not None:
                     trouble = str(error)
                     log_event(log, "transactions wait", level=logging.WARNING, reason=trouble)
@@ -171,7 +171,7 @@ class Transactions(Duty):
                 pass
 
     async def _do_what_is_due(self) -> float | None:
-        """Returns for how many seconds nothing is due. Raises MqError."""
+        """Returns for how many seconds nothing is due. Raises AerobeeError."""
         if not self.ends.is_ready:
             if not self._knows_everything():
                 return None
@@ -194,7 +194,7 @@ class Transactions(Duty):
 
     async def _finish_newest(self) -> bool:
         """A commit of the last master may have its message and not its op message: whether it was
-        so. Raises MqError."""
+        so. Raises AerobeeError."""
         end = self._parts.store.queues.bounds(TRANSACTION_JOURNAL_TOPIC, 0).max_offset
         data = await self._record(TRANSACTION_JOURNAL_TOPIC, 0, end - 1) if end else None
         if data is None:
@@ -209,7 +209,7 @@ class Transactions(Duty):
             message = await self._record(intent.topic, intent.queue_id, intent.offset)
             is_stored = message is not None and is_commit_of(Record(message), intent.half_position)
         except (RecordCorrupt, ValueError) as error:
-            raise MqError(f"the newest intent of a commit cannot be read: {error}") from None
+            raise AerobeeError(f"the newest intent of a commit cannot be read: {error}") from None
         return self.ends.finish(intent, is_stored)
 
     def _on_followed(self) -> None:
@@ -239,7 +239,7 @@ class Transactions(Duty):
     # ------------------------------------------------------------------------------ progress
 
     async def _say_progress(self) -> None:
-        """In Apache's form. Raises MqError."""
+        """In Apache's form. Raises AerobeeError."""
         pending, aside = self.pending, self.aside
         said = (pending.half_progress, pending.op_progress, aside.half_progress)
         if said == self._said or not self._parts.journal.is_ready:

@@ -32,7 +32,8 @@ def cluster() -> None:
 def show(target: Target, as_json: bool, wide: bool) -> None:
     """Show the state of each replica.
 
-    The columns are its role, epoch, lag, address, last heartbeat, log, disk, traffic and memory.
+    The columns are its role, epoch, lag, address, last heartbeat, log, disk, traffic and memory;
+    and its zone, if any broker has one.
     """
     from aerobee.cli import cluster_picture
 
@@ -60,9 +61,10 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
         return
     if description.stale:
         remark("etcd is away: this is what the nameserver last knew")
+    headers, rows = cluster_picture.table(replicas)
     print_table(
-        cluster_picture.HEADERS,
-        [cluster_picture.row(each) for each in replicas],
+        headers,
+        rows,
         droppable=cluster_picture.DROPPABLE,
         wide=wide,
         empty="no broker is registered yet; start one with `aerobee broker`",

@@ -15,6 +15,7 @@ from aerobee.cli.options import json_option, settings_option
 from aerobee.cli.output import counted, print_json, remark, say
 from aerobee.runtime.config_check import Checked, Finding, check_config, unknown_keys
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.usable_memory import usable_memory
 
 
 @click.group()
@@ -41,8 +42,9 @@ def check(
 ) -> None:
     """Report everything that is wrong with FILE, with line numbers.
 
-    The service's environment variables count as they do for the service. The check opens, resolves
-    and contacts nothing. Exit code 0: the service accepts the file; 1: it does not.
+    The service's environment variables count as they do for the service, and so does the memory
+    that this process may use. The check opens, resolves and contacts nothing. Exit code 0: the
+    service accepts the file; 1: it does not.
     """
     try:
         text = file.read_text("utf-8")
@@ -56,6 +58,7 @@ def check(
             environment_prefix=kind.environment_prefix,
             environment=without_file_variable(os.environ, kind.environment_prefix),
             overrides=settings,
+            memory=usable_memory(),
         )
     except InvalidArgument as error:
         remark(f"{file}: {error}")
@@ -114,6 +117,8 @@ def _print(file: Path, kind: ServiceKind, checked: Checked[Any]) -> None:
                 say(told)
     if not checked.errors:
         say(f"{file}: the {kind.name} accepts it ({counted(len(checked.keys), 'key')})")
+        for sentence in checked.derived:
+            say(sentence)
 
 
 def _document(kind: ServiceKind, checked: Checked[Any]) -> dict[str, object]:
@@ -127,4 +132,5 @@ def _document(kind: ServiceKind, checked: Checked[Any]) -> dict[str, object]:
         "service": kind.name,
         "errors": listed(checked.errors),
         "warnings": listed(checked.warnings),
+        "derived": list(checked.derived),
     }

@@ -119,7 +119,7 @@ def consume(
     """
     from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
     from aerobee.cli.meter import opened_meter
-    from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom, sql
+    from aerobee.consumer_client import ConsumerConfig, PullConsumer, StartFrom, sql
     from aerobee.runtime.clock import SystemClock
 
     _check_usage(group, queues, offset, broadcast, tags, condition)
@@ -132,15 +132,15 @@ def consume(
             place = start if offset is None else offset
             return await _look(target, topic, queues, place, expression, printer, idle_timeout_s)
         consumer = PullConsumer(
-            target.nameserver,
             group,
+            nameservers=target.nameserver,
             broadcasting=broadcast,
             start_from=StartFrom[_STARTS[start.kind]],
             start_timestamp_ms=start.timestamp_ms if start.kind is MomentKind.TIME else None,
             client_id=client_id,
             cluster=target.cluster,
             tls=target.tls,
-            options=ConsumerOptions(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
+            config=ConsumerConfig(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
         )
         consumer.subscribe(topic, expression)
         return await _consume(consumer, printer, idle_timeout_s)
@@ -236,9 +236,11 @@ async def _consume(consumer: PullConsumer, printer: _Printer, idle_timeout_s: fl
 
 async def _commit(consumer: PullConsumer) -> None:
     try:
-        async with asyncio.timeout(COMMIT_TIMEOUT_S):
+        async with asyncio.timeout(COMMIT_TIMEOUT_S) as scope:
             await consumer.commit()
     except TimeoutError:
+        if not scope.expired():
+            raise
         raise EnvironmentFailure(
             f"no broker took the offsets of what was printed last within {COMMIT_TIMEOUT_S:g} s: "
             "these messages will be delivered again"
@@ -259,7 +261,7 @@ async def _print_messages(
             patience_s = min(patience_s, last_s + idle_timeout_s - loop.time())
             if patience_s <= 0:
                 break
-        messages = await consumer.poll(wanted, timeout_s=patience_s)
+        messages = await consumer.poll(wanted, timeout=patience_s)
         notice.look()
         if not messages:
             continue

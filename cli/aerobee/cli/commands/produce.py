@@ -117,7 +117,7 @@ def produce(
         send_timeout_ms=timeout_ms,
         create_missing_topics=not no_create,
         # A person wants to know at once.
-        await_cluster=False,
+        await_cluster_ms=0,
     )
 
     def to_message(line: bytes) -> Message:
@@ -206,7 +206,7 @@ async def _send_all(
     """Several batches on their way at a time; the first failure ends it.
 
     Raises:
-        MqError, in a group: lines could not be sent. Whatever ends it early, how many messages
+        AerobeeError, in a group: lines could not be sent. Whatever ends it early, how many messages
             were acknowledged before is told on standard error.
     """
     places = asyncio.Semaphore(BATCHES_IN_FLIGHT)

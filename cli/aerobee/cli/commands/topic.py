@@ -277,7 +277,7 @@ async def _message_counts(
     """Messages that each topic's queues hold; None where a part of them is not known."""
     from aerobee.client_core import Offsets
     from aerobee.client_core.offsets import all_of
-    from aerobee.runtime.errors import MqError
+    from aerobee.runtime.errors import AerobeeError
 
     offsets = Offsets(connection, timeout_ms=COUNT_TIMEOUT_MS)
 
@@ -285,7 +285,7 @@ async def _message_counts(
         try:
             route = await connection.routes.route(name, timeout_ms=COUNT_TIMEOUT_MS)
             found = await offsets.bounds(route.queues)
-        except MqError:
+        except AerobeeError:
             return None
         return sum(each.count for each in found.values())
 

@@ -23,7 +23,7 @@ from aerobee.cli.declared.plan import DECISION, QUEUES, TYPE, Fields, Key, Kind,
 from aerobee.cli.moments import parse_delay_ms
 from aerobee.runtime import names
 from aerobee.runtime.config import nearest
-from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.errors import AerobeeError, InvalidArgument
 from aerobee.runtime.topic_attributes import MESSAGE_TYPE, check_topic_attributes
 from aerobee.store_format.retry_delays import Exponential
 
@@ -122,7 +122,7 @@ class _Reader:
             yield
         except _Unfit as error:
             self._problems.append(error.problem)
-        except MqError as error:
+        except AerobeeError as error:
             assert entry is not None
             self._problems.append(Problem(_line(entry), str(error)))
 

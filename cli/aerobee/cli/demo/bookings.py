@@ -139,9 +139,10 @@ async def _seen(
         seen.update(message.body.decode() for message in messages)
 
     consumer = PushConsumer(
-        nameserver,
         "travellers",
         handle,
+        run_in_thread=False,
+        nameservers=nameserver,
         start_from=StartFrom.FIRST,
         cluster=connection.cluster,
     )

@@ -42,7 +42,7 @@ class Feed:
         """Send all; returns when every message is acknowledged.
 
         Raises:
-            MqError: one was not, after all retries.
+            AerobeeError: one was not, after all retries.
         """
         self.started_s = self.clock.monotonic_s()
         batches = _batches(topic, flights, batch_messages)
@@ -56,7 +56,7 @@ class Feed:
         async with asyncio.TaskGroup() as senders:
             for number in range(BATCHES_IN_FLIGHT):
                 senders.create_task(sender(), name=f"feed-{number}")
-        self.retried_batches = producer.stats().batches_retried
+        self.retried_batches = producer.statistics().batches_retried
         self.ended_s = self.clock.monotonic_s()
 
 

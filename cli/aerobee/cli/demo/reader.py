@@ -16,7 +16,7 @@ import click
 from aerobee.cli.demo.flights import parse_flight
 from aerobee.cli.demo.sightings import Position, Sighting, SightingsWriter, checksum
 from aerobee.client_core import ReceivedMessage
-from aerobee.consumer_client import ConsumerOptions, PushConsumer, StartFrom
+from aerobee.consumer_client import ConsumerConfig, PushConsumer, StartFrom
 from aerobee.runtime.log import configure_logging
 from aerobee.runtime.supervise import Lifecycle, run_service
 
@@ -62,15 +62,16 @@ def reader(
 
     async def service(lifecycle: Lifecycle) -> None:
         consumer = PushConsumer(
-            nameserver,
             group,
             handle,
+            run_in_thread=False,
+            nameservers=nameserver,
             consume_batch_max=BATCH_MESSAGES_MAX,
             start_from=StartFrom.FIRST,
             client_id=name,
             cluster=cluster,
             tls=False,
-            options=ConsumerOptions(
+            config=ConsumerConfig(
                 session_timeout_ms=session_timeout_ms, commit_interval_ms=commit_interval_ms
             ),
         )

@@ -127,7 +127,7 @@ class Refunds:
         """Repair the consumer, send the letter again, wait until it is handled.
 
         Raises:
-            MqError: the broker refused to send it again.
+            AerobeeError: the broker refused to send it again.
         """
         self.desk.repair()
         for refused in await self._letters.resend(self.group, [letter]):
@@ -182,9 +182,10 @@ async def opened_refunds(
         broker_pb2.RetrySettings(retries_max=settings.retries_max, exponential=back_off),
     )
     consumer = PushConsumer(
-        nameserver,
         settings.refunds_group,
         refunds.desk.handle,
+        run_in_thread=False,
+        nameservers=nameserver,
         start_from=StartFrom.FIRST,
         cluster=connection.cluster,
         tls=False,

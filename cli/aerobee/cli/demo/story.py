@@ -55,7 +55,7 @@ async def play(stage: Stage) -> Outcome:
 
     Raises:
         Failure: a process ended unasked, or nothing moved for `patience_s`.
-        MqError: the cluster refused something.
+        AerobeeError: the cluster refused something.
     """
     settings = stage.settings
     async with (

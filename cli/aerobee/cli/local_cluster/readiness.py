@@ -75,7 +75,7 @@ async def _stats_if_serving(plan: ClusterPlan, replica: Replica) -> broker_pb2.B
             nameserver_pb2.DescribeClusterRequest(cluster=plan.cluster),
             timeout_ms=CALL_TIMEOUT_MS,
         )
-    except errors.MqError:
+    except errors.AerobeeError:
         return None
     finally:
         await channels.close()

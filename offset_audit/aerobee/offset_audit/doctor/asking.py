@@ -116,7 +116,7 @@ async def _ask(
                     tables.setdefault(kind, []).extend(_rows(kind, part, row))
     except errors.Busy as error:
         return {"brokers": [row | {"answered": False, "error": BUSY + str(error)}]}
-    except errors.MqError as error:
+    except errors.AerobeeError as error:
         return {"brokers": [row | {"answered": False, "error": str(error)}]}
     return tables
 

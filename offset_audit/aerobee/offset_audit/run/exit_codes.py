@@ -7,18 +7,18 @@ no answer, and never mean a finding. Imports neither pyspark nor pyarrow.
 from __future__ import annotations
 
 from aerobee.runtime import errors
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 
 
-class NotReady(MqError):
+class NotReady(AerobeeError):
     """This machine lacks something that Spark needs; the sentence says what to install."""
 
 
-class NothingToAudit(MqError):
+class NothingToAudit(AerobeeError):
     """Neither a cluster nor a store was found where the caller said."""
 
 
-class SparkFailed(MqError):
+class SparkFailed(AerobeeError):
     """Spark itself did not start or broke down; the sentence ends with its own last words."""
 
 
@@ -50,4 +50,4 @@ def exit_code_of(error: BaseException) -> int:
 
 def is_understood(error: BaseException) -> bool:
     """Whether its sentence is all that a person needs; anything else is a bug with a traceback."""
-    return isinstance(error, errors.MqError | OSError)
+    return isinstance(error, errors.AerobeeError | OSError)

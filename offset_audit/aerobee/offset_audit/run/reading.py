@@ -72,7 +72,7 @@ from aerobee.offset_audit.tables import (
     schema,
     small_frame,
 )
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.batch import RETRY_PREFIX
 
 SNAPSHOT_KINDS = ("brokers", "topics", "queues", "commits", "epochs", "segments")
@@ -228,7 +228,7 @@ def put_registry(
     session: SparkSession, request: AuditRequest, reading: Reading, view: RegistryView
 ) -> dict[str, int]:
     """The nameservers' view from before the brokers were asked, as far as it still stands."""
-    with suppress(MqError):  # if none answers any more, nobody says that it does not
+    with suppress(AerobeeError):  # if none answers any more, nobody says that it does not
         view = standing(view, view_registry(live_options(request)))
     rows: dict[str, int] = {}
     for name, found in registry_rows(view).items():

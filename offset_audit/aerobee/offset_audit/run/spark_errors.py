@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from aerobee.offset_audit.run.exit_codes import SparkFailed
 from aerobee.runtime import errors
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 
 _RAISED = re.compile(r"(?P<kind>[A-Za-z_][\w.]*): (?P<text>.+)")
 """The last line of a traceback."""
@@ -27,7 +27,7 @@ _TOLD_AS_THEY_ARE = (
 )
 
 
-def error_of(error: PySparkException, doing: str) -> MqError:
+def error_of(error: PySparkException, doing: str) -> AerobeeError:
     """The error to raise instead; `doing` begins the sentence unless the error says all."""
     kind, text = _raised(error)
     for one in _TOLD_AS_THEY_ARE:

@@ -18,7 +18,7 @@ from aerobee.offset_audit.run.pipeline import run_audit
 from aerobee.offset_audit.run.progress import Progress
 from aerobee.offset_audit.run.request import DEFAULT_WATCH_S, AuditRequest
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 
 POLL_S = 0.5
 """Ctrl-C is noticed after so long."""
@@ -52,7 +52,7 @@ def watch(
             return
         try:
             found = run_audit(session, request, clock=clock, chance=chance, progress=progress)
-        except (MqError, OSError) as error:
+        except (AerobeeError, OSError) as error:
             seen(None, str(error))
         else:
             last[:] = [found]

@@ -102,6 +102,7 @@ def _brokers(view: RegistryView) -> Iterator[Row]:
             broker.identity.instance,
             age_ms if age_ms >= 0 else None,
             description.stale,
+            broker.zone or None,
         )
 
 

@@ -26,13 +26,15 @@ _PERMISSIONS: Final = {
 _MASTER_ID: Final = 0
 
 
-def message_queues(route: TopicRoute, topic: v2.Resource) -> list[v2.MessageQueue]:
+def message_queues(
+    route: TopicRoute, topic: v2.Resource, *, is_outside: bool = False
+) -> list[v2.MessageQueue]:
     """Every queue whose broker has a master now, by broker name and queue id.
 
     Slaves are not shown, since some clients would send to them. A master that takes no writes for a
     while is: some clients fail for good if no queue is left to them, and its refusal makes them try
     another one. The queues of a closed broker group are there to read. `topic` is echoed. A topic
-    that allows neither has no queues.
+    that allows neither has no queues. `is_outside`: the caller came through the outside listener.
 
     Raises NoBrokerAvailable if all masters are being elected: a client then keeps its old route,
     where it would believe an empty one.
@@ -48,7 +50,7 @@ def message_queues(route: TopicRoute, topic: v2.Resource) -> list[v2.MessageQueu
             broker=broker,
             accept_message_types=accepted,
         )
-        for broker, count in _brokers(route)
+        for broker, count in _brokers(route, is_outside=is_outside)
         if (permission := _permission(route, broker.name)) is not None
         for queue_id in range(count)
     ]
@@ -60,7 +62,9 @@ def _permission(route: TopicRoute, broker_name: str) -> v2.Permission | None:
     return _PERMISSIONS.get(route.perm & allowed)
 
 
-def assignments(route: TopicRoute, topic: v2.Resource, *, is_ordered: bool) -> list[v2.Assignment]:
+def assignments(
+    route: TopicRoute, topic: v2.Resource, *, is_ordered: bool, is_outside: bool = False
+) -> list[v2.Assignment]:
     """What a consumer polls: each broker once, or each of its queues if the group is in order.
 
     Every member of a group gets the same: what one of them has is invisible to the others.
@@ -78,16 +82,20 @@ def assignments(route: TopicRoute, topic: v2.Resource, *, is_ordered: bool) -> l
                 topic=topic, id=queue_id, permission=permission, broker=broker
             )
         )
-        for broker, count in _brokers(route)
+        for broker, count in _brokers(route, is_outside=is_outside)
         for queue_id in (range(count) if is_ordered else (ALL_QUEUES,))
     ]
 
 
-def _brokers(route: TopicRoute) -> list[tuple[v2.Broker, int]]:
+def _brokers(route: TopicRoute, *, is_outside: bool) -> list[tuple[v2.Broker, int]]:
     """Masters that have queues of the topic, by name, and how many."""
     found = [
         (
-            v2.Broker(name=name, id=_MASTER_ID, endpoints=endpoints_of(master.address)),
+            v2.Broker(
+                name=name,
+                id=_MASTER_ID,
+                endpoints=endpoints_of(master.told_outside() if is_outside else master.address),
+            ),
             count,
         )
         for name, count in sorted(route.queues_by_broker.items())

@@ -21,7 +21,7 @@ from aerobee.rocketmq_api.services.methods import (
 )
 from aerobee.rocketmq_api.services.passing import Passing
 from aerobee.rocketmq_api.services.ports import OwnPops, RouteSource
-from aerobee.runtime.errors import MqError, StaleHandle, TopicNotFound
+from aerobee.runtime.errors import AerobeeError, StaleHandle, TopicNotFound
 from aerobee.store_format.pop_records import pop_retry_topics
 from aerobee.store_format.retry_records import GroupNameTooLong, retry_topic
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -104,8 +104,10 @@ class Deliveries:
                 )
                 said = [each.status for each in answer.entries]
                 if len(said) != len(entries):
-                    raise MqError(f"broker {name} answered {len(said)} of {len(entries)} entries")
-        except MqError as error:
+                    raise AerobeeError(
+                        f"broker {name} answered {len(said)} of {len(entries)} entries"
+                    )
+        except AerobeeError as error:
             said = [status_of(error)] * len(entries)
         return {index: status for (index, _), status in zip(entries, said, strict=True)}
 
@@ -162,7 +164,7 @@ class Deliveries:
         """As clients in C++ ask for it, of the broker that they have the message from. Other
         brokers are asked one after the other."""
         own, asked = self._own, ""
-        refusal: MqError | None = None
+        refusal: AerobeeError | None = None
         if own is not None and own.is_master():
             asked = own.broker_name
             try:
@@ -178,7 +180,7 @@ class Deliveries:
                 return await self._passing.call(
                     FORWARD_TO_DEAD_LETTERS, request, caller, route=route, broker_name=name
                 )
-            except MqError as error:
+            except AerobeeError as error:
                 # A broker that cannot answer may have it: the client is to ask again.
                 if refusal is None or not isinstance(error, StaleHandle):
                     refusal = error

@@ -13,7 +13,7 @@ from aerobee.rocketmq_api.services.methods import SERVICE
 from aerobee.rocketmq_api.times import timestamp
 from aerobee.runtime.call_border import AnswerError
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from apache.rocketmq.v2 import service_pb2
 
 _ECHOED: Final = frozenset(("ChangeInvisibleDuration",))
@@ -29,7 +29,7 @@ def answer_errors(clock: Clock) -> dict[str, AnswerError]:
         for method in SERVICE.methods
     }
 
-    def received(error: MqError, request: Any) -> Sequence[Message]:
+    def received(error: AerobeeError, request: Any) -> Sequence[Message]:
         # Some clients lose the whole answer without the second part.
         return (
             service_pb2.ReceiveMessageResponse(status=status_of(error)),
@@ -41,7 +41,7 @@ def answer_errors(clock: Clock) -> dict[str, AnswerError]:
 
 
 def _with_status(answer: Any, *, echoes_handle: bool) -> AnswerError:
-    def answers(error: MqError, request: Any) -> Sequence[Message]:
+    def answers(error: AerobeeError, request: Any) -> Sequence[Message]:
         failed = answer(status=status_of(error))
         if echoes_handle and request is not None:
             failed.receipt_handle = request.receipt_handle

@@ -15,7 +15,7 @@ from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.sql_filter.wish import Wish
 from aerobee.store_format.record import Record
 from aerobee.store_format.record_layout import HostAddress
@@ -47,7 +47,7 @@ class QueueRecords(NamedTuple):
 class Sent(NamedTuple):
     """What became of such records."""
 
-    error: MqError | None = None
+    error: AerobeeError | None = None
     """They were not stored."""
     queue_offset: int = 0
     """Of the first."""
@@ -218,7 +218,7 @@ class OwnPops(Protocol):
         """Their receiver has gone before it had them."""
         ...
 
-    async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[MqError | None]:
+    async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[AerobeeError | None]:
         """For each: why it is not finished by this; StaleHandle: it may be another's by now."""
         ...
 
@@ -242,7 +242,7 @@ class AnswerStream(Protocol[R_co]):
     """Answers of another node."""
 
     async def read(self) -> R_co | None:
-        """None: it has ended. Raises Unreachable, DeadlineExceeded, MqError."""
+        """None: it has ended. Raises Unreachable, DeadlineExceeded, AerobeeError."""
         ...
 
     def cancel(self) -> None: ...
@@ -269,7 +269,7 @@ class Peers(Protocol):
         timeout_ms: int = 3_000,
         metadata: tuple[tuple[str, str], ...] = (),
     ) -> R:
-        """Raises Unreachable, DeadlineExceeded, MqError."""
+        """Raises Unreachable, DeadlineExceeded, AerobeeError."""
         ...
 
 
@@ -277,11 +277,11 @@ class CommandPeer(Protocol):
     """A stream of commands to another node, and from it."""
 
     async def write(self, request: service_pb2.TelemetryCommand) -> None:
-        """Raises Unreachable, MqError."""
+        """Raises Unreachable, AerobeeError."""
         ...
 
     async def read(self) -> service_pb2.TelemetryCommand | None:
-        """None: it has ended. Raises Unreachable, MqError."""
+        """None: it has ended. Raises Unreachable, AerobeeError."""
         ...
 
     def cancel(self) -> None: ...

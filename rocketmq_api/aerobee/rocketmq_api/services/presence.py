@@ -17,7 +17,7 @@ from aerobee.rocketmq_api.resources import stored_group
 from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.methods import HEARTBEAT, NOTIFY_CLIENT_TERMINATION
 from aerobee.rocketmq_api.services.ports import Peers, RouteSource
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
@@ -91,7 +91,7 @@ class Presence:
         """A broker that does not hear it believes that the client is silent, and waits."""
 
         async def tell(broker_name: str, topic: str) -> None:
-            with contextlib.suppress(MqError):
+            with contextlib.suppress(AerobeeError):
                 route = await self._routes.route(topic)
                 await self._peers.call(
                     route.master_address(broker_name),

@@ -28,7 +28,7 @@ from aerobee.rocketmq_api.services.ports import (
     RouteSource,
     StreamingPeers,
 )
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.compression import BodyCorrupt, decompress
 from aerobee.store_format.record import SYSFLAG_COMPRESSED
 from aerobee.store_format.record_view import Record
@@ -158,7 +158,7 @@ class QuestionStreams:
                 await asyncio.sleep(0)
             try:
                 route = await self._routes.route(topic)
-            except MqError:
+            except AerobeeError:
                 continue
             if v2.TRANSACTION in accepted_types(route.attributes):
                 for name, master in route.masters.items():
@@ -214,14 +214,14 @@ class _QuestionStream:
             async with asyncio.TaskGroup() as tasks:
                 naming = tasks.create_task(self._keep_naming(stream), name="question-topics")
                 # A group that has an error forgets that it was cancelled.
-                with suppress(MqError):
+                with suppress(AerobeeError):
                     await self._read(stream)
                 naming.cancel()
         finally:
             stream.cancel()
 
     async def _keep_naming(self, stream: CommandPeer) -> None:
-        with suppress(MqError):  # the reader gets the same
+        with suppress(AerobeeError):  # the reader gets the same
             while True:
                 self._changed.clear()
                 await stream.write(_naming(self._topics))

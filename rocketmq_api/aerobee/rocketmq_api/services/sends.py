@@ -41,7 +41,13 @@ from aerobee.rocketmq_api.services.ports import (
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError, NoBrokerAvailable, NotMaster, TopicNotFound, Unreachable
+from aerobee.runtime.errors import (
+    AerobeeError,
+    NoBrokerAvailable,
+    NotMaster,
+    TopicNotFound,
+    Unreachable,
+)
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -130,7 +136,7 @@ class Sends:
         return await self.send(request, caller)
 
     async def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> _Answer:
-        """Raises MqError if nothing of the request was stored."""
+        """Raises AerobeeError if nothing of the request was stored."""
         messages = request.messages
         check_request(messages)
         topic = stored_topic(messages[0].topic, caller.namespace)
@@ -188,7 +194,7 @@ class Sends:
         async def send(name: str, part: list[Place]) -> None:
             try:
                 found = await self._part(name, part, request, route, caller)
-            except MqError as error:
+            except AerobeeError as error:
                 failed = service_pb2.SendResultEntry(status=status_of(error))
                 found = [failed] * len(part)
             entries.update(zip((index for index, _ in part), found, strict=True))
@@ -230,7 +236,7 @@ class Sends:
         route: TopicRoute,
         caller: Caller,
     ) -> tuple[_Storing, asyncio.Future[list[Sent]]]:
-        """What is being stored here. Raises MqError for a message that may not be sent."""
+        """What is being stored here. Raises AerobeeError for a message that may not be sent."""
         at = Circumstances(
             topic=route.topic,
             accepted=accepted_types(route.attributes),
@@ -276,7 +282,7 @@ class Sends:
         if error is not None and len(answer.entries) != len(part):
             raise error
         if len(answer.entries) != len(part):
-            raise MqError(f"{address} answered {len(answer.entries)} entries for {len(part)}")
+            raise AerobeeError(f"{address} answered {len(answer.entries)} entries for {len(part)}")
         return list(answer.entries)
 
 
@@ -323,7 +329,7 @@ class _Storing:
         self._message_ids.append(taken.message_id)
 
     def entries(self, sent: list[Sent]) -> _Entries:
-        """In the order of the messages. Raises MqError if none was stored."""
+        """In the order of the messages. Raises AerobeeError if none was stored."""
         if all(each.error is not None for each in sent):
             error = sent[0].error
             assert error is not None, "each of them has one"

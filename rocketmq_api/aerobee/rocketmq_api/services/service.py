@@ -39,6 +39,7 @@ from aerobee.rocketmq_api.services.transactions import EndTransactions
 from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import TopicNotFound
+from aerobee.runtime.outside import came_outside
 from aerobee.runtime.served_method import answered_later
 from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
@@ -101,7 +102,8 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
     ) -> service_pb2.QueryRouteResponse:
         route = await self._route(request.topic, self._presence.caller(context))
         return service_pb2.QueryRouteResponse(
-            status=OK, message_queues=message_queues(route, request.topic)
+            status=OK,
+            message_queues=message_queues(route, request.topic, is_outside=came_outside(context)),
         )
 
     async def QueryAssignment(
@@ -112,7 +114,10 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         route = await self._route(request.topic, caller)
         is_ordered = (await self._groups.rules(group)).is_ordered
         return service_pb2.QueryAssignmentResponse(
-            status=OK, assignments=assignments(route, request.topic, is_ordered=is_ordered)
+            status=OK,
+            assignments=assignments(
+                route, request.topic, is_ordered=is_ordered, is_outside=came_outside(context)
+            ),
         )
 
     async def Heartbeat(

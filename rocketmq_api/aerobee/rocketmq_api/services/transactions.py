@@ -17,7 +17,7 @@ from aerobee.rocketmq_api.services.caller import Caller
 from aerobee.rocketmq_api.services.methods import END_TRANSACTION
 from aerobee.rocketmq_api.services.passing import Passing
 from aerobee.rocketmq_api.services.ports import OwnTransactions, RouteSource
-from aerobee.runtime.errors import MessageNotFound, MqError, NotMaster, TopicNotFound
+from aerobee.runtime.errors import AerobeeError, MessageNotFound, NotMaster, TopicNotFound
 from aerobee.store_format.transaction_records import Outcome
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -43,8 +43,8 @@ class EndTransactions:
         self._passing = passing
 
     async def end(self, request: service_pb2.EndTransactionRequest, caller: Caller) -> _Answer:
-        """Raises Refused with INVALID_TRANSACTION_ID: no broker of the topic knows it; MqError: it
-        has not ended, or that is not known."""
+        """Raises Refused with INVALID_TRANSACTION_ID: no broker of the topic knows it;
+        AerobeeError: it has not ended, or that is not known."""
         topic = stored_topic(request.topic, caller.namespace)
         transaction_id = request.transaction_id
         if not transaction_id.strip():
@@ -80,18 +80,18 @@ class EndTransactions:
         here = own.broker_name if own is not None and own.is_master() else ""
         others = [] if route is None else [name for name in route.queues_by_broker if name != here]
 
-        async def ask(route: TopicRoute, name: str) -> _Answer | MqError:
+        async def ask(route: TopicRoute, name: str) -> _Answer | AerobeeError:
             try:
                 return await self._passing.call(
                     END_TRANSACTION, request, caller, route=route, broker_name=name
                 )
-            except MqError as error:
+            except AerobeeError as error:
                 return error
 
         asked = await asyncio.gather(*(ask(route, name) for name in others if route is not None))
-        trouble: MqError | None = None
+        trouble: AerobeeError | None = None
         for found in asked:
-            if not isinstance(found, MqError):
+            if not isinstance(found, AerobeeError):
                 return found
             if not (isinstance(found, Refused) and found.code == v2.INVALID_TRANSACTION_ID):
                 trouble = found

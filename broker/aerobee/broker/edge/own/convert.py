@@ -18,7 +18,7 @@ from aerobee.broker.sending.ingest import Receipt
 from aerobee.broker.store.retention.retention_statistics import UnreadRemoval
 from aerobee.rocketmq_api.clients.table import Client
 from aerobee.runtime import names
-from aerobee.runtime.errors import Busy, FilterIllegal, MqError
+from aerobee.runtime.errors import AerobeeError, Busy, FilterIllegal
 from aerobee.runtime.own_protocol import code_of
 from aerobee.runtime.printable import printable
 from aerobee.runtime.tag_expression import parse_tags
@@ -43,7 +43,7 @@ READERS_LISTED_MAX = 1_000
 _BLANKS = dict.fromkeys(map(ord, "\t\n\r\f"), " ")
 
 
-def status_of(error: MqError | None) -> common_pb2.Status:
+def status_of(error: AerobeeError | None) -> common_pb2.Status:
     """OK for None."""
     if error is None:
         return common_pb2.Status(code=common_pb2.OK)
@@ -51,7 +51,7 @@ def status_of(error: MqError | None) -> common_pb2.Status:
     return common_pb2.Status(code=wire_code(error), message=str(error), retry_after_ms=wait_ms)
 
 
-def wire_code(error: MqError) -> common_pb2.Code:
+def wire_code(error: AerobeeError) -> common_pb2.Code:
     """The code of an error; the number is the same, only the type checker asks."""
     return cast("common_pb2.Code", code_of(error))
 

@@ -30,7 +30,7 @@ from aerobee.broker.retries.settings import RetrySettings
 from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError
+from aerobee.runtime.errors import AerobeeError, Busy, GroupNotFound, InvalidArgument
 from aerobee.runtime.served_method import answered_at_once
 from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
@@ -111,7 +111,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                         raise Busy("the member sends more than it reads of the answers; join again")
             finally:
                 self._coordinator.detach(member, session)
-        except MqError as error:
+        except AerobeeError as error:
             session.on_ended(error)
         finally:
             session.finish()

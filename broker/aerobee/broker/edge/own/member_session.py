@@ -10,7 +10,7 @@ from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.groups.queue_leases import Lease
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.v1 import broker_pb2
 
 
@@ -64,7 +64,7 @@ class MemberSession:
             )
         )
 
-    def on_ended(self, error: MqError) -> None:
+    def on_ended(self, error: AerobeeError) -> None:
         self.add(broker_pb2.GroupEvent(failed=status_of(error)))
         self.finish()
 

@@ -21,9 +21,9 @@ from aerobee.broker.retries.send_backs import SendBacks, Sender, SentBackMessage
 from aerobee.broker.sending.guard import Guard
 from aerobee.runtime import names
 from aerobee.runtime.errors import (
+    AerobeeError,
     DeadlineExceeded,
     InvalidArgument,
-    MqError,
     QueueNotFound,
     TopicNotFound,
 )
@@ -43,7 +43,7 @@ SENTENCE_LENGTH_MAX = 300
 """Of the result of one entry."""
 
 Statuses = MutableSequence[common_pb2.Status]
-Outcome = MqError | asyncio.Future[None] | None
+Outcome = AerobeeError | asyncio.Future[None] | None
 """Of one entry: refused, to be confirmed, or true already."""
 
 
@@ -121,7 +121,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     async def _bounds(self, topic: str, queue_id: int) -> broker_pb2.QueueBounds:
         try:
             self._guard.check_queue(topic, queue_id)
-        except MqError as error:
+        except AerobeeError as error:
             return broker_pb2.QueueBounds(status=_short(error), topic=topic, queue_id=queue_id)
         last_ms = await self._queues.last_store_timestamp_ms(topic, queue_id)
         min_offset, max_offset = self._queues.bounds(topic, queue_id)
@@ -164,9 +164,11 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         response = broker_pb2.ResetOffsetsResponse()
         await _done_with_each(request.offsets, reset, context, response.results)
         try:
-            async with asyncio.timeout(timeout_s(context, CONFIRM_TIMEOUT_S)):
+            async with asyncio.timeout(timeout_s(context, CONFIRM_TIMEOUT_S)) as scope:
                 await self._after_reset()
         except TimeoutError:
+            if not scope.expired():
+                raise
             raise DeadlineExceeded(
                 "the offsets are reset, but clients that use POP may go on where they are; reset "
                 "them again"
@@ -249,7 +251,7 @@ async def _done_with_each(
     async for entry in each_in_turns(entries):
         try:
             outcomes.append(do(entry))
-        except MqError as error:
+        except AerobeeError as error:
             outcomes.append(error.with_traceback(None))
     waiting = {outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)}
     if waiting:
@@ -282,12 +284,12 @@ def _status(outcome: Outcome) -> common_pb2.Status:
             )
         )
     error = outcome.exception()
-    if error is not None and not isinstance(error, MqError):
+    if error is not None and not isinstance(error, AerobeeError):
         raise error
     return _short(error)
 
 
-def _short(error: MqError | None) -> common_pb2.Status:
+def _short(error: AerobeeError | None) -> common_pb2.Status:
     """As many as a request may have entries fit one answer."""
     status = status_of(error)
     if len(status.message) > SENTENCE_LENGTH_MAX:

@@ -31,7 +31,7 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
+from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown
 from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.rpc import MethodTable
 from aerobee.sql_filter.expression import CompiledExpressions
@@ -94,7 +94,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
                 )
                 await self._write_frames(context, session, tasks, meter)
                 commands.cancel()
-        except* MqError as group:
+        except* AerobeeError as group:
             raise first_leaf(group) from None
         finally:
             session.close()
@@ -123,7 +123,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         try:
             parameters = self._parameters(wanted.request, peer)
             hold_subscriptions(session.handle_count + 1)
-        except MqError as error:
+        except AerobeeError as error:
             session.refuse(wanted.handle, error)
             return
         session.subscribe(wanted.handle, parameters, wanted.credit_bytes)
@@ -158,8 +158,8 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
 
     async def _load(self, session: PullSession, pull: ColdPull) -> None:
         try:
-            outcome: Fetched | MqError = await self._egress.load(pull.cold)
-        except MqError as error:
+            outcome: Fetched | AerobeeError = await self._egress.load(pull.cold)
+        except AerobeeError as error:
             outcome = error
         session.loaded(pull, outcome)
 
@@ -197,7 +197,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         slave knows no leases, so it does not ask for one.
 
         Raises:
-            MqError: unknown topic or queue, no permission, an illegal name or filter.
+            AerobeeError: unknown topic or queue, no permission, an illegal name or filter.
         """
         self._guard.check_available()
         self._guard.check_read(request.topic, request.queue_id)

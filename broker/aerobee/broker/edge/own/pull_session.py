@@ -23,7 +23,7 @@ from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
 from aerobee.broker.reading.single_reads import check_role
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import Filter
-from aerobee.runtime.errors import Busy, InvalidArgument, MqError
+from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument
 
 HANDLES_MAX = 4_096
 COLD_READS_MAX = 4
@@ -65,7 +65,7 @@ class PulledFrame:
 
     handle: int
     fetched: Fetched | None = None
-    error: MqError | None = None
+    error: AerobeeError | None = None
     parameters: PullParameters | None = None
     """Whose records these are."""
 
@@ -147,7 +147,7 @@ class PullSession:
             self._egress.watch_lease(key, handle.lease_ended)
         self._make_ready(handle)
 
-    def refuse(self, number: int, error: MqError) -> None:
+    def refuse(self, number: int, error: AerobeeError) -> None:
         """Answer a subscription that cannot be."""
         self._frames.append(PulledFrame(number, error=error))
         self._event.set()
@@ -167,7 +167,7 @@ class PullSession:
         if handle is not None:
             self._let_go(handle)
 
-    def end(self, error: MqError) -> None:
+    def end(self, error: AerobeeError) -> None:
         """End every handle with an error, and then the stream."""
         for handle in list(self._handles.values()):
             self._end(handle, error)
@@ -205,7 +205,7 @@ class PullSession:
             try:
                 check_role(self._egress, at_slave=handle.at_slave)
                 found = self._egress.read(_read_of(handle))
-            except MqError as error:
+            except AerobeeError as error:
                 self._end(handle, error)
                 return self._take_frame()
             if isinstance(found, ColdRead):
@@ -221,13 +221,13 @@ class PullSession:
                 return None  # a filter found nothing in a whole scan: let others run first
         return None
 
-    def loaded(self, pull: ColdPull, outcome: Fetched | MqError) -> None:
+    def loaded(self, pull: ColdPull, outcome: Fetched | AerobeeError) -> None:
         """A cold read has ended; its frame is next, and another may begin."""
         self._loading -= 1
         self._event.set()
         if pull.handle.ended:
             return
-        if isinstance(outcome, MqError):
+        if isinstance(outcome, AerobeeError):
             self._end(pull.handle, outcome)
             return
         frame = self._advance(pull.handle, outcome)
@@ -322,7 +322,7 @@ class PullSession:
         self._ready[handle] = None  # keeps its place if it has one
         self._event.set()
 
-    def _end(self, handle: _Handle, error: MqError) -> None:
+    def _end(self, handle: _Handle, error: AerobeeError) -> None:
         """The handle is free again; the client learns why."""
         if handle.ended:
             return

@@ -18,11 +18,11 @@ class FrameStream(Protocol):
     """One side's view of a replication stream; messages as bytes, in order."""
 
     async def read(self) -> bytes | None:
-        """The next message; None when the other side has ended the stream. Raises MqError."""
+        """The next message; None when the other side has ended the stream. Raises AerobeeError."""
         ...
 
     async def write(self, frame: bytes) -> None:
-        """Returns when the next one may be written. Raises MqError."""
+        """Returns when the next one may be written. Raises AerobeeError."""
         ...
 
 

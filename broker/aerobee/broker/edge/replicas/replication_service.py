@@ -8,6 +8,7 @@ import grpc
 
 from aerobee.broker.edge.replicas.message_streams import MasterMessages
 from aerobee.broker.replication.sender import ReplicationSender
+from aerobee.runtime.outside import require_inside
 from aerobee.runtime.rpc import MethodTable
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -36,6 +37,7 @@ class ReplicationService:
         self._sender = sender
 
     async def Replicate(self, request_iterator: object, context: Context) -> None:
+        require_inside(context, "replication")
         await self._sender.serve(MasterMessages(_SlaveFrames(context)))
 
 

@@ -58,7 +58,11 @@ class OwnTopics:
         if config is None:
             return None
         here = Endpoint(
-            self._broker_name, self._broker_id, self._address.text, is_master=self._is_master()
+            self._broker_name,
+            self._broker_id,
+            self._address.text,
+            is_master=self._is_master(),
+            outside_address=self._address.outside,
         )
         return TopicRoute(
             topic=topic,

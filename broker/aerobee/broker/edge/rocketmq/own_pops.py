@@ -20,9 +20,9 @@ from aerobee.rocketmq_api.receiving.messages import message_id_of
 from aerobee.rocketmq_api.services.ports import Received, Wanted
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
+    AerobeeError,
     IllegalName,
     InvalidArgument,
-    MqError,
     StaleHandle,
     TopicNotFound,
 )
@@ -127,16 +127,16 @@ class OwnPops:
             (_key(each.handle), each.handle.queue_offset, each.handle.serial) for each in received
         )
 
-    async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> list[MqError | None]:
+    async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> list[AerobeeError | None]:
         by_key: dict[GroupQueue, list[int]] = {}
         for index, handle in enumerate(handles):
             by_key.setdefault(_key(handle), []).append(index)
-        results: list[MqError | None] = [None] * len(handles)
+        results: list[AerobeeError | None] = [None] * len(handles)
         for key, indices in by_key.items():
             try:
                 asked = [(handles[each].queue_offset, handles[each].serial) for each in indices]
                 handled = await self._pops.acknowledge(key, asked)
-            except MqError as error:
+            except AerobeeError as error:
                 for index in indices:
                     results[index] = error
                 continue

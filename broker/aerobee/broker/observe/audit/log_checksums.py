@@ -15,7 +15,7 @@ from isal.isal_zlib import crc32
 
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.runtime.errors import InvalidArgument, MessageNotFound, MqError
+from aerobee.runtime.errors import AerobeeError, InvalidArgument, MessageNotFound
 from aerobee.store_format.record_layout import BLANK_SIZE_MIN, blank_position
 
 READER = "checksums of the log"
@@ -34,7 +34,7 @@ class RangeChecksum:
     begin: int
     end: int
     checksum: int = 0
-    fault: MqError | None = None
+    fault: AerobeeError | None = None
 
 
 class LogChecksums:
@@ -88,7 +88,7 @@ class LogChecksums:
                 size = min(counted_end - position, self._piece_bytes())
                 checksum = await self._add(position, size, checksum)
                 position += size
-        except MqError as error:
+        except AerobeeError as error:
             return RangeChecksum(begin, end, fault=error)
         return RangeChecksum(begin, end, checksum)
 

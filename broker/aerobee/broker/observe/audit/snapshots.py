@@ -42,7 +42,7 @@ from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.replication.opening import OpenedFolder
 from aerobee.broker.replication.roles import Roles
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, DeadlineExceeded, MqError
+from aerobee.runtime.errors import AerobeeError, Busy, DeadlineExceeded
 
 _T = TypeVar("_T")
 
@@ -276,7 +276,7 @@ class Snapshots:
     async def _counts_of_waiting(self, chosen: Chosen) -> list[WaitingRows]:
         try:
             counts = await self._waiting()
-        except MqError:
+        except AerobeeError:
             return [WaitingRows([WaitingCount("", False, UNKNOWN, UNKNOWN)])]
         kept = [each for each in counts if not each.topic or chosen.has_topic(each.topic)]
         return [WaitingRows(part) for part in _parts(kept)]

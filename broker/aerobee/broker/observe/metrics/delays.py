@@ -13,7 +13,7 @@ from aerobee.broker.delayed.counts import WaitingCount
 from aerobee.broker.delayed.wired import Delays
 from aerobee.broker.timers.entries import TIMER_QUEUE
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.metrics.families import (
     OTHER,
     AnyFamily,
@@ -90,7 +90,7 @@ class DelayFigures:
         if self._counts is None or now_s - self._counted_s >= COUNT_INTERVAL_S:
             try:
                 counts = await self._delays.counts.timers()
-            except MqError:
+            except AerobeeError:
                 return {}
             self._counts, self._counted_s = self._named(counts), now_s
         return self._counts

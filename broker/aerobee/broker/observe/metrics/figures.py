@@ -28,7 +28,7 @@ from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.metrics.exposition import Gathered
 from aerobee.runtime.metrics.families import AnyFamily, one_gauge
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
@@ -205,7 +205,7 @@ class BrokerFigures:
             return []
         try:
             self._offsets.check_known()
-        except MqError:
+        except AerobeeError:
             return []
         return await self._lag.read(self._clock.now_ms, slices)
 
@@ -214,7 +214,7 @@ class BrokerFigures:
         try:
             guard.check_available()
             guard.check_confirmed()
-        except MqError:
+        except AerobeeError:
             return False
         return True
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.surveys import UNKNOWN
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.runtime.metrics.slices import Slices
 
 Place = tuple[str, int, int]
@@ -80,7 +80,7 @@ class StoreTimes:
             try:
                 async with asyncio.timeout(TIMEOUT_S):
                     (found,) = await self._reads.run_in_turn(READER, PLACE_BYTES, times.run)
-            except (MqError, TimeoutError):
+            except (AerobeeError, TimeoutError):
                 return None
             if found == UNKNOWN:
                 return None
@@ -99,7 +99,7 @@ class StoreTimes:
             return
         try:
             found = await self._reads.run_in_turn(READER, len(planned) * PLACE_BYTES, times.run)
-        except MqError:
+        except AerobeeError:
             return  # as if the disk were slow
         for place, stored_ms in zip(planned, found, strict=True):
             if stored_ms != UNKNOWN:

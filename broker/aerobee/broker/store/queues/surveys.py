@@ -18,7 +18,7 @@ from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.queues.reading import Filter, Int64Array
 from aerobee.broker.store.queues.record_match import RecordCheck
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.consume_queue_entry import (
     ENTRY_SIZE,
     PRE_BLANK_SIZE,
@@ -79,7 +79,7 @@ class TimeSurvey:
                 if size == PRE_BLANK_SIZE:
                     return UNKNOWN
             head = self._log.read(((position, _HEAD_BYTES),))
-        except (MqError, OSError):
+        except (AerobeeError, OSError):
             return UNKNOWN
         return _store_timestamp_ms(head, position)
 
@@ -106,7 +106,7 @@ class MatchingCount:
         """[any thread] None if they cannot be read."""
         try:
             data = self._load()
-        except (MqError, OSError):
+        except (AerobeeError, OSError):
             return None
         if len(data) != self._count * ENTRY_SIZE:
             return None
@@ -148,7 +148,7 @@ class JudgedCount:
             for size in sizes:
                 matching += self._filter.matches(Record(records, start, start + size))
                 start += size
-        except (MqError, OSError, RecordCorrupt):
+        except (AerobeeError, OSError, RecordCorrupt):
             return UNKNOWN
         return matching
 

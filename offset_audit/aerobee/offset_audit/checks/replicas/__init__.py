@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aerobee.offset_audit.checks.check import Check
-from aerobee.offset_audit.checks.replicas import clock, replica_data, route, unreachable
+from aerobee.offset_audit.checks.replicas import clock, one_zone, replica_data, route, unreachable
 from aerobee.offset_audit.checks.replicas.replica_epoch import REPLICA_EPOCH, UNCLEAN_ELECTION
 from aerobee.offset_audit.checks.replicas.replica_progress import REPLICA_GAP, REPLICA_PROGRESS
 
@@ -13,6 +13,7 @@ CHECKS: tuple[Check, ...] = (
     REPLICA_PROGRESS,
     REPLICA_EPOCH,
     UNCLEAN_ELECTION,
+    one_zone.CHECK,
     replica_data.CHECK,
     REPLICA_GAP,
     clock.CHECK,

@@ -213,7 +213,7 @@ async def _ask(
                 if clock.monotonic_s() + BUSY_PAUSE_S > deadline_s:
                     return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], answer.error)
                 await asyncio.sleep(BUSY_PAUSE_S)
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 is_refused = isinstance(error, errors.Unreachable) and not answer.parts
                 if not is_refused or clock.monotonic_s() + BUSY_PAUSE_S > refused_s:
                     return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], str(error))
@@ -253,7 +253,7 @@ async def _ask_checksums(asked: BrokerAddress, options: LiveOptions) -> LogAnswe
             async with aclosing(ranges):
                 async for each in ranges:
                     found.ranges.append(each)
-    except errors.MqError as error:
+    except errors.AerobeeError as error:
         found.error = str(error)
     finally:
         await channels.close()

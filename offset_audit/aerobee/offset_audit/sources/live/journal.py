@@ -118,7 +118,7 @@ class LiveJournalReader(DataSourceReader):
                 for batch in _batches(_drain(runner, records)):
                     given, origin = True, _origin_of(batch)
                     yield batch
-        except errors.MqError as error:
+        except errors.AerobeeError as error:
             if not self._options.skip_unreachable:
                 raise
             # Whether a broker answers at all is told from its own tables.

@@ -40,7 +40,7 @@ class BatchPlan:
     narrowing: Narrowing
 
     def readings(self, place: Place) -> Sequence[Reading]:
-        """Raises MqError; MessagesLost if the offsets that were named are gone."""
+        """Raises AerobeeError; MessagesLost if the offsets that were named are gone."""
         options = self.options
         bounds = all_known(place.bounds(options.timeout_ms))
         check_topics(options, bounds)

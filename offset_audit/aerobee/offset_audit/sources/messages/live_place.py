@@ -244,7 +244,7 @@ async def _ask_broker(
             request,
             timeout_ms=timeout_ms,
         )
-    except errors.MqError as error:
+    except errors.AerobeeError as error:
         if not error.retryable:
             raise
         return dict.fromkeys(queues)

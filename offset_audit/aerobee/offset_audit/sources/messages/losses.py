@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.record_arrays import Int64Array
 
 _NAMED_MAX = 5
@@ -30,7 +30,7 @@ class Loss:
         return f"{self.queue} offsets [{self.begin}, {self.end}) ({self.reason})"
 
 
-class MessagesLost(MqError):
+class MessagesLost(AerobeeError):
     """Messages between the offsets that were to be read are gone, and `failOnDataLoss` is true."""
 
 

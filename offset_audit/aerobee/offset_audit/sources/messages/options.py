@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from aerobee.client_core.cluster import CLUSTER_DEFAULT
+from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.cluster_view.nameservers import parse_addresses
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.columns import (

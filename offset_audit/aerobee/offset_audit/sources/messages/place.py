@@ -45,7 +45,7 @@ class Reading(Protocol):
 
         Raises:
             MessagesLost: messages are gone or damaged, and that is an error.
-            MqError: a broker cannot be read all the time.
+            AerobeeError: a broker cannot be read all the time.
         """
         ...
 
@@ -54,7 +54,7 @@ class Place(Protocol):
     """Asked on the driver."""
 
     def bounds(self, timeout_ms: int) -> KnownBounds:
-        """Of every queue that the options choose. Raises MqError."""
+        """Of every queue that the options choose. Raises AerobeeError."""
         ...
 
     def confirmed_bounds(

@@ -69,7 +69,7 @@ class Puller:
     async def next(self) -> Frame | None:
         """The next frame, None after the last range.
 
-        Raises MqError: nobody answered in time, or for a reason that time does not heal.
+        Raises AerobeeError: nobody answered in time, or for a reason that time does not heal.
         """
         while self._index < len(self.ranges):
             wanted = self.ranges[self._index]
@@ -91,7 +91,7 @@ class Puller:
         failures = 0
         while True:
             left_ms = self.options.timeout_ms - int((clock.monotonic_s() - begun_s) * 1_000)
-            reason: errors.MqError | None = None
+            reason: errors.AerobeeError | None = None
             try:
                 result = await self._pull(wanted, min(ATTEMPT_MS_MAX, max(1, left_ms)))
                 if result.code == common_pb2.OK and result.next_offset > wanted.begin:
@@ -107,7 +107,7 @@ class Puller:
                     loss = Loss(wanted.queue, wanted.begin, wanted.end, str(error))
                     return Frame(wanted.queue, wanted.end, wanted.end, b"", (loss,))
                 reason = error
-            except errors.MqError as error:
+            except errors.AerobeeError as error:
                 if not error.retryable:
                     raise
                 reason = error
@@ -149,7 +149,7 @@ class Puller:
                     result = await self._connection.channels.call(
                         endpoint.address, PULL, request, timeout_ms=timeout_ms // len(replicas)
                     )
-                except errors.MqError:
+                except errors.AerobeeError:
                     return None
                 if result.code == common_pb2.OK and result.next_offset > wanted.begin:
                     return result
@@ -192,7 +192,9 @@ def _may_come_back(result: broker_pb2.PullResult) -> bool:
     return result.code in (common_pb2.OFFSET_TOO_LARGE, common_pb2.NO_NEW_MESSAGE)
 
 
-def _too_late(wanted: OffsetRange, timeout_ms: int, reason: errors.MqError) -> errors.MqError:
+def _too_late(
+    wanted: OffsetRange, timeout_ms: int, reason: errors.AerobeeError
+) -> errors.AerobeeError:
     return type(reason)(
         f"{wanted.queue} could not be read on from offset {wanted.begin} for {timeout_ms} ms "
         f"(option timeoutMs): {reason}"

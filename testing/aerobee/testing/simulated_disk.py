@@ -1,8 +1,8 @@
 """A disk wholly in memory, whose power can be cut between any two operations.
 
 It does what a file system does while it has power, and knows what of it would survive: see
-tests/support/power_failure.py for the rules. Everything that changes anything is a step, see
-tests/support/simulated_power.py. Nothing here depends on time or chance, so the same calls lead to
+power_failure.py for the rules. Everything that changes anything is a step, see
+simulated_power.py. Nothing here depends on time or chance, so the same calls lead to
 the same disk.
 """
 
@@ -13,9 +13,9 @@ import os
 from collections.abc import Iterator
 
 from aerobee.broker.store.disk import DirectoryEntry, DiskFile, DiskLock
-from tests.support.power_failure import Fate, surviving_tree
-from tests.support.simulated_file import FileSystem, SimulatedFile
-from tests.support.simulated_nodes import DirectoryNode, FileNode, NameChange, Node
+from aerobee.testing.power_failure import Fate, surviving_tree
+from aerobee.testing.simulated_file import FileSystem, SimulatedFile
+from aerobee.testing.simulated_nodes import DirectoryNode, FileNode, NameChange, Node
 
 
 class SimulatedDisk(FileSystem):

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 
 from aerobee.broker.store.disk import Advice, BytesLike
-from tests.support.simulated_nodes import PAGE, FileNode
-from tests.support.simulated_power import PowerSupply
+from aerobee.testing.simulated_nodes import PAGE, FileNode
+from aerobee.testing.simulated_power import PowerSupply
 
 
 class FileSystem(PowerSupply):

@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tests.support.simulated_nodes import (
+from aerobee.testing.simulated_nodes import (
     PAGE,
     DirectoryNode,
     FileNode,

@@ -1,0 +1,135 @@
+"""Aerobee for programs: `from aerobee import Producer, PushConsumer, Message`.
+
+Every name is imported when it is asked for, so that `import aerobee` costs nothing and a program
+that only sends loads no consumer. The other source roots, and other distributions, hold further
+parts of this package: its path is extended by them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import extend_path
+from typing import TYPE_CHECKING
+
+__path__ = extend_path(__path__, __name__)
+
+if TYPE_CHECKING:
+    from aerobee import errors as errors
+    from aerobee.access.credentials import Credentials as Credentials
+    from aerobee.access.credentials import user_credentials as user_credentials
+    from aerobee.client_core.cluster import ClusterConnection as ClusterConnection
+    from aerobee.client_core.message import Message as Message
+    from aerobee.client_core.message import ReceivedMessage as ReceivedMessage
+    from aerobee.client_core.transactions import TransactionOutcome as TransactionOutcome
+    from aerobee.cluster_view.route import MessageQueue as MessageQueue
+    from aerobee.consumer_client.blocking import BlockingPullConsumer as BlockingPullConsumer
+    from aerobee.consumer_client.blocking import BlockingPushConsumer as BlockingPushConsumer
+    from aerobee.consumer_client.filters import sql as sql
+    from aerobee.consumer_client.flow_control import FlowLimits as FlowLimits
+    from aerobee.consumer_client.listener import ConsumeResult as ConsumeResult
+    from aerobee.consumer_client.listener import Exhausted as Exhausted
+    from aerobee.consumer_client.listener import Listener as Listener
+    from aerobee.consumer_client.listener import OnExhausted as OnExhausted
+    from aerobee.consumer_client.listener import Ordering as Ordering
+    from aerobee.consumer_client.options import ConsumerConfig as ConsumerConfig
+    from aerobee.consumer_client.options import StartFrom as StartFrom
+    from aerobee.consumer_client.pull_consumer import PullConsumer as PullConsumer
+    from aerobee.consumer_client.push_consumer import PushConsumer as PushConsumer
+    from aerobee.consumer_client.received_batch import ReceivedBatch as ReceivedBatch
+    from aerobee.consumer_client.retry_schedule import RetryPolicy as RetryPolicy
+    from aerobee.consumer_client.statistics import ConsumerStatistics as ConsumerStatistics
+    from aerobee.consumer_client.statistics import QueueStatistics as QueueStatistics
+    from aerobee.consumer_client.strategies import Averagely as Averagely
+    from aerobee.consumer_client.strategies import AveragelyByCircle as AveragelyByCircle
+    from aerobee.consumer_client.strategies import ByConfiguration as ByConfiguration
+    from aerobee.consumer_client.strategies import ConsistentHash as ConsistentHash
+    from aerobee.consumer_client.strategies import MachineRoom as MachineRoom
+    from aerobee.consumer_client.strategies import MachineRoomNearby as MachineRoomNearby
+    from aerobee.consumer_client.strategies import RebalanceStrategy as RebalanceStrategy
+    from aerobee.consumer_client.strategies import Sticky as Sticky
+    from aerobee.errors import AerobeeError as AerobeeError
+    from aerobee.producer_client.blocking import BlockingProducer as BlockingProducer
+    from aerobee.producer_client.blocking import BlockingTransaction as BlockingTransaction
+    from aerobee.producer_client.checks import CheckAnswer as CheckAnswer
+    from aerobee.producer_client.checks import CheckTransaction as CheckTransaction
+    from aerobee.producer_client.checks import TransactionCheck as TransactionCheck
+    from aerobee.producer_client.config import Compression as Compression
+    from aerobee.producer_client.config import ProducerConfig as ProducerConfig
+    from aerobee.producer_client.producer import Producer as Producer
+    from aerobee.producer_client.producer import ProducerStatistics as ProducerStatistics
+    from aerobee.producer_client.receipt import Durability as Durability
+    from aerobee.producer_client.receipt import Receipt as Receipt
+    from aerobee.producer_client.receipt import Receipts as Receipts
+    from aerobee.producer_client.receipt import SendStatus as SendStatus
+    from aerobee.producer_client.transactions import Transaction as Transaction
+    from aerobee.runtime.freed_memory import keep_freed_memory as keep_freed_memory
+    from aerobee.runtime.tls_config import TlsConfig as TlsConfig
+    from aerobee.sql_filter.expression import SqlExpression as SqlExpression
+
+    __version__: str
+
+# Where each name is; a test keeps this equal to the imports above.
+_NAMES = {
+    "aerobee.access.credentials": ("Credentials", "user_credentials"),
+    "aerobee.client_core.cluster": ("ClusterConnection",),
+    "aerobee.client_core.message": ("Message", "ReceivedMessage"),
+    "aerobee.client_core.transactions": ("TransactionOutcome",),
+    "aerobee.cluster_view.route": ("MessageQueue",),
+    "aerobee.consumer_client.blocking": ("BlockingPullConsumer", "BlockingPushConsumer"),
+    "aerobee.consumer_client.filters": ("sql",),
+    "aerobee.consumer_client.flow_control": ("FlowLimits",),
+    "aerobee.consumer_client.listener": (
+        "ConsumeResult",
+        "Exhausted",
+        "Listener",
+        "OnExhausted",
+        "Ordering",
+    ),
+    "aerobee.consumer_client.options": ("ConsumerConfig", "StartFrom"),
+    "aerobee.consumer_client.pull_consumer": ("PullConsumer",),
+    "aerobee.consumer_client.push_consumer": ("PushConsumer",),
+    "aerobee.consumer_client.received_batch": ("ReceivedBatch",),
+    "aerobee.consumer_client.retry_schedule": ("RetryPolicy",),
+    "aerobee.consumer_client.statistics": ("ConsumerStatistics", "QueueStatistics"),
+    "aerobee.consumer_client.strategies": (
+        "Averagely",
+        "AveragelyByCircle",
+        "ByConfiguration",
+        "ConsistentHash",
+        "MachineRoom",
+        "MachineRoomNearby",
+        "RebalanceStrategy",
+        "Sticky",
+    ),
+    "aerobee.errors": ("AerobeeError",),
+    "aerobee.producer_client.blocking": ("BlockingProducer", "BlockingTransaction"),
+    "aerobee.producer_client.checks": ("CheckAnswer", "CheckTransaction", "TransactionCheck"),
+    "aerobee.producer_client.config": ("Compression", "ProducerConfig"),
+    "aerobee.producer_client.producer": ("Producer", "ProducerStatistics"),
+    "aerobee.producer_client.receipt": ("Durability", "Receipt", "Receipts", "SendStatus"),
+    "aerobee.producer_client.transactions": ("Transaction",),
+    "aerobee.runtime.freed_memory": ("keep_freed_memory",),
+    "aerobee.runtime.tls_config": ("TlsConfig",),
+    "aerobee.sql_filter.expression": ("SqlExpression",),
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+
+if not TYPE_CHECKING:  # Else every name would be right.
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("aerobee")
+        if name == "errors":
+            return import_module("aerobee.errors")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'aerobee' has no attribute {name!r}")
+        found = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = found  # The next time it is simply there.
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*_MODULE_OF, "errors", "__version__", *globals()})

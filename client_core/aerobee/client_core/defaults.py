@@ -1,0 +1,46 @@
+"""What a client takes when it is not told: the same for all of them, and for the commands.
+
+Environment: AEROBEE_NAMESERVER and AEROBEE_CLUSTER. Credentials and TLS have their own variables
+(docs/access.md, docs/tls.md).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+from aerobee.runtime.errors import InvalidArgument
+
+NAMESERVER_DEFAULT = "127.0.0.1:8081"
+CLUSTER_DEFAULT = "aerobee"
+
+
+def nameservers_or_default(nameservers: str | Sequence[str] | None) -> str | tuple[str, ...]:
+    """As given; else of AEROBEE_NAMESERVER; else of this machine."""
+    if nameservers is None:
+        return os.environ.get("AEROBEE_NAMESERVER") or NAMESERVER_DEFAULT
+    return nameservers if isinstance(nameservers, str) else tuple(nameservers)
+
+
+def cluster_or_default(cluster: str | None) -> str:
+    """As given; else of AEROBEE_CLUSTER; else `aerobee`."""
+    if cluster is None:
+        return os.environ.get("AEROBEE_CLUSTER") or CLUSTER_DEFAULT
+    return cluster
+
+
+def milliseconds(timeout: float) -> int:
+    """A time in seconds as users give it, at least 1 ms.
+
+    >>> milliseconds(2.5)
+    2500
+    >>> milliseconds(-1)
+    Traceback (most recent call last):
+    ...
+    aerobee.errors.InvalidArgument: timeout must be a number of seconds, not -1
+    """
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not math.isfinite(timeout) or timeout < 0:
+        raise InvalidArgument(f"timeout must be a number of seconds, not {timeout!r}")
+    return max(1, round(timeout * 1_000))

@@ -1,0 +1,293 @@
+"""Consumers for code without an event loop: the same calls, which block.
+
+Each owns a thread in which its asynchronous twin lives; any number of threads may call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from aerobee.client_core import Credentials
+from aerobee.client_core.loop_thread import LoopThread
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.filters import Expression
+from aerobee.consumer_client.listener import Listener, OnExhausted, Ordering
+from aerobee.consumer_client.options import ConsumerConfig, StartFrom
+from aerobee.consumer_client.pull_consumer import POLL_TIMEOUT_S, PullConsumer
+from aerobee.consumer_client.push_consumer import PushConsumer
+from aerobee.consumer_client.received_batch import ReceivedBatch
+from aerobee.consumer_client.retry_schedule import RetryPolicy
+from aerobee.consumer_client.statistics import ConsumerStatistics
+from aerobee.consumer_client.strategies import RebalanceStrategy
+from aerobee.runtime.tls_config import TlsConfig
+
+
+class BlockingPullConsumer:
+    """A `PullConsumer` for code without an event loop; the arguments are the same.
+
+    For example::
+
+        with BlockingPullConsumer("report").subscribe("orders") as consumer:
+            for message in consumer:
+                print(message.body)
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        nameservers: str | Sequence[str] | None = None,
+        cluster: str | None = None,
+        auto_commit: bool = True,
+        broadcasting: bool = False,
+        strategy: RebalanceStrategy | None = None,
+        start_from: StartFrom = StartFrom.LAST,
+        start_timestamp_ms: int | None = None,
+        client_id: str | None = None,
+        tls: bool | TlsConfig | None = None,
+        credentials: Credentials | None = None,
+        offsets_folder: Path | None = None,
+        config: ConsumerConfig | None = None,
+    ) -> None:
+        self._consumer = PullConsumer(
+            group,
+            nameservers=nameservers,
+            cluster=cluster,
+            auto_commit=auto_commit,
+            broadcasting=broadcasting,
+            strategy=strategy,
+            start_from=start_from,
+            start_timestamp_ms=start_timestamp_ms,
+            client_id=client_id,
+            tls=tls,
+            credentials=credentials,
+            offsets_folder=offsets_folder,
+            config=config,
+        )
+        self._thread = LoopThread("consumer", lambda: self._consumer)
+
+    def __repr__(self) -> str:
+        return f"Blocking{self._consumer!r}"
+
+    @property
+    def client_id(self) -> str:
+        return self._consumer.client_id
+
+    def subscribe(self, topic: str, expression: Expression = "*") -> Self:
+        """See `PullConsumer.subscribe`."""
+        self._consumer.subscribe(topic, expression)
+        return self
+
+    def start(self) -> None:
+        """See `PullConsumer.start`."""
+        self._thread.open()
+
+    def close(self) -> None:
+        """See `PullConsumer.aclose`."""
+        self._thread.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Each message as it comes, without end; see `PullConsumer.__aiter__`."""
+        while True:
+            yield self._thread.call(lambda consumer: consumer.next_message())
+
+    def poll(
+        self, max_messages: int = 500, *, timeout: float = POLL_TIMEOUT_S
+    ) -> list[ReceivedMessage]:
+        """See `PullConsumer.poll`."""
+        return self._thread.call(lambda consumer: consumer.poll(max_messages, timeout=timeout))
+
+    def poll_batches(
+        self, max_batches: int = 16, *, timeout: float = POLL_TIMEOUT_S
+    ) -> list[ReceivedBatch]:
+        """See `PullConsumer.poll_batches`."""
+        return self._thread.call(
+            lambda consumer: consumer.poll_batches(max_batches, timeout=timeout)
+        )
+
+    def commit(self) -> None:
+        """See `PullConsumer.commit`."""
+        self._thread.call(lambda consumer: consumer.commit())
+
+    def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
+        """See `PullConsumer.assign`."""
+        self._thread.call(lambda consumer: consumer.assign(queues, expression))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues it reads now, ascending."""
+        return self._thread.do(lambda consumer: consumer.assignment)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """See `PullConsumer.seek`."""
+        self._thread.do(lambda consumer: consumer.seek(queue, offset))
+
+    def position(self, queue: MessageQueue) -> int:
+        """See `PullConsumer.position`."""
+        return self._thread.do(lambda consumer: consumer.position(queue))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """See `PullConsumer.pause`."""
+        self._thread.do(lambda consumer: consumer.pause(queues))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """See `PullConsumer.resume`."""
+        self._thread.do(lambda consumer: consumer.resume(queues))
+
+    def committed(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int | None]:
+        """See `PullConsumer.committed`."""
+        return self._thread.call(lambda consumer: consumer.committed(queues))
+
+    def begin_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """See `PullConsumer.begin_offsets`."""
+        return self._thread.call(lambda consumer: consumer.begin_offsets(queues))
+
+    def end_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """See `PullConsumer.end_offsets`."""
+        return self._thread.call(lambda consumer: consumer.end_offsets(queues))
+
+    def offsets_for_time(
+        self, queues: Iterable[MessageQueue], timestamp_ms: int
+    ) -> dict[MessageQueue, int]:
+        """See `PullConsumer.offsets_for_time`."""
+        return self._thread.call(lambda consumer: consumer.offsets_for_time(queues, timestamp_ms))
+
+    def queues_of(self, topic: str) -> list[MessageQueue]:
+        """See `PullConsumer.queues_of`."""
+        return self._thread.call(lambda consumer: consumer.queues_of(topic))
+
+    def statistics(self) -> ConsumerStatistics:
+        """See `PullConsumer.statistics`."""
+        return self._thread.do(lambda consumer: consumer.statistics())
+
+    def obstacles(self) -> list[str]:
+        """See `PullConsumer.obstacles`."""
+        return self._thread.do(lambda consumer: consumer.obstacles())
+
+
+class BlockingPushConsumer:
+    """A `PushConsumer` for code without an event loop; the arguments are the same.
+
+    For example::
+
+        def handle(messages: Sequence[ReceivedMessage]) -> None:
+            for message in messages:
+                print(message.body)
+
+        consumer = BlockingPushConsumer("billing", handle).subscribe("orders")
+        consumer.run()  # until consumer.stop() or Ctrl-C; closes gracefully
+    """
+
+    def __init__(
+        self,
+        group: str,
+        listener: Listener,
+        *,
+        nameservers: str | Sequence[str] | None = None,
+        cluster: str | None = None,
+        ordering: Ordering = Ordering.CONCURRENT,
+        max_concurrency: int = 20,
+        consume_batch_max: int = 1,
+        run_in_thread: bool = True,
+        retry: RetryPolicy | None = None,
+        suspend_ms: int = 1_000,
+        on_exhausted: OnExhausted | None = None,
+        broadcasting: bool = False,
+        strategy: RebalanceStrategy | None = None,
+        start_from: StartFrom = StartFrom.LAST,
+        start_timestamp_ms: int | None = None,
+        client_id: str | None = None,
+        tls: bool | TlsConfig | None = None,
+        credentials: Credentials | None = None,
+        offsets_folder: Path | None = None,
+        config: ConsumerConfig | None = None,
+    ) -> None:
+        self._consumer = PushConsumer(
+            group,
+            listener,
+            nameservers=nameservers,
+            cluster=cluster,
+            ordering=ordering,
+            max_concurrency=max_concurrency,
+            consume_batch_max=consume_batch_max,
+            run_in_thread=run_in_thread,
+            retry=retry,
+            suspend_ms=suspend_ms,
+            on_exhausted=on_exhausted,
+            broadcasting=broadcasting,
+            strategy=strategy,
+            start_from=start_from,
+            start_timestamp_ms=start_timestamp_ms,
+            client_id=client_id,
+            tls=tls,
+            credentials=credentials,
+            offsets_folder=offsets_folder,
+            config=config,
+        )
+        self._thread = LoopThread("consumer", lambda: self._consumer)
+
+    def __repr__(self) -> str:
+        return f"Blocking{self._consumer!r}"
+
+    @property
+    def client_id(self) -> str:
+        return self._consumer.client_id
+
+    def subscribe(self, topic: str, expression: Expression = "*") -> Self:
+        """See `PushConsumer.subscribe`."""
+        self._consumer.subscribe(topic, expression)
+        return self
+
+    def start(self) -> None:
+        """See `PushConsumer.start`."""
+        self._thread.open()
+
+    def close(self) -> None:
+        """See `PushConsumer.aclose`."""
+        self._thread.close()
+
+    def run(self) -> None:
+        """Start, work until `stop` or an interrupt of this thread, close gracefully.
+
+        Raises: as `start`, and what ended the consumer.
+        """
+        if self._consumer.is_stopping:
+            return
+        with self:
+            self._thread.call(lambda consumer: consumer.stopped())
+
+    def stop(self) -> None:
+        """Have `run` return. From any thread, a listener, or a handler of signals."""
+        self._consumer.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def statistics(self) -> ConsumerStatistics:
+        """See `PushConsumer.statistics`; also after closing."""
+        return self._consumer.statistics()

@@ -1,0 +1,87 @@
+"""The site has the repository's own folders, so a link that works on a code host works here.
+
+MkDocs would take docs/ alone, and links to README.md, the changelog and the pages below deploy/
+would be dead. So its list of files is made anew: every page that readers follow and the files
+that these pages link, each at its path.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (
+    "*.md",
+    "docs/**/*.md",
+    "deploy/**/*.md",
+    "examples/**/*.md",
+    "tests/*.md",
+    "tests/golden/*.md",
+)
+OTHERS = ("docs/**/*.svg", "docs/**/*.png", "docs/site/*.css", "deploy/image/*.sh")
+DECISIONS = "docs/decisions"
+FOLDER_LINK = re.compile(r"\]\(((?:[\w.-]+/)+)\)")
+NESTED = re.compile(r"^( +)(?=(?:[-*]|\d+\.) )")
+FENCE = re.compile(r"^(\s*```\w*).*")
+
+
+def on_config(config: Any) -> Any:
+    """Every decision is in the navigation, and so is every page that mkdocs.yml does not place."""
+    placed: set[str] = set()
+    for section in config.nav:
+        for name, pages in section.items():
+            if pages == [DECISIONS]:
+                section[name] = pages = [f"{DECISIONS}/README.md", *_pages(f"{DECISIONS}/0*.md")]
+            placed.update(pages if isinstance(pages, list) else [pages])
+    more = [page for pattern in PAGES for page in _pages(pattern) if page not in placed]
+    if more:
+        config.nav.append({"More": more})
+    return config
+
+
+def _pages(pattern: str) -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob(pattern))]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """All files at their paths in the repository."""
+    theme = [each for each in files if not (ROOT / "docs" / each.src_uri).is_file()]
+    paths = {path for pattern in (*PAGES, *OTHERS) for path in ROOT.glob(pattern)}
+    ours = [
+        File(
+            path.relative_to(ROOT).as_posix(), str(ROOT), config.site_dir, config.use_directory_urls
+        )
+        for path in sorted(paths)
+    ]
+    return Files([*theme, *ours])
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:
+    """What code hosts read and Python's Markdown does not."""
+    lines, fenced = [], False
+    for line in markdown.splitlines():
+        if fence := FENCE.match(line):
+            fenced = not fenced
+            lines.append(fence[1])
+        else:
+            lines.append(line if fenced else _as_python_reads(line, Path(page.file.src_uri).parent))
+    return "\n".join(lines)
+
+
+def _as_python_reads(line: str, folder: Path) -> str:
+    """A list in a list is indented by four; a link to a folder leads to its page."""
+    line = NESTED.sub(lambda found: " " * max(4, len(found[1])), line)
+    return FOLDER_LINK.sub(lambda found: f"]({_page_of(folder, found[1])})", line)
+
+
+def _page_of(folder: Path, link: str) -> str:
+    """The page that a code host shows for a folder, or the first one of it."""
+    inside = ROOT / folder / link
+    if (inside / "README.md").is_file():
+        return f"{link}README.md"
+    pages = sorted(inside.glob("*.md"))
+    return f"{link}{pages[0].name}" if pages else link

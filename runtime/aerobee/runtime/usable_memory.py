@@ -1,0 +1,70 @@
+"""How much memory this process may use: its cgroup's limit, or else the machine's memory.
+
+Both versions of cgroups count, and so do the groups above this process's own, of which the lowest
+limit holds. A container that sees only its own part of the tree finds its limit at the root.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+_V1_CONTROLLER = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class UsableMemory:
+    bytes: int
+    source: str
+    """What sets this: `the machine`, or the file that has the limit."""
+
+
+def usable_memory(root: Path = Path("/"), machine_bytes: int | None = None) -> UsableMemory:
+    """As it is now; reads some small files. `root` and `machine_bytes` are for tests.
+
+    Files that are missing or make no sense set no limit.
+    """
+    if machine_bytes is None:
+        machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = [UsableMemory(machine_bytes, "the machine")]
+    for file in _limit_files(root):
+        limit_bytes = _number_in(file)
+        if limit_bytes is not None:
+            found.append(UsableMemory(limit_bytes, f"/{file.relative_to(root)}"))
+    return min(found, key=lambda one: one.bytes)
+
+
+def _limit_files(root: Path) -> Iterator[Path]:
+    mounts = root / "sys" / "fs" / "cgroup"
+    try:
+        lines = (root / "proc" / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        # Hierarchy, controllers, path. The one without controllers is version 2.
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if not controllers:
+            yield from _upwards(mounts, path, "memory.max")
+            yield from _upwards(mounts / "unified", path, "memory.max")
+        elif _V1_CONTROLLER in controllers.split(","):
+            yield from _upwards(mounts / _V1_CONTROLLER, path, "memory.limit_in_bytes")
+
+
+def _upwards(mount: Path, path: str, name: str) -> Iterator[Path]:
+    """The file of a group and of those above it."""
+    group = PurePosixPath(path.lstrip("/"))
+    for one in (group, *group.parents):
+        if ".." not in one.parts:  # a group outside of what this process sees
+            yield mount / one / name
+
+
+def _number_in(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    # Version 2 writes `max` for no limit, version 1 a number beyond all memory.
+    return int(text) if text.isdecimal() and int(text) > 0 else None

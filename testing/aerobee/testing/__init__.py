@@ -1,0 +1,32 @@
+"""For users' tests: clusters that start at once, one of them in virtual time, and what goes wrong
+in them.
+
+The names are loaded when they are used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aerobee.testing import faults
+    from aerobee.testing.real_cluster import RealCluster
+    from aerobee.testing.virtual_cluster import VirtualCluster
+    from aerobee.testing.virtual_time import NotVirtual
+
+__all__ = ["NotVirtual", "RealCluster", "VirtualCluster", "faults"]
+
+_MODULES = {
+    "NotVirtual": "virtual_time",
+    "RealCluster": "real_cluster",
+    "VirtualCluster": "virtual_cluster",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "faults":
+        return import_module("aerobee.testing.faults")
+    if name in _MODULES:
+        return getattr(import_module(f"aerobee.testing.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
