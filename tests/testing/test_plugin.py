@@ -37,7 +37,9 @@ def used_bytes(folder):
 async def test_own_clients(aerobee_cluster, aerobee_topic):
     async with Producer(aerobee_cluster.nameservers) as producer:
         await producer.send(Message(aerobee_topic, b"own"))
-    consumer = PullConsumer("g", nameservers=aerobee_cluster.nameservers, start_from=StartFrom.FIRST)
+    consumer = PullConsumer(
+        "g", nameservers=aerobee_cluster.nameservers, start_from=StartFrom.FIRST
+    )
     async with consumer.subscribe(aerobee_topic):
         [message] = await consumer.poll(1, timeout=10)
     assert message.body == b"own"
