@@ -36,6 +36,7 @@ sys.meta_path.insert(0, Missing())
 
 PROGRAM = """
 import aerobee
+import aerobee.testing.plugin  # Of every run of pytest where Aerobee is installed.
 from aerobee import AdminClient, BlockingProducer, BlockingPullConsumer, Message, StartFrom
 
 for name in aerobee._MODULE_OF:

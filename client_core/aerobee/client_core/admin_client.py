@@ -13,6 +13,7 @@ from aerobee.client_core.admin import Admin
 from aerobee.client_core.admin_access import PolicyAdmin, QuotaAdmin, UserAdmin
 from aerobee.client_core.admin_cluster import ClusterState, cluster_state
 from aerobee.client_core.admin_groups import GroupAdmin
+from aerobee.client_core.admin_messages import MessageAdmin
 from aerobee.client_core.admin_topics import TopicAdmin
 from aerobee.client_core.broker_groups import BrokerGroups
 from aerobee.client_core.cluster import ClusterConnection
@@ -68,7 +69,7 @@ class AdminClient:
         self.topics = TopicAdmin(Topics(connection, timeout_ms=timeout_ms))
         self.groups = GroupAdmin(self._admin, deletions)
         self.offsets = Offsets(connection, timeout_ms=timeout_ms)
-        self.messages = Messages(connection, timeout_ms=timeout_ms)
+        self.messages = MessageAdmin(Messages(connection, timeout_ms=timeout_ms))
         self.dead_letters = DeadLetters(connection, timeout_ms=timeout_ms)
         self.schedules = Schedules(connection, timeout_ms=timeout_ms)
         self.transactions = Transactions(connection, timeout_ms=timeout_ms)
