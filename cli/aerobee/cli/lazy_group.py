@@ -25,6 +25,7 @@ from aerobee.cli.failures import (
     UsageFailure,
     failure_from,
 )
+from aerobee.cli.options import quiet_option
 
 SERVER_PACKAGES: Final = frozenset(
     {
@@ -49,12 +50,25 @@ class LazyCommand(NamedTuple):
     name: str
     target: str
     short_help: str
+    is_service: bool = False
 
     def load(self) -> click.Command:
+        """With --quiet, unless it is a service."""
         module_name, attribute = self.target.split(":")
         command = getattr(importlib.import_module(module_name), attribute)
         assert isinstance(command, click.Command), self.target
+        if not self.is_service:
+            _add_quiet(command)
         return command
+
+
+def _add_quiet(command: click.Command) -> None:
+    """To a command, or to those of a group; lazy ones get it when they are loaded."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _add_quiet(each)
+    elif quiet_option not in command.params:
+        command.params.append(quiet_option)
 
 
 class LazyGroup(click.Group):
