@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tomllib
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
 RELEASED = CHECKOUT / "deploy/released.toml"
+PYTHON = (sys.executable, "-S", "-P")
+"""Without `.pth` files."""
 
 
 class NotThere(Exception):
@@ -28,15 +31,16 @@ class Version:
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """Its packages come before those that are installed."""
+        """Its packages, and what is installed but for this project, which a `.pth` file brings."""
         roots = sorted(path.parent for path in self.tree.glob("*/aerobee") if path.is_dir())
-        return {"PYTHONPATH": os.pathsep.join(map(str, [*roots, self.tree]))}
+        places = [*roots, self.tree, sysconfig.get_path("purelib")]
+        return {"PYTHONPATH": os.pathsep.join(map(str, places))}
 
     def command(self, *words: str) -> tuple[str, ...]:
         """`aerobee ...`, to be run in its environment."""
         # With an option of Python's it is executed, and not the fork of a process that has loaded
         # the working tree's modules (tests/support/warm_start.py).
-        return sys.executable, "-P", "-m", "aerobee.cli", *words
+        return *PYTHON, "-m", "aerobee.cli", *words
 
     def run(self, *words: str) -> str:
         """What a command prints; AssertionError if it fails."""
@@ -57,15 +61,18 @@ class Version:
 
     def check_modules(self) -> None:
         """AssertionError unless in its environment its own modules are found."""
-        source = "import aerobee.broker.replication.joining as it; print(it.__file__)"
+        source = (
+            "import aerobee.broker.app as a, aerobee.client_core as b, aerobee.cli as c;"
+            "print(a.__file__, b.__file__, c.__file__)"
+        )
         found = subprocess.run(
-            [sys.executable, "-P", "-c", source],
+            [*PYTHON, "-c", source],
             env=os.environ | self.environment,
             capture_output=True,
             text=True,
             check=True,
-        ).stdout.strip()
-        assert Path(found).is_relative_to(self.tree), found
+        ).stdout.split()
+        assert all(Path(one).is_relative_to(self.tree) for one in found), found
 
 
 def working_tree() -> Version:
