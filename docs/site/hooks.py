@@ -26,7 +26,8 @@ OTHERS = (
     "docs/**/*.svg",
     "docs/**/*.png",
     "docs/site/*.css",
-    "deploy/image/*.sh",
+    "deploy/**/*.sh",
+    "deploy/**/*.y*ml",
     "examples/**/*.*",
 )
 DECISIONS = "docs/decisions"
