@@ -26,8 +26,8 @@ OTHERS = (
     "docs/**/*.svg",
     "docs/**/*.png",
     "docs/site/*.css",
-    "deploy/*.yaml",
-    "deploy/image/*.sh",
+    "deploy/**/*.sh",
+    "deploy/**/*.y*ml",
     "examples/**/*.*",
 )
 DECISIONS = "docs/decisions"

@@ -1,0 +1,243 @@
+"""Writes docs/api.md from the docstrings of what `aerobee` exports.
+
+Read from the sources, so that a signature is as it was written. A test compares the page: after
+a change of a public name, a signature or a docstring, run `python docs/site/api_reference.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+import textwrap
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import aerobee
+
+PAGE = Path(__file__).resolve().parents[1] / "api.md"
+REGENERATE = "python docs/site/api_reference.py"
+HEAD = f"""# Python API
+
+What `from aerobee import ...` gives. `{REGENERATE}` makes this page from the docstrings.
+To learn the clients, read [producing](producing.md) and [consuming](consuming.md).
+"""
+# Of which parts of the product the sections are; what is left comes last.
+SECTIONS = (
+    ("Sending", ("aerobee.producer_client",)),
+    ("Receiving", ("aerobee.consumer_client",)),
+    ("Administration", ("aerobee.client_core.admin",)),
+    ("Messages, the cluster, access", ("",)),
+)
+SECTION = re.compile(r"^(Args|Raises|Returns|Yields):\s*(.*)$")
+ITEM = re.compile(r"^ {4}([\w*, .]+): (.*)$")
+
+
+def page() -> str:
+    """The text of docs/api.md."""
+    left = dict(public_names())
+    parts = [HEAD]
+    for title, packages in SECTIONS:
+        mine = {name: module for name, module in left.items() if module.startswith(packages)}
+        if mine:
+            parts.append(f"## {title}\n")
+            parts += [entry(name, import_module(module)) for name, module in sorted(mine.items())]
+        left = {name: module for name, module in left.items() if name not in mine}
+    parts.append("## Errors\n\n`aerobee.errors` has all of them.\n")
+    parts.append("| error | base | |\n|---|---|---|")
+    parts.append("\n".join(error_rows()))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def public_names() -> Iterator[tuple[str, str]]:
+    """(name, the module where it is defined), as `aerobee` itself says."""
+    tree = ast.parse(Path(aerobee.__file__ or "").read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and _is_source(node.module):
+            for name in node.names:
+                if name.asname == name.name:
+                    yield name.name, str(node.module)
+
+
+def _is_source(module: str | None) -> bool:
+    return (module or "").startswith("aerobee.") and module != "aerobee.errors"
+
+
+def entry(name: str, module: ModuleType) -> str:
+    """The part of one name."""
+    node, below = definition(name, module)
+    if isinstance(node, ast.ClassDef):
+        return class_entry(node)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return f"### {name}\n\n{signature(node)}\n\n{prose(ast.get_docstring(node))}\n"
+    return f"### {name}\n\n`{ast.unparse(node)}`\n\n{prose(below)}\n"
+
+
+def definition(name: str, module: ModuleType) -> tuple[ast.stmt, str]:
+    """Where a module defines a name, and the text below it. A package's names come from within."""
+    tree = ast.parse(inspect.getsource(module))
+    for node, following in itertools.pairwise([*tree.body, ast.Pass()]):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if node.name == name:
+                return node, ""
+            continue
+        if name in assigned(node):
+            return node, text_of(following)
+    origin = getattr(module, name).__module__
+    assert origin != module.__name__, f"{module.__name__} does not define {name}"
+    return definition(name, import_module(origin))
+
+
+def assigned(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Assign):
+        return [ast.unparse(target) for target in node.targets]
+    return [ast.unparse(node.target)] if isinstance(node, ast.AnnAssign) else []
+
+
+def text_of(node: ast.stmt) -> str:
+    """A string that stands as a statement: what is written below a field."""
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return inspect.cleandoc(str(node.value.value)) if is_text else ""  # type: ignore[attr-defined]
+
+
+def class_entry(node: ast.ClassDef) -> str:
+    bases = [ast.unparse(base) for base in node.bases]
+    parts = [f"### {node.name}\n"]
+    methods = [
+        each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    made = next((each for each in methods if each.name == "__init__"), None)
+    if made is not None:
+        parts.append(signature(made, name=node.name) + "\n")
+    if bases:
+        parts.append(f"Is a {', '.join(f'`{base}`' for base in bases)}.\n")
+    parts.append(prose(ast.get_docstring(node)) + "\n")
+    parts += field_table(node, is_enum=any("Enum" in base for base in bases))
+    for method in methods:
+        if not method.name.startswith("_"):
+            parts.append(method_entry(node.name, method))
+    return "\n".join(parts)
+
+
+def method_entry(owner: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    is_property = any("property" in ast.unparse(each) for each in node.decorator_list)
+    if is_property:
+        returned = f" -> `{ast.unparse(node.returns)}`" if node.returns else ""
+        text = prose(ast.get_docstring(node))
+        return f"#### {owner}.{node.name}\n\nA property{returned}. {text}\n"
+    return f"#### {owner}.{node.name}()\n\n{signature(node)}\n\n{prose(ast.get_docstring(node))}\n"
+
+
+def field_table(node: ast.ClassDef, *, is_enum: bool) -> list[str]:
+    """Fields of a dataclass, values of an enumeration."""
+    rows = []
+    for field, following in itertools.pairwise([*node.body, ast.Pass()]):
+        names = [name for name in assigned(field) if not name.startswith("_")]
+        meaning = " ".join(text_of(following).split()).replace("|", "\\|")
+        for name in names:
+            value = getattr(field, "value", None)
+            shown = f"`{ast.unparse(value)}`" if value is not None else ""
+            if is_enum:
+                rows.append(f"| `{name}` | {shown} | {meaning} |")
+            elif isinstance(field, ast.AnnAssign):
+                kind = ast.unparse(field.annotation).replace("|", "\\|")
+                rows.append(f"| `{name}` | `{kind}` | {shown} | {meaning} |")
+    if not rows:
+        return []
+    head = (
+        "| name | value | |\n|---|---|---|"
+        if is_enum
+        else "| field | type | default | |\n|---|---|---|---|"
+    )
+    return ["\n".join([head, *rows]) + "\n"]
+
+
+def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str = "") -> str:
+    """As it was written, one argument in a line if it is long; without `self`."""
+    arguments = list(written(node.args))
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns and not name else ""
+    start = ("await " if isinstance(node, ast.AsyncFunctionDef) else "") + (name or node.name)
+    line = f"{start}({', '.join(arguments)}){returned}"
+    if len(line) > 100:
+        split = ",\n    ".join(arguments)
+        line = f"{start}(\n    {split},\n){returned}"
+    return f"```\n{line}\n```"
+
+
+def written(arguments: ast.arguments) -> Iterator[str]:
+    """Each argument with its annotation and default, and the star where it is."""
+    positional = [each for each in arguments.args if each.arg not in ("self", "cls")]
+    missing: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    yield from map(_argument, positional, [*missing, *arguments.defaults])
+    if arguments.vararg is not None:
+        yield f"*{_argument(arguments.vararg, None)}"
+    elif arguments.kwonlyargs:
+        yield "*"
+    yield from map(_argument, arguments.kwonlyargs, arguments.kw_defaults)
+    if arguments.kwarg is not None:
+        yield f"**{_argument(arguments.kwarg, None)}"
+
+
+def _argument(argument: ast.arg, default: ast.expr | None) -> str:
+    kind = f": {ast.unparse(argument.annotation)}" if argument.annotation else ""
+    return f"{argument.arg}{kind}" + (f" = {ast.unparse(default)}" if default is not None else "")
+
+
+def prose(docstring: str | None) -> str:
+    """A docstring as Markdown: sections become lists, indented examples become code."""
+    in_section, blocks = False, list[str]()
+    for block in re.split(r"\n\n+|\n(?=(?:Args|Raises|Returns|Yields):)", docstring or ""):
+        first, *rest = block.splitlines() or [""]
+        section = SECTION.match(first)
+        if section:
+            in_section = True
+            said = f": {section[2]}" if section[2] else ""
+            blocks += [f"**{section[1]}**{said}", items(rest)]
+        elif in_section and first.startswith("    "):
+            blocks.append(items([first, *rest]))
+        elif first.startswith("    "):
+            code = textwrap.dedent(block)
+            is_more = bool(blocks) and blocks[-1].startswith("```")
+            before = blocks.pop()[len("```py\n") : -len("\n```")] + "\n\n" if is_more else ""
+            blocks.append(f"```py\n{before}{code}\n```")
+        elif first.startswith(">>>"):
+            blocks.append(f"```pycon\n{block}\n```")
+        else:
+            in_section = False
+            blocks.append(" ".join(block.split()).replace("::", ":"))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def items(lines: list[str]) -> str:
+    """`name: what it is`, each with the lines that go on."""
+    found: list[str] = []
+    for line in lines:
+        item = ITEM.match(line)
+        if item:
+            found.append(f"- `{item[1]}`: {item[2]}")
+        elif found:
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(f"- {line.strip()}")
+    return "\n".join(found)
+
+
+def error_rows() -> Iterator[str]:
+    """The tree of `aerobee.errors`."""
+    errors = import_module("aerobee.errors")
+    for name in dir(errors):
+        kind = getattr(errors, name)
+        if isinstance(kind, type) and issubclass(kind, errors.AerobeeError):
+            bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
+            meaning = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
+            retry = " *Retryable.*" if getattr(kind, "retryable", False) else ""
+            link = f"[`{name}`](troubleshooting.md#{name.lower()})"
+            shown = f"`{name}`" if name == "AerobeeError" else link
+            yield f"| {shown} | {bases} | {meaning}{retry} |".replace("\\|", "|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")

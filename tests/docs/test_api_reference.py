@@ -1,0 +1,23 @@
+"""docs/api.md says of every public name what its source says."""
+
+from __future__ import annotations
+
+import re
+
+from aerobee import errors
+from docs.site.api_reference import PAGE, REGENERATE, page, public_names
+
+
+def test_the_page_is_what_the_docstrings_say() -> None:
+    is_fresh = PAGE.read_text("utf-8") == page()
+    assert is_fresh, f"make it anew: {REGENERATE}"
+
+
+def test_every_public_name_and_every_error_is_there_with_a_sentence() -> None:
+    text = PAGE.read_text("utf-8")
+    headings = set(re.findall(r"(?m)^### (\w+)$", text))
+    public = {name for name, _ in public_names()}
+    assert len(public) > 40
+    assert public <= headings
+    kinds = {name for name in dir(errors) if name[0].isupper()} - {"ClassVar"}
+    assert [name for name in kinds if f"`{name}`" not in text] == []
