@@ -201,7 +201,7 @@ def prose(docstring: str | None) -> str:
         elif first.startswith("    "):
             code = textwrap.dedent(block)
             is_more = bool(blocks) and blocks[-1].startswith("```")
-            before = blocks.pop()[len("```py\n") : -len("\n```")] + "\n\n" if is_more else ""
+            before = _continued(blocks.pop()) if is_more else ""
             blocks.append(f"```py\n{before}{code}\n```")
         elif first.startswith(">>>"):
             blocks.append(f"```pycon\n{block}\n```")
@@ -209,6 +209,12 @@ def prose(docstring: str | None) -> str:
             in_section = False
             blocks.append(" ".join(block.split()).replace("::", ":"))
     return "\n\n".join(block for block in blocks if block)
+
+
+def _continued(block: str) -> str:
+    """The code of a block, and the blank lines before more of it: two after a function's body."""
+    code = block.removeprefix("```py\n").removesuffix("\n```")
+    return code + ("\n\n\n" if code.splitlines()[-1].startswith(" ") else "\n\n")
 
 
 def items(lines: list[str]) -> str:

@@ -128,6 +128,7 @@ def test_a_reminder_arrives_when_it_is_due(cluster: Cluster) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_spark_job_counts_each_sale_once_over_its_runs(cluster: Cluster, tmp_path: Path) -> None:
     sales = [{"country": "fr", "price": 3}, {"country": "de", "price": 5}]
     lines = "".join(json.dumps(sale) + "\n" for sale in sales)
