@@ -17,9 +17,35 @@ if TYPE_CHECKING:
     from aerobee import errors as errors
     from aerobee.access.credentials import Credentials as Credentials
     from aerobee.access.credentials import user_credentials as user_credentials
+    from aerobee.client_core.admin import GroupQueueState as GroupQueueState
+    from aerobee.client_core.admin_access import AccessAnswer as AccessAnswer
+    from aerobee.client_core.admin_access import NewSecret as NewSecret
+    from aerobee.client_core.admin_access import Policy as Policy
+    from aerobee.client_core.admin_access import Quota as Quota
+    from aerobee.client_core.admin_access import User as User
+    from aerobee.client_core.admin_client import AdminClient as AdminClient
+    from aerobee.client_core.admin_client import BlockingAdminClient as BlockingAdminClient
+    from aerobee.client_core.admin_cluster import Broker as Broker
+    from aerobee.client_core.admin_cluster import BrokerGroup as BrokerGroup
+    from aerobee.client_core.admin_cluster import ClusterState as ClusterState
+    from aerobee.client_core.admin_groups import BackOff as BackOff
+    from aerobee.client_core.admin_groups import Group as Group
+    from aerobee.client_core.admin_groups import GroupRetry as GroupRetry
+    from aerobee.client_core.admin_groups import Member as Member
+    from aerobee.client_core.admin_topics import Permission as Permission
+    from aerobee.client_core.admin_topics import Topic as Topic
+    from aerobee.client_core.broker_groups import BrokerGroupState as BrokerGroupState
     from aerobee.client_core.cluster import ClusterConnection as ClusterConnection
+    from aerobee.client_core.dead_letters import Letter as Letter
+    from aerobee.client_core.dead_letters import LetterFilter as LetterFilter
     from aerobee.client_core.message import Message as Message
     from aerobee.client_core.message import ReceivedMessage as ReceivedMessage
+    from aerobee.client_core.messages import FoundMessages as FoundMessages
+    from aerobee.client_core.offsets import QueueBounds as QueueBounds
+    from aerobee.client_core.schedules import WaitingMessage as WaitingMessage
+    from aerobee.client_core.schedules import WaitingMessages as WaitingMessages
+    from aerobee.client_core.transactions import OpenTransaction as OpenTransaction
+    from aerobee.client_core.transactions import OpenTransactions as OpenTransactions
     from aerobee.client_core.transactions import TransactionOutcome as TransactionOutcome
     from aerobee.cluster_view.route import MessageQueue as MessageQueue
     from aerobee.consumer_client.blocking import BlockingPullConsumer as BlockingPullConsumer
@@ -62,6 +88,7 @@ if TYPE_CHECKING:
     from aerobee.producer_client.receipt import Receipts as Receipts
     from aerobee.producer_client.receipt import SendStatus as SendStatus
     from aerobee.producer_client.transactions import Transaction as Transaction
+    from aerobee.runtime.call_context import request_scope as request_scope
     from aerobee.runtime.freed_memory import keep_freed_memory as keep_freed_memory
     from aerobee.runtime.tls_config import TlsConfig as TlsConfig
     from aerobee.sql_filter.expression import SqlExpression as SqlExpression
@@ -71,9 +98,24 @@ if TYPE_CHECKING:
 # Where each name is; a test keeps this equal to the imports above.
 _NAMES = {
     "aerobee.access.credentials": ("Credentials", "user_credentials"),
+    "aerobee.client_core.admin_client": ("AdminClient", "BlockingAdminClient"),
+    "aerobee.client_core.admin_topics": ("Permission", "Topic"),
+    "aerobee.client_core.admin_groups": ("BackOff", "Group", "GroupRetry", "Member"),
+    "aerobee.client_core.admin": ("GroupQueueState",),
+    "aerobee.client_core.admin_access": ("AccessAnswer", "NewSecret", "Policy", "Quota", "User"),
+    "aerobee.client_core.admin_cluster": ("Broker", "BrokerGroup", "ClusterState"),
+    "aerobee.client_core.broker_groups": ("BrokerGroupState",),
+    "aerobee.client_core.dead_letters": ("Letter", "LetterFilter"),
+    "aerobee.client_core.messages": ("FoundMessages",),
+    "aerobee.client_core.offsets": ("QueueBounds",),
+    "aerobee.client_core.schedules": ("WaitingMessage", "WaitingMessages"),
     "aerobee.client_core.cluster": ("ClusterConnection",),
     "aerobee.client_core.message": ("Message", "ReceivedMessage"),
-    "aerobee.client_core.transactions": ("TransactionOutcome",),
+    "aerobee.client_core.transactions": (
+        "OpenTransaction",
+        "OpenTransactions",
+        "TransactionOutcome",
+    ),
     "aerobee.cluster_view.route": ("MessageQueue",),
     "aerobee.consumer_client.blocking": ("BlockingPullConsumer", "BlockingPushConsumer"),
     "aerobee.consumer_client.filters": ("sql",),
@@ -108,6 +150,7 @@ _NAMES = {
     "aerobee.producer_client.producer": ("Producer", "ProducerStatistics"),
     "aerobee.producer_client.receipt": ("Durability", "Receipt", "Receipts", "SendStatus"),
     "aerobee.producer_client.transactions": ("Transaction",),
+    "aerobee.runtime.call_context": ("request_scope",),
     "aerobee.runtime.freed_memory": ("keep_freed_memory",),
     "aerobee.runtime.tls_config": ("TlsConfig",),
     "aerobee.sql_filter.expression": ("SqlExpression",),

@@ -135,8 +135,8 @@ def _broker(one: Entry) -> None:
     _pods_of_a_service(one, "broker", "$group")
     _claim(one, CLAIM, "$.Values.broker.storage", "$group")
     _mounts_config(one, "broker")
-    partition = {"partition": Text("{{ $group.partition | int }}")}
-    put(one.tree, ("spec", "updateStrategy", "rollingUpdate"), If("$group.partition", partition))
+    partition = Text("{{ $group.partition | default 0 | int }}")
+    put(one.tree, ("spec", "updateStrategy", "rollingUpdate", "partition"), partition)
     container = _at(one.tree, POD)["containers"][0]
     container["env"] = outside_addresses(container["env"])
 

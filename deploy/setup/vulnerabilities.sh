@@ -26,6 +26,6 @@ checked() {
 }
 
 worst=0
-checked "what a cluster and its clients run" --no-dev
+checked "what a cluster and its clients run" --no-dev --extra server
 checked "all, with the audit and what developers use"
 exit $worst

@@ -22,7 +22,14 @@ PAGES = (
     "tests/*.md",
     "tests/golden/*.md",
 )
-OTHERS = ("docs/**/*.svg", "docs/**/*.png", "docs/site/*.css", "deploy/image/*.sh")
+OTHERS = (
+    "docs/**/*.svg",
+    "docs/**/*.png",
+    "docs/site/*.css",
+    "deploy/*.yaml",
+    "deploy/image/*.sh",
+    "examples/**/*.*",
+)
 DECISIONS = "docs/decisions"
 FOLDER_LINK = re.compile(r"\]\(((?:[\w.-]+/)+)\)")
 NESTED = re.compile(r"^( +)(?=(?:[-*]|\d+\.) )")

@@ -27,8 +27,8 @@ from aerobee.broker.offsets.entries import (
 from aerobee.broker.offsets.merge import Change, ChangeKind
 from aerobee.broker.offsets.sent_back import Copied, FinishedBeyond, Resend, SentBack
 from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.retry_records import Death
 from tests.support.journal_replica import any_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "offset-journal.md"

@@ -146,6 +146,28 @@ async def test_only_who_was_registered_before_leaves_the_set_at_once(was_registe
         assert [one.in_sync for one in scene.proposals] == [{OWN}] * was_registered
 
 
+@pytest.mark.parametrize(
+    ("others", "min_insync_replicas", "expected"),
+    [((1, 2), 1, True), ((1, 2), 2, True), ((1, 2), 3, False), ((1,), 1, False)],
+)
+async def test_a_former_master_leaves_for_a_moment_if_enough_others_are_in_sync(
+    others: tuple[int, ...], min_insync_replicas: int, *, expected: bool
+) -> None:
+    """Else its successor would acknowledge nothing before its folder is open again."""
+    scene = Scene(history=EpochHistory.of([(1, 0)]))
+    names = [ReplicaName(broker_id, f"log-{broker_id}") for broker_id in others]
+    replicas = (OWN.broker_id, *others)
+    assert not scene.roles.is_dispensable(min_insync_replicas), "nothing is known"
+    for in_sync in ((OWN, *names), names):
+        record = scene.record(
+            4, master_id=1, instance="x", in_sync=tuple(in_sync), replicas=replicas
+        )
+        scene.roles.hear_replica_set(record)
+        assert scene.roles.is_dispensable(min_insync_replicas) is expected
+    scene.roles.hear_replica_set(scene.record(5, in_sync=(OWN, *names), replicas=replicas))
+    assert not scene.roles.is_dispensable(min_insync_replicas), "it is to lead"
+
+
 async def test_an_unknown_epoch_makes_a_master_ask_once() -> None:
     scene = Scene()
     asked: list[int] = []

@@ -122,9 +122,25 @@ def test_a_ready_cluster_tells_one_fact_a_line_and_what_to_type_next(tmp_path: P
         "  etcd        127.0.0.1:1379",
         f"  data        {tmp_path}",
         f"  logs        {tmp_path}/logs",
-        "next, in another terminal: "
-        "echo hello | aerobee produce greetings --nameserver 127.0.0.1:1081",
+        "  metrics     off (to show them: AEROBEE_BROKER_METRICS_LISTEN=127.0.0.1:0)",
+        "next, in another terminal:",
+        "  echo hello | aerobee produce greetings --nameserver 127.0.0.1:1081",
+        "  aerobee consume greetings --group readers --count 1 --nameserver 127.0.0.1:1081",
+        "  aerobee doctor --nameserver 127.0.0.1:1081",
     ]
+
+
+def test_with_a_host_all_but_etcd_listens_everywhere_and_brokers_announce_it(
+    tmp_path: Path,
+) -> None:
+    ports = default_ports(brokers=1, nameserver=8081, broker_first=10911, etcd=2379)
+    plan = ClusterPlan(data=tmp_path, cluster="aerobee", ports=ports, host="queue")
+    (replica,) = plan.brokers
+    broker = " ".join(broker_child(plan, replica).argv)
+    assert "--listen 0.0.0.0:10911 --address queue:10911" in broker
+    assert "--listen 0.0.0.0:8081" in " ".join(nameserver_child(plan).argv)
+    assert "--listen-client-urls=http://127.0.0.1:2379" in etcd_child(plan).argv
+    assert "  nameserver  queue:8081" in ready_lines(plan, 1.0)
 
 
 def test_a_wrong_broker_key_is_told_as_a_key_with_the_one_that_was_meant(tmp_path: Path) -> None:

@@ -160,3 +160,20 @@ def test_each_shell_has_a_script(shell: str) -> None:
     if shell == "bash":
         checked = subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=False)
         assert checked.returncode == 0
+
+
+@pytest.mark.slow
+def test_quiet_leaves_out_remarks_but_not_errors(cluster: Up) -> None:
+    asked = ("consume", "looked-at", "--from", "last", "--count", "1", "--idle-timeout", "0.5")
+    assert "0 of 1 messages arrived" in cluster.run(*asked, expect=1).stderr
+    assert cluster.run(*asked, "--quiet", expect=1).stderr == ""
+    assert "there is no topic" in cluster.run("topic", "show", "z", "--quiet", expect=1).stderr
+
+
+@pytest.mark.slow
+def test_topics_are_changed_with_a_document_for_programs(cluster: Up) -> None:
+    (made,) = cluster.json("topic", "create", "for-programs", "--queues", "1")
+    assert (made["topic"], made["queuesByBroker"]) == ("for-programs", {"broker-a": 1})
+    assert cluster.json("topic", "alter", "for-programs", "--queues", "3")["queues"] == 3
+    deleted = cluster.json("topic", "delete", "for-programs", "--yes")
+    assert deleted == {"topic": "for-programs", "deleted": True}

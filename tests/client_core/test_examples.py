@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import aerobee.client_core as client_core
+from aerobee import AdminClient
 from aerobee.client_core import ClusterConnection, MessageQueue, Offsets
 from tests.support.examples import check_doctests, example_blocks, modules_of, run_async
 
@@ -33,7 +34,7 @@ async def test_an_example_runs(
     if where.endswith("Topics"):
         del nameserver.topics["orders"]
     code = BLOCKS[where].replace("127.0.0.1:8081", nameserver.address)
-    await run_async(code, vars(client_core))
+    await run_async(code, {**vars(client_core), "AdminClient": AdminClient})
 
 
 def test_the_main_classes_have_examples() -> None:

@@ -26,10 +26,14 @@ from aerobee.broker.pop.entries import (
     decode_entry,
 )
 from aerobee.rocketmq_api.receiving.handles import ReceiptHandle
-from aerobee.store_format.batch import RETRY_PREFIX
+from aerobee.store_format.dead_letter_fields import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    Death,
+    dead_letter_topic,
+)
 from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record_view import Record as StoredRecord
-from aerobee.store_format.retry_records import DEAD_LETTER_PREFIX, Death, dead_letter_topic
 from tests.cluster_simulation.log import Record
 from tests.cluster_simulation.popping import ATTEMPTS_MAX, KEYS, ORDERED
 from tests.cluster_simulation.violation import Violation

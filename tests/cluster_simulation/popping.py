@@ -36,7 +36,7 @@ from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.rocketmq_api.receiving.renewal import RenewalRules
 from aerobee.runtime.errors import NotMaster, NotWritable, ReplicaBehind, StoreFailed
 from aerobee.store_format.consume_queue_entry import pack_entry
-from aerobee.store_format.retry_records import retry_topic
+from aerobee.store_format.dead_letter_fields import retry_topic
 from tests.cluster_simulation.log import Record
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from aerobee.consumer_client import (
     ReceivedMessage,
     StartFrom,
 )
-from aerobee.store_format.retry_records import read_dead_letter
+from aerobee.store_format.dead_letter_fields import read_dead_letter
 from tests.support.real_brokers import BrokerProcess, RealBroker, RealCluster, RouteServer
 from tests.support.waiting import until
 

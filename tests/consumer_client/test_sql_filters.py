@@ -20,7 +20,7 @@ from aerobee.consumer_client import (
     sql,
 )
 from aerobee.runtime.errors import FilterIllegal
-from aerobee.store_format.retry_records import dead_letter_topic
+from aerobee.store_format.dead_letter_fields import dead_letter_topic
 from tests.support.real_brokers import RealBroker, RealCluster, RouteServer
 from tests.support.waiting import until
 

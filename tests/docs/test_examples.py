@@ -363,6 +363,8 @@ TOPIC = re.compile(
 def test_pages_can_be_followed_on_one_cluster_since_their_topics_differ() -> None:
     pages: dict[str, set[str]] = {}
     for page in PAGES:
+        if page.name == "testing.md":  # Its clusters are its own.
+            continue
         for block in blocks_of(page):
             if block.language in ("python", "console"):
                 for names in TOPIC.findall(block.text):

@@ -41,7 +41,8 @@ def main() -> int:
         else:
             print("no Helm and no Go to build it: tests of the chart are left out", file=sys.stderr)
     pytest = [sys.executable, "-m", "pytest", "-ra", "-m", "kubernetes", "--durations=10"]
-    return subprocess.call([*pytest, str(FOLDER / "test_api_server.py" if is_quick else FOLDER)])
+    files = ("test_api_server.py", "test_page_commands.py") if is_quick else ("",)
+    return subprocess.call([*pytest, *(str(FOLDER / file) for file in files)])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,12 @@ from tests.kubernetes.api_server.control_plane import running_control_plane
 from tests.kubernetes.api_server.definitions import add_definitions
 from tests.kubernetes.api_server.nodes import ZONES, add_nodes, add_volumes, kubelets
 from tests.kubernetes.api_server.programs import VERSION, built_programs
+from tests.kubernetes.api_server.space import Space, is_ready
 from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import Manifests
 from tests.kubernetes.policy.availability import broker_settings
 from tests.kubernetes.rendering import NAMESPACE, OVERLAYS, render_with
-from tests.kubernetes.test_render import COMPONENTS
+from tests.kubernetes.test_render import COMPONENTS, folders_of
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.timeout(300)]
@@ -48,45 +48,6 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         add_definitions(api)
         with kubelets(api):
             yield api
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """One namespace of the cluster."""
-
-    api: Api
-    name: str
-
-    def objects(self, group: str, plural: str) -> list[Object]:
-        return self.api.items(f"/{group}/namespaces/{self.name}/{plural}")
-
-    def pods(self) -> list[Object]:
-        return self.objects("api/v1", "pods")
-
-    def pods_of(self, owner: str) -> list[Object]:
-        return [pod for pod in self.pods() if pod["metadata"]["name"].startswith(f"{owner}-")]
-
-    def wait_ready(self, counts: dict[str, int]) -> None:
-        """Until each owner has so many pods, and all of them are ready."""
-
-        def all_ready() -> bool:
-            return all(
-                len(pods := self.pods_of(owner)) == count and all(map(_is_ready, pods))
-                for owner, count in counts.items()
-            )
-
-        try:
-            wait_until(all_ready, "every pod is ready")
-        except TimeoutError as error:
-            raise AssertionError(f"{error}; {self._why()}") from None
-
-    def _why(self) -> list[str]:
-        return [event["message"] for event in self.objects("api/v1", "events")][-20:]
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = pod["status"].get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def _in_namespace(
@@ -126,7 +87,7 @@ def test_every_component_is_accepted_without_a_warning(
         tmp_path,
         namespace="aerobee",
         resources=["overlays/ha"],
-        components=[f"components/{name}"],
+        components=folders_of(name),
     )
     assert api.apply_all(mine.objects, dryRun="All") == ()
 
@@ -280,13 +241,13 @@ def test_an_upgrade_replaces_one_replica_at_a_time_from_the_highest_down(
         pods = {pod["metadata"]["name"]: pod for pod in space.pods()}
         for owner in ("aerobee-broker-a", "aerobee-broker-b"):
             names = [f"{owner}-{ordinal}" for ordinal in range(3)]
-            away = [name for name in names if name not in pods or not _is_ready(pods[name])]
+            away = [name for name in names if name not in pods or not is_ready(pods[name])]
             away_max[owner] = max(away_max.get(owner, 0), len(away))
             for name in names:
                 is_new = name in pods and pods[name]["metadata"]["uid"] != old[name]
                 if is_new and name not in replaced:
                     replaced.append(name)
-        return len(replaced) == 6 and all(map(_is_ready, pods.values()))
+        return len(replaced) == 6 and all(map(is_ready, pods.values()))
 
     assert api.apply_all(now.objects) == ()
     # Pods say that they are ready since long ago, so nobody waits minReadySeconds here.
@@ -333,7 +294,7 @@ def test_a_survivor_gets_its_setting_only_when_its_pod_is_deleted(api: Api, tmp_
         assert not has_setting(0)
         api.request("DELETE", "/api/v1/namespaces/survivor/pods/aerobee-broker-a-0")
         wait_until(lambda: has_setting(0), "the survivor has its setting")
-        wait_until(lambda: _is_ready(pod(0) or {"status": {}}), "the survivor is ready")
+        wait_until(lambda: is_ready(pod(0) or {"status": {}}), "the survivor is ready")
     finally:
         for node in nodes:
             api.merge(node, {"spec": {"unschedulable": False}})
@@ -356,7 +317,7 @@ def test_without_room_in_a_zone_a_replica_waits_where_zones_are_a_rule(
         strict = Space(api, "strict")
 
         def placed() -> int:
-            return sum(map(_is_ready, strict.pods_of("aerobee-broker-a")))
+            return sum(map(is_ready, strict.pods_of("aerobee-broker-a")))
 
         wait_until(lambda: placed() == 2, "two replicas are in the two zones that have room")
         why = [event["message"] for event in strict.objects("api/v1", "events")]

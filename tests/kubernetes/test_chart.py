@@ -26,7 +26,7 @@ from tests.kubernetes.policy import serving
 from tests.kubernetes.policy.checks import CHECKS
 from tests.kubernetes.rendering import render_with, renderer
 from tests.kubernetes.schemas import Schemas, kubernetes_version
-from tests.kubernetes.test_render import outside_of_both_groups
+from tests.kubernetes.test_render import folders_of
 
 DECLARED = "topics:\n  orders: {queues: 8}\n"
 TLS_SECRETS = ("aerobee-node-tls", "aerobee-etcd-server", "aerobee-etcd-client")
@@ -145,7 +145,7 @@ def test_clients_outside_are_served_as_the_components_do(
     theirs = render_with(
         tmp_path,
         resources=["namespace", "overlays/ha"],
-        components=outside_of_both_groups(component),
+        components=folders_of(component),
     )
     mine = template(tmp_path, outside={"type": kind, **OUTSIDE})
     assert _compared(mine) == _compared(theirs)

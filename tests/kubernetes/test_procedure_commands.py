@@ -27,6 +27,7 @@ from aerobee.runtime.config import load_config
 from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.etcd_pods import PORTS, local_words, running, wait_until_healthy
 from tests.kubernetes.manifests import Manifests, Object
+from tests.kubernetes.pages import commands_of
 from tests.kubernetes.rendering import ROOT
 from tests.support.command_parsing import parsed
 from tests.support.etcd_cluster import RunningMember
@@ -38,9 +39,7 @@ FORCE = "--force-new-cluster"
 
 
 def commands(page: Path) -> list[str]:
-    """What stands after `$ ` in its console blocks."""
-    blocks = re.findall(r"(?ms)^```console\n(.*?)^```$", page.read_text("utf-8"))
-    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+    return commands_of(page.read_text("utf-8"))
 
 
 def patches(page: Path) -> list[list[Any]]:

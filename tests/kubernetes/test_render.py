@@ -27,6 +27,7 @@ COMPONENTS = (
     "etcd-peer-tls",
     "etcd-tls",
     "etcd-upkeep",
+    "held-rollouts",
     "outside-load-balancers",
     "outside-node-ports",
     "prometheus-rules",
@@ -247,9 +248,11 @@ def test_nothing_of_one_broker_group_selects_another(overlay: Overlay, group: st
     assert not labelled.items() <= ha.get("StatefulSet", "aerobee-etcd")["metadata"].items()
 
 
-def outside_of_both_groups(component: str) -> list[str]:
+def folders_of(component: str) -> list[str]:
+    """The folders of a component; the ways outside have one for each group."""
     folder = f"components/{component}"
-    return [folder, f"{folder}/broker-a", f"{folder}/broker-b"]
+    groups = ("broker-a", "broker-b") if component.startswith("outside") else ()
+    return [folder, *(f"{folder}/{group}" for group in groups)]
 
 
 EveryWayOutside = pytest.mark.parametrize(
@@ -262,9 +265,7 @@ def test_outside_a_broker_is_reached_while_it_is_not_ready(
     overlay: Overlay, component: str, tmp_path: Path
 ) -> None:
     overlay("ha")  # skips where nothing can be rendered
-    mine = render_with(
-        tmp_path, resources=["overlays/ha"], components=outside_of_both_groups(component)
-    )
+    mine = render_with(tmp_path, resources=["overlays/ha"], components=folders_of(component))
     check = serving.brokers_are_reached_while_they_are_not_ready
     assert list(check(mine)) == []
     for name in ("aerobee-broker-a-0-outside", "aerobee-nameserver-outside"):
@@ -279,7 +280,7 @@ def test_outside_every_replica_of_every_group_has_an_address(
     overlay: Overlay, component: str, tmp_path: Path
 ) -> None:
     overlay("ha")  # skips where nothing can be rendered
-    components = outside_of_both_groups(component)
+    components = folders_of(component)
     mine = render_with(tmp_path, resources=["overlays/ha"], components=components)
     check = serving.outside_addresses_lead_to_their_brokers
     assert list(check(mine)) == []
@@ -306,9 +307,7 @@ def test_with_an_outside_nodes_talk_as_without_it(
     """By the same addresses, and may reach nothing more. Outside port or not, other pods may not
     come through it."""
     plain = overlay("ha")
-    mine = render_with(
-        tmp_path, resources=["overlays/ha"], components=outside_of_both_groups(component)
-    )
+    mine = render_with(tmp_path, resources=["overlays/ha"], components=folders_of(component))
     assert allowed(mine) == allowed(plain)
     inside = [
         [
@@ -330,7 +329,7 @@ def test_components_render_on_top_of_a_cluster(
     overlay: Overlay, component: str, tmp_path: Path
 ) -> None:
     plain = overlay("ha")
-    mine = render_with(tmp_path, resources=["overlays/ha"], components=[f"components/{component}"])
+    mine = render_with(tmp_path, resources=["overlays/ha"], components=folders_of(component))
     assert mine.objects != plain.objects
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.rendering import NAMESPACE, OVERLAYS, render_with
 from tests.kubernetes.schemas import NotValid, Schemas, kubernetes_version
-from tests.kubernetes.test_render import COMPONENTS
+from tests.kubernetes.test_render import COMPONENTS, folders_of
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def test_every_object_of_an_overlay_is_valid(overlay: Overlay, schemas: Schemas,
 def test_every_object_of_a_component_is_valid(
     overlay: Overlay, schemas: Schemas, name: str, tmp_path: Path
 ) -> None:
-    mine = render_with(tmp_path, resources=["overlays/ha"], components=[f"components/{name}"])
+    mine = render_with(tmp_path, resources=["overlays/ha"], components=folders_of(name))
     for one in mine.objects:
         schemas.check(one)
 

@@ -18,8 +18,8 @@ from prometheus_client.openmetrics.parser import (
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.metrics.config import MetricsConfig
 from aerobee.runtime.metrics.endpoint import CONNECTIONS_MAX, MetricsEndpoint, serve_metrics
-from aerobee.runtime.metrics.exposition import Gathered
 from aerobee.runtime.metrics.families import (
+    Gathered,
     HistogramFamily,
     counter,
     gauge,

@@ -10,8 +10,9 @@ import tenacity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aerobee.nameserver.backoff_wait import BackoffWait
 from aerobee.runtime.errors import InvalidArgument, RegistryUnavailable
-from aerobee.runtime.retry import Backoff, BackoffWait
+from aerobee.runtime.retry import Backoff
 
 
 def test_delays_double_up_to_the_maximum_without_jitter() -> None:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.store_format.delay_levels import DelayLevels
+from aerobee.store_format.delay_levels import DELAY_MAX_MS, DelayLevels
 from aerobee.store_format.delayed_records import (
-    DELAY_MAX_MS,
     HALF_TOPIC,
     TIMER_TOPIC,
     WAITING_MARKS,

@@ -22,6 +22,7 @@ from aerobee.store_format.batch_consume_queue_entry import BatchEntry, scan_batc
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.consume_queue_entry import PRE_BLANK_ENTRY, unpack_entry
 from aerobee.store_format.consume_queue_ext import decode_ext_unit, ext_position, is_ext_address
+from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.epoch_file import decode_epochs, encode_epochs
 from aerobee.store_format.index_file import (
     INDEX_ENTRY_DTYPE,
@@ -41,7 +42,6 @@ from aerobee.store_format.retry_records import (
     REASON_BYTES_MAX,
     REASON_CLASS_BYTES_MAX,
     RESENDS_KEPT_MAX,
-    Death,
     dead_letter_record,
 )
 from aerobee.store_format.timer_log import decode_timer_record

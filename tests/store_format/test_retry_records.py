@@ -10,6 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store_format.batch import BatchLimits, check_batch
+from aerobee.store_format.dead_letter_fields import (
+    Death,
+    GroupNameTooLong,
+    Origin,
+    Resend,
+    dead_letter_topic,
+    origin_of,
+    read_dead_letter,
+    resends_of,
+    retry_topic,
+)
 from aerobee.store_format.delayed_records import (
     TIMER_TOPIC,
     Delay,
@@ -30,20 +41,11 @@ from aerobee.store_format.retry_records import (
     REASON_BYTES_MAX,
     REASON_CLASS_BYTES_MAX,
     RESENDS_KEPT_MAX,
-    Death,
-    GroupNameTooLong,
-    Origin,
-    Resend,
     ResendCircle,
     dead_letter_record,
-    dead_letter_topic,
-    origin_of,
-    read_dead_letter,
-    resends_of,
     resent_record,
     retry_level,
     retry_record,
-    retry_topic,
 )
 from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
 

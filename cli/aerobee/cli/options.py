@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from aerobee.cli.output import QUIET
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -24,6 +26,20 @@ dry_run_option = click.option(
 yes_option = click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal."
 )
+
+
+def _be_quiet(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.meta[QUIET] = value
+
+
+quiet_option = click.Option(
+    ["--quiet"],
+    is_flag=True,
+    expose_value=False,
+    callback=_be_quiet,
+    help="Print only the answer and errors: no remarks, no progress.",
+)
+"""All commands have it, but services, whose log is theirs to configure: see `lazy_group`."""
 
 
 def timeout_option(default_ms: int, help: str) -> Callable[[Command], Command]:

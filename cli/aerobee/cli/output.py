@@ -17,6 +17,8 @@ import click
 
 from aerobee.runtime.printable import printable, printable_json
 
+QUIET: Final = "aerobee.cli.quiet"
+"""In the meta data of click's context."""
 GAP: Final = "  "
 """Between the columns of a table."""
 
@@ -32,15 +34,23 @@ def say(
     click.echo(label + printable(text, keep=keep), nl=nl)
 
 
-def remark(text: str) -> None:
-    """A line for the person at the terminal, on standard error."""
-    click.echo(printable(text), err=True)
+def is_quiet() -> bool:
+    """Whether --quiet was given to the command that runs."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET))
+
+
+def remark(text: str, *, always: bool = False) -> None:
+    """A line for the person at the terminal, on standard error; not with --quiet, unless without it
+    the answer would be taken for more than it is."""
+    if always or not is_quiet():
+        click.echo(printable(text), err=True)
 
 
 def remark_unanswered(names: Sequence[str]) -> None:
     """Of broker groups, whose part of what was searched for is missing."""
     if names:
-        remark(f"not searched, because they do not answer: {', '.join(names)}")
+        remark(f"not searched, because they do not answer: {', '.join(names)}", always=True)
 
 
 def counted(count: int, noun: str, several: str | None = None) -> str:

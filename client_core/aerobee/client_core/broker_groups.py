@@ -102,7 +102,7 @@ class BrokerGroups:
         """Raises GroupNotFound; Unreachable, DeadlineExceeded."""
         for record in (await self._admin.describe_cluster()).groups:
             if record.broker_name == broker_name:
-                return _STATES[record.state]
+                return state_of(record)
         raise errors.GroupNotFound(
             f"there is no broker group {broker_name!r}: see `aerobee cluster show`"
         )
@@ -156,6 +156,10 @@ class BrokerGroups:
             timeout_ms=REMOVE_TIMEOUT_MS,
         )
         return done.topics
+
+
+def state_of(record: nameserver_pb2.GroupRecord) -> BrokerGroupState:
+    return _STATES[record.state]
 
 
 def _remaining(found: broker_pb2.RemainingDescription) -> Remaining:

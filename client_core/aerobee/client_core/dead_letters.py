@@ -15,8 +15,8 @@ from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime import errors
 from aerobee.runtime.names import check_group_name
 from aerobee.runtime.own_protocol import error_from_code
+from aerobee.store_format.dead_letter_fields import DeadLetter, dead_letter_topic, read_dead_letter
 from aerobee.store_format.record import iterate_records
-from aerobee.store_format.retry_records import DeadLetter, dead_letter_topic, read_dead_letter
 from aerobee.v1 import broker_pb2, common_pb2
 
 SETTLED_BY: Final = "CID_RMQ_SYS_DEAD_LETTERS"

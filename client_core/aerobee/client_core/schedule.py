@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from aerobee.runtime.errors import MessageIllegal
-from aerobee.store_format.delay_levels import LEVELS_MAX
-from aerobee.store_format.delayed_records import DELAY_MAX_MS
+from aerobee.store_format.delay_levels import DELAY_MAX_MS, LEVELS_MAX
 
 SCHEDULE_BYTES_MAX = 600
 """What brokers may add to the properties of a message that arrives later, its topic among it."""

@@ -41,7 +41,7 @@ from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name, is_retry_topic
 from aerobee.runtime.tls_config import TlsConfig
-from aerobee.store_format.retry_records import retry_topic
+from aerobee.store_format.dead_letter_fields import retry_topic
 
 RETRIES_WITHOUT_END = (1 << 31) - 1
 """The broker counts, and the member decides."""

@@ -91,8 +91,7 @@ async def serve_nameserver(
 ) -> None:
     """Serve until `lifecycle.stop`; `on_listening` gets the port. `store` replaces etcd, for tests.
 
-    Raises:
-        InvalidArgument: the address cannot be listened on.
+    Raises InvalidArgument: the address cannot be listened on.
     """
     keys = Keys(config.cluster)
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import grpc
 import tenacity
 
+from aerobee.nameserver.backoff_wait import BackoffWait
 from aerobee.nameserver.config import EtcdConfig
 from aerobee.nameserver.etcd_calls import EtcdCalls
 from aerobee.nameserver.etcd_connection import (
@@ -52,7 +53,7 @@ from aerobee.nameserver.key_values import (
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.log import log_event
-from aerobee.runtime.retry import Backoff, BackoffWait
+from aerobee.runtime.retry import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.loop_delay import LoopDelay
-from aerobee.runtime.metrics.exposition import Gathered
 from aerobee.runtime.metrics.families import (
     OTHER,
     AnyFamily,
     Family,
+    Gathered,
     HistogramFamily,
     counter,
     gauge,

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator
 
 import tenacity
 
+from aerobee.nameserver.backoff_wait import BackoffWait
 from aerobee.nameserver.freshness import Freshness
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.key_values import Compacted, Put, WatchBatch
@@ -28,7 +29,7 @@ from aerobee.nameserver.stored import History, Keys, encode_history
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.log import log_event
-from aerobee.runtime.retry import Backoff, BackoffWait
+from aerobee.runtime.retry import Backoff
 
 log = logging.getLogger(__name__)
 

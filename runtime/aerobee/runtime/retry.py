@@ -1,6 +1,6 @@
 """Back-off as a value: how long to wait before the next attempt.
 
-Owns: the arithmetic of delays, and its one adapter to tenacity. The caller that retries decides on
+Owns: the arithmetic of delays. The caller that retries decides on
 what and how often; the jitter comes from a Random that the caller gives.
 """
 
@@ -9,9 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import tenacity
-from tenacity.wait import wait_base
 
 from aerobee.runtime.errors import InvalidArgument
 
@@ -53,14 +50,3 @@ class Backoff:
         while True:
             attempt += 1
             yield self.delay_s(attempt, chance)
-
-
-class BackoffWait(wait_base):
-    """A Backoff as tenacity's `wait=` argument."""
-
-    def __init__(self, backoff: Backoff, chance: random.Random) -> None:
-        self._backoff = backoff
-        self._chance = chance
-
-    def __call__(self, retry_state: tenacity.RetryCallState) -> float:
-        return self._backoff.delay_s(retry_state.attempt_number, self._chance)

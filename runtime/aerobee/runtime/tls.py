@@ -20,8 +20,7 @@ from typing import Final, Self
 from aerobee.grpc_core.tls import FollowedTls, TlsFiles, client_context, server_context
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
-from aerobee.runtime.metrics.exposition import Gathered
-from aerobee.runtime.metrics.families import gauge
+from aerobee.runtime.metrics.families import Gathered, gauge
 from aerobee.runtime.outside_config import OutsideTlsConfig
 from aerobee.runtime.server_engine import AcceptedTls
 from aerobee.runtime.tls_config import (

@@ -19,6 +19,7 @@ from isal.isal_zlib import crc32
 
 from aerobee.store_format.body_checksums import bodies_match
 from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.property_crc import (
     PROPERTY_CRC_NAME,
@@ -53,7 +54,6 @@ __all__ = [
 ]
 
 MIB: Final = 1 << 20
-RETRY_PREFIX: Final = "%RETRY%"
 
 # Below this many records the arrays cost more than they save.
 ARRAY_RECORDS_MIN: Final = 100

@@ -14,6 +14,9 @@ from typing import Final, Self
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """Apache's default."""
 
+DELAY_MAX_MS: Final = 10 * 366 * 86_400_000
+"""Of any delay: ten years. Apache's broker takes three days at most (`timerMaxDelaySec`)."""
+
 LEVELS_MAX: Final = 1_000
 """Each level is a queue with files of its own."""
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from aerobee.store_format.delay_levels import DelayLevels
+from aerobee.store_format.delay_levels import DELAY_MAX_MS, DelayLevels
 from aerobee.store_format.properties import find_property, replace_properties
 from aerobee.store_format.record_encode import encode_record, properties_too_large
 from aerobee.store_format.record_layout import (
@@ -29,13 +29,12 @@ from aerobee.store_format.record_layout import (
 from aerobee.store_format.record_rewrite import fitting_properties, rewrite_record
 from aerobee.store_format.record_view import Record
 from aerobee.store_format.tags import SCHEDULE_TOPIC
-from aerobee.store_format.timer_wheel import PRECISION_MS
+
+PRECISION_MS: Final = 1_000
+"""Apache's default for the time that one slot of its timer wheel stands for."""
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-
-DELAY_MAX_MS: Final = 10 * 366 * 86_400_000
-"""Ten years. Apache's broker takes three days at most (`timerMaxDelaySec`)."""
 
 MOVING_BYTES_MAX: Final = 256
 """What the properties of a record that waits may still grow by, until its message is delivered: by

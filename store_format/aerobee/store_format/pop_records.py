@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from aerobee.store_format.batch import RETRY_PREFIX
+from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store_format.properties import PropertyName, replace_properties
 from aerobee.store_format.record_rewrite import rewrite_record
 from aerobee.store_format.record_view import Record

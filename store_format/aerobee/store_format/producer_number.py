@@ -9,11 +9,10 @@ a transaction never have one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-
-from aerobee.store_format.record_arrays import Int64Array
+if TYPE_CHECKING:
+    from aerobee.store_format.record_arrays import Int64Array
 
 SEQUENCE_BITS: Final = 24
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
@@ -46,6 +45,8 @@ def producer_number(producer_id: int, sequence: int) -> int:
 
 def producer_numbers(runs: Sequence[ProducerRun]) -> Int64Array:
     """The field's values of the records of `runs`, one after the other."""
+    import numpy as np  # Of brokers alone: producers have none.
+
     parts = []
     for producer_id, first, count in runs:
         if producer_id:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.property_crc import PROPERTY_CRC_NAME, reserve_property_crc
 from aerobee.store_format.record_encode import magic_and_topic, properties_too_large
 from aerobee.store_format.record_layout import (
@@ -25,6 +24,9 @@ from aerobee.store_format.record_layout import (
     SYSFLAG_TRANSACTION_MASK,
 )
 from aerobee.store_format.record_view import Record
+
+if TYPE_CHECKING:
+    from aerobee.store_format.checked_batch import CheckedBatch
 
 _CRC_NAME: Final = PROPERTY_CRC_NAME.to_bytes(8, "big")
 _SIZE_AND_MAGIC: Final = struct.Struct(">ii")

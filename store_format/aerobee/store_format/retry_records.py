@@ -12,10 +12,18 @@ queue and offset there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final
 
-from aerobee.store_format.batch import RETRY_PREFIX
+from aerobee.store_format.dead_letter_fields import (
+    Death,
+    Origin,
+    Resend,
+    dead_letter_topic,
+    origin_of,
+    resends_of,
+    retry_topic,
+)
 from aerobee.store_format.delayed_records import (
     WAITING_MARKS,
     Changes,
@@ -25,12 +33,9 @@ from aerobee.store_format.delayed_records import (
 )
 from aerobee.store_format.message_id import offset_message_id
 from aerobee.store_format.properties import PropertyName, replace_properties
-from aerobee.store_format.record_layout import PROPERTIES_BYTES_MAX, TOPIC_V1_BYTES_MAX
+from aerobee.store_format.record_layout import PROPERTIES_BYTES_MAX
 from aerobee.store_format.record_rewrite import rewrite_record
 from aerobee.store_format.record_view import Record
-
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
-RETRY_TOPIC_BYTES_MAX: Final = 255
 
 RETRIES_MAX: Final = 16
 """Apache's default for a group's `retryMaxTimes`."""
@@ -58,35 +63,11 @@ _DEAD_LETTER_MARKS: Final[Changes] = dict.fromkeys(
 """Takes out what says where a message failed and how."""
 
 
-class GroupNameTooLong(ValueError):
-    """A group whose retry or dead-letter topic would have too long a name."""
-
-
 class ResendCircle(ValueError):
     """A dead letter that was resent the same way several times, and came back each time."""
 
 
 # ------------------------------------------------------------------------------------- decisions
-
-
-def retry_topic(group: str) -> str:
-    """Where a group's failed messages come again. Raises GroupNameTooLong."""
-    return _topic(RETRY_PREFIX, group, RETRY_TOPIC_BYTES_MAX, "a retry topic")
-
-
-def dead_letter_topic(group: str) -> str:
-    """Where a group's dead letters lie. Raises GroupNameTooLong: above 122 bytes there is none."""
-    return _topic(DEAD_LETTER_PREFIX, group, TOPIC_V1_BYTES_MAX, "a dead-letter topic")
-
-
-def _topic(prefix: str, group: str, bytes_max: int, what: str) -> str:
-    group_bytes_max = bytes_max - len(prefix)
-    if len(group.encode()) > group_bytes_max:
-        raise GroupNameTooLong(
-            f"group {group[:40]!r}... has a name of {len(group.encode())} bytes, too long for "
-            f"{what}: at most {group_bytes_max} are possible; use a group with a shorter name"
-        )
-    return prefix + group
 
 
 def retry_level(
@@ -103,41 +84,6 @@ def retry_level(
 
 
 # ------------------------------------------------------------------------------------- origin
-
-
-class Origin(NamedTuple):
-    """Where a message was first; -1 for a queue or an offset that its copy does not tell."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    message_id: str
-    """The broker's, of host and log position."""
-
-
-def origin_of(record: Record) -> Origin:
-    """Of a message as it was consumed, from its own topic or as a copy."""
-    topic = record.property_value(_N.RETRY_TOPIC)
-    message_id = record.property_value(_N.ORIGIN_MESSAGE_ID)
-    if topic is None and message_id is None:
-        return Origin(
-            record.topic, record.queue_id, record.queue_offset, _offset_message_id(record)
-        )
-    return Origin(
-        record.topic if topic is None else topic,
-        _number(record, _N.ORIGIN_QUEUE_ID, -1),
-        _number(record, _N.ORIGIN_QUEUE_OFFSET, -1),
-        _offset_message_id(record) if message_id is None else message_id,
-    )
-
-
-def _offset_message_id(record: Record) -> str:
-    return offset_message_id(record.store_host, record.physical_offset)
-
-
-def _number(record: Record, name: str, otherwise: int) -> int:
-    value = record.property_value(name) or ""
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else otherwise
 
 
 def _origin_changes(origin: Origin) -> dict[bytes, bytes | None]:
@@ -183,21 +129,6 @@ def retry_record(
         changes=_origin_changes(origin_of(record)),
         reconsume_times=_next_times(record),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Death:
-    """Why a message is a dead letter. Texts of any length and content: they are shortened."""
-
-    group: str
-    attempts: int
-    """How often it was delivered to the group."""
-    time_ms: int
-    reason_class: str = ""
-    """The class of the last exception, or another short name."""
-    reason: str = ""
-    member: str = ""
-    """Who tried last."""
 
 
 def shortened_death(death: Death) -> Death:
@@ -269,52 +200,6 @@ def _shortened(text: str, bytes_max: int) -> bytes:
 # ------------------------------------------------------------------------------------- letters
 
 
-class Resend(NamedTuple):
-    """One way that a dead letter was sent again."""
-
-    time_ms: int
-    source: str
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """What a record in a dead-letter topic tells. Letters of Apache's brokers tell the origin's
-    topic and id, the rest is empty, 0 or -1."""
-
-    origin: Origin
-    death: Death
-    resends: tuple[Resend, ...]
-
-
-def read_dead_letter(record: Record) -> DeadLetter:
-    """From a record of a dead-letter topic; what cannot be read is as if it were not there."""
-    value = record.property_value
-    return DeadLetter(
-        origin_of(record),
-        Death(
-            group=value(_N.DLQ_GROUP) or record.topic.removeprefix(DEAD_LETTER_PREFIX),
-            attempts=_number(record, _N.DLQ_ATTEMPTS, record.reconsume_times),
-            time_ms=_number(record, _N.DLQ_TIME_MS, record.store_timestamp_ms),
-            reason_class=value(_N.DLQ_REASON_CLASS) or "",
-            reason=value(_N.DLQ_REASON) or "",
-            member=value(_N.DLQ_MEMBER) or "",
-        ),
-        resends_of(record),
-    )
-
-
-def resends_of(record: Record) -> tuple[Resend, ...]:
-    """How a message was resent so far, oldest first: the newest 16."""
-    found = []
-    for word in (record.property_value(_N.DLQ_RESENDS) or "").split(","):
-        time_ms, _, way = word.partition(":")
-        source, arrow, target = way.partition(">")
-        if arrow and time_ms.isascii() and time_ms.isdigit() and len(time_ms) < 20:
-            found.append(Resend(int(time_ms), source, target))
-    return tuple(found)
-
-
 def resent_record(
     record: Record,
     *,
@@ -334,8 +219,9 @@ def resent_record(
     resends = resends_of(record)
     same = [resend for resend in resends if resend[1:] == (record.topic, topic)]
     if len(same) >= resends_max:
+        name = record.unique_key or offset_message_id(record.store_host, record.physical_offset)
         raise ResendCircle(
-            f"message {record.unique_key or _offset_message_id(record)} was resent from "
+            f"message {name} was resent from "
             f"{record.topic} to {topic} {len(same)} times already and came back each time: repair "
             "the consumer, or drop the message, or allow more resends"
         )

@@ -25,6 +25,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from aerobee.store_format.delayed_records import PRECISION_MS
 from aerobee.store_format.record_arrays import BoolArray, Int64Array
 from aerobee.store_format.timer_checkpoint import TimerCheckpoint
 from aerobee.store_format.timer_log import (
@@ -38,12 +39,7 @@ from aerobee.store_format.timer_log import (
     scan_timer_log,
 )
 from aerobee.store_format.timer_recovery import ReadFile
-from aerobee.store_format.timer_wheel import (
-    NO_POSITION,
-    PRECISION_MS,
-    SLOT_DTYPE,
-    SLOTS_PER_WHEEL,
-)
+from aerobee.store_format.timer_wheel import NO_POSITION, SLOT_DTYPE, SLOTS_PER_WHEEL
 
 TIMER_LOG_FILE_BYTES: Final = 100 * 1024 * 1024
 """Apache's default for `mappedFileSizeTimerLog`."""

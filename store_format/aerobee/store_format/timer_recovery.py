@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from aerobee.store_format.delayed_records import PRECISION_MS
 from aerobee.store_format.timer_checkpoint import TimerCheckpoint
 from aerobee.store_format.timer_log import (
     COMMIT_OFFSET_AT,
     TIMER_RECORD_SIZE,
     scan_timer_log,
 )
-from aerobee.store_format.timer_wheel import PRECISION_MS, SLOTS_PER_WHEEL, TimerSlot, slot_index
+from aerobee.store_format.timer_wheel import SLOTS_PER_WHEEL, TimerSlot, slot_index
 
 ReadFile = Callable[[], bytes]
 """Reads a whole timer log file."""

@@ -17,11 +17,11 @@ from typing import Final
 
 import numpy as np
 
+from aerobee.store_format.delayed_records import PRECISION_MS
+
 SLOT_SIZE: Final = 32
 SLOTS_PER_WHEEL: Final = 2 * 7 * 86_400
 WHEEL_SIZE: Final = SLOT_SIZE * SLOTS_PER_WHEEL
-PRECISION_MS: Final = 1_000
-"""Apache's default for the time that one slot stands for."""
 
 NO_POSITION: Final = -1
 

@@ -14,9 +14,9 @@ from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.read_work import ReadOutcome
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable
 from aerobee.runtime.own_protocol import code_of
+from aerobee.store_format.dead_letter_fields import read_dead_letter
 from aerobee.store_format.record import iterate_records
 from aerobee.store_format.record_view import Record
-from aerobee.store_format.retry_records import read_dead_letter
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import RunningBroker
 from tests.support.stub_errors import error_from_rpc

@@ -15,8 +15,9 @@ from aerobee.broker.offsets.writer import SENT_BACK_AT_ONCE
 from aerobee.broker.store.tables.consumer_offset_table import Tried
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.errors import NotWritable
+from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.retry_records import Death, shortened_death
+from aerobee.store_format.retry_records import shortened_death
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import KEY, Replica, cut_below, nothing, running, stored
 from tests.support.waiting import until

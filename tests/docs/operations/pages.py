@@ -4,7 +4,8 @@ A block whose first line is `# /path` is that file, on every machine, or on thos
 names after `on`. In a console block `mq-1$ ` is typed on that machine, `mq-*$ ` on the first
 three, and what follows is what it says; `...` there stands for anything. A comment
 `<!-- mq-1: command -->` is run too: it brings about what a page is for, such as a dead disk.
-Blocks with another prompt (`$ kubectl`) need what no laboratory has, and are not run.
+Blocks with another prompt (`$ kubectl`) are not run here: tests/kubernetes/test_page_commands.py
+runs those of three pages on a real API server.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from tests.kubernetes.api_server.client import Api, Object, Refused
 ZONES = ("zone-a", "zone-b", "zone-c")
 CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "200Gi"}
 STORAGE_CLASS = "by-hand"
+BROKEN = "-broken"
+"""The end of an image whose pods never become ready."""
 SINCE = "2026-01-01T00:00:00Z"
 
 
@@ -118,8 +120,9 @@ def _attend(api: Api, pod: Object, addresses: Iterator[str]) -> None:
 
 
 def _status(pod: Object, address: str, *, has_ended: bool) -> Object:
-    """A job's pod has done its work at once; any other one is ready."""
-    ready = "False" if has_ended else "True"
+    """A job's pod has done its work at once; any other one is ready, unless its image is broken."""
+    is_broken = any(one["image"].endswith(BROKEN) for one in pod["spec"]["containers"])
+    ready = "False" if has_ended or is_broken else "True"
     conditions = [
         {"type": kind, "status": ready if "Ready" in kind else "True", "lastTransitionTime": SINCE}
         for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
@@ -134,7 +137,7 @@ def _status(pod: Object, address: str, *, has_ended: bool) -> Object:
             "name": container["name"],
             "image": container["image"],
             "imageID": container["image"],
-            "ready": not has_ended,
+            "ready": ready == "True",
             "started": not has_ended,
             "restartCount": 0,
             "state": state,

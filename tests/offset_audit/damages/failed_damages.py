@@ -25,10 +25,10 @@ from aerobee.broker.timers.entries import (
 )
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.batch import BatchLimits, check_batch, number_batch
+from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.delayed_records import Delay, Moved, due_record
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.record_view import Record
-from aerobee.store_format.retry_records import Death
 from aerobee.store_format.tags import TagsCodes
 from tests.offset_audit.damages.damage import Expected, StoreDamage
 from tests.offset_audit.damages.store_damages import make_earlier, newest_store_ms, place

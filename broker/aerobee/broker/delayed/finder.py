@@ -25,11 +25,10 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS, key_hash
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.runtime.errors import AerobeeError, Busy
-from aerobee.store_format.delayed_records import recalls, timer_slot_ms
+from aerobee.store_format.delayed_records import PRECISION_MS, recalls, timer_slot_ms
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
-from aerobee.store_format.timer_wheel import PRECISION_MS
 
 NAMED_MAX = 1_000
 """So many messages of one name are looked at."""

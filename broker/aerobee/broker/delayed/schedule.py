@@ -28,7 +28,8 @@ from aerobee.runtime.errors import (
     MessageNotFound,
     NotMaster,
 )
-from aerobee.store_format.delayed_records import DELAY_MAX_MS, NotDelayed, destination
+from aerobee.store_format.delay_levels import DELAY_MAX_MS
+from aerobee.store_format.delayed_records import NotDelayed, destination
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
 from aerobee.store_format.record_view import Record
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from aerobee.broker.flush.work_thread import Done, Post, Work, WorkThread
 
@@ -28,6 +28,14 @@ class Workers(Protocol):
     def worker(self, name: str, post: Post, done: Done[Any]) -> Worker:
         """Of works in order; `done` is called through `post`."""
         ...
+
+
+class DiskWorkers(NamedTuple):
+    """Of one broker: two pools, so that neither waits for the other, and who makes the rest."""
+
+    reads: Executor
+    files: Executor
+    ordered: Workers
 
 
 class Threads:

@@ -28,7 +28,7 @@ from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument
 from aerobee.runtime.log import log_event
-from aerobee.store_format.retry_records import GroupNameTooLong, retry_topic
+from aerobee.store_format.dead_letter_fields import GroupNameTooLong, retry_topic
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import text_of, whole_of
 from aerobee.broker.store.tables.consumer_offset_table import Tried
 from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.retry_records import Death
 
 RANGES_PER_ENTRY: Final = 2_000
 """Of an image: about 30 KiB of JSON."""

@@ -19,8 +19,8 @@ from aerobee.broker.pop.requests import Move, MoveReason
 from aerobee.broker.retries.send_backs import SendBacks, Sender
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
+from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.delayed_records import Delay
-from aerobee.store_format.retry_records import Death
 
 _LATE_DELAY_MS: Final = 1_000
 

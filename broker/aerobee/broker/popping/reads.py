@@ -17,7 +17,7 @@ from aerobee.broker.pop.requests import Read, Wanted
 from aerobee.broker.reading.egress import READ_BYTES_MAX, ColdRead, Egress, Fetched, ReadCode
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import Filter
-from aerobee.store_format.batch import RETRY_PREFIX
+from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record import Record, iterate_records
 

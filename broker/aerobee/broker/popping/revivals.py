@@ -27,7 +27,8 @@ from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 from aerobee.runtime.log import log_event
-from aerobee.store_format.batch import RETRY_PREFIX, BatchIllegal
+from aerobee.store_format.batch import BatchIllegal
+from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store_format.pop_records import (
     REVIVE_GROUP,
     REVIVE_TOPIC_PREFIX,

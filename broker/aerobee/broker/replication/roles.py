@@ -345,6 +345,15 @@ class Roles:
             self._known_confirmed_end, min(end, self._store.appended_end)
         )
 
+    def is_dispensable(self, min_insync_replicas: int) -> bool:
+        """Whether another replica is master and could do without this one for a moment: enough
+        others are in sync for messages to be taken, and to be on more than one disk."""
+        group = self.replica_set
+        if group is None or group.master_id in (-1, self.own.broker_id):
+            return False
+        others = {name for name in group.in_sync if name.broker_id != self.own.broker_id}
+        return len(others) >= max(2, min_insync_replicas)
+
     # ------------------------------------------------------------------------------ terms
 
     def begin_term(self, term: MasterTerm) -> None:

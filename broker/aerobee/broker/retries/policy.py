@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig
-from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.delayed_records import DELAY_MAX_MS, Delay
+from aerobee.store_format.delay_levels import DELAY_MAX_MS, DelayLevels
+from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.json_config import JsonValue
 from aerobee.store_format.retry_delays import Exponential, Steps
 from aerobee.store_format.retry_records import RETRIES_MAX, retry_level

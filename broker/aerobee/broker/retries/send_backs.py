@@ -33,16 +33,12 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.batch import BatchIllegal
+from aerobee.store_format.dead_letter_fields import Death, GroupNameTooLong
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
 from aerobee.store_format.record_view import Record
-from aerobee.store_format.retry_records import (
-    Death,
-    GroupNameTooLong,
-    ResendCircle,
-    shortened_death,
-)
+from aerobee.store_format.retry_records import ResendCircle, shortened_death
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupTable,
 )
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.store_format.delayed_records import DELAY_MAX_MS
+from aerobee.store_format.delay_levels import DELAY_MAX_MS
 from aerobee.store_format.json_config import JsonValue
 from aerobee.store_format.retry_delays import Exponential
 

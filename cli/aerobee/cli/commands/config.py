@@ -72,8 +72,17 @@ def check(
 
 
 @config.command()
-def reference() -> None:
+@click.option(
+    "--commands", "of_commands", is_flag=True, help="Print docs/cli-reference.md instead."
+)
+def reference(of_commands: bool) -> None:
     """Print the page docs/configuration.md, which lists every key of every service."""
+    if of_commands:
+        from aerobee.cli.cli_reference import cli_reference
+
+        root = click.get_current_context().find_root().command
+        say(cli_reference(root), keep="\n", nl=False)
+        return
     say(render_reference(SERVICES), keep="\n", nl=False)
 
 
@@ -101,8 +110,11 @@ def _print(file: Path, kind: ServiceKind, checked: Checked[Any]) -> None:
     for word, findings in (("error", checked.errors), ("warning", checked.warnings)):
         for finding in findings:
             where = f"{file}:{finding.line}" if finding.line else str(file)
-            tell = remark if word == "error" else say
-            tell(f"{where}: {word}: {finding.sentence}")
+            told = f"{where}: {word}: {finding.sentence}"
+            if word == "error":
+                remark(told, always=True)
+            else:
+                say(told)
     if not checked.errors:
         say(f"{file}: the {kind.name} accepts it ({counted(len(checked.keys), 'key')})")
         for sentence in checked.derived:

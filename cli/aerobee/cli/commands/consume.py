@@ -20,6 +20,7 @@ from aerobee.cli.queue_places import queue_option
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
+    from aerobee.cli.meter import Meter
     from aerobee.cli.notices import WaitNotice
     from aerobee.client_core import ReceivedMessage
     from aerobee.consumer_client import PullConsumer
@@ -117,14 +118,16 @@ def consume(
     error.
     """
     from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
+    from aerobee.cli.meter import opened_meter
     from aerobee.consumer_client import ConsumerConfig, PullConsumer, StartFrom, sql
+    from aerobee.runtime.clock import SystemClock
 
     _check_usage(group, queues, offset, broadcast, tags, condition)
     to_text = text_for_terminal if sys.stdout.isatty() else text_of_message
-    printer = _Printer(json_of_message if line_format == "json" else to_text, count)
+    to_line = json_of_message if line_format == "json" else to_text
     expression = (tags or "*") if condition is None else sql(condition)
 
-    async def main() -> int:
+    async def main(printer: _Printer) -> int:
         if group is None:
             place = start if offset is None else offset
             return await _look(target, topic, queues, place, expression, printer, idle_timeout_s)
@@ -142,7 +145,11 @@ def consume(
         consumer.subscribe(topic, expression)
         return await _consume(consumer, printer, idle_timeout_s)
 
-    printed = run(main)
+    # What is printed on the terminal is progress enough.
+    with opened_meter(
+        f"from {topic}", SystemClock(), total=count, quiet=sys.stdout.isatty()
+    ) as meter:
+        printed = run(lambda: main(_Printer(to_line, count, meter)))
     if count is not None and printed < count:
         assert idle_timeout_s is not None
         remark(_too_few(printed, count, idle_timeout_s))
@@ -266,9 +273,10 @@ async def _print_messages(
 class _Printer:
     """Prints what is shown to it, up to `count` messages."""
 
-    def __init__(self, to_line: ToLine, count: int | None) -> None:
+    def __init__(self, to_line: ToLine, count: int | None, meter: Meter) -> None:
         self._to_line = to_line
         self._count = count
+        self._meter = meter
         self.printed = 0
 
     @property
@@ -282,7 +290,9 @@ class _Printer:
         """Whether more is wanted."""
         some = messages if self._count is None else messages[: self._count - self.printed]
         output = sys.stdout.buffer
-        output.write(b"".join(self._to_line(message) + b"\n" for message in some))
+        lines = b"".join(self._to_line(message) + b"\n" for message in some)
+        output.write(lines)
         output.flush()
         self.printed += len(some)
+        self._meter.add(len(some), len(lines), done=self.printed)
         return self.wanted > 0

@@ -231,7 +231,7 @@ async def _send_all(
                     handles.append([])
                     tasks.create_task(send(batch, read_bytes, handles[-1]), name="send")
     except BaseException:
-        remark(f"sent {counted(meter.messages, 'message')} to {topic} before that")
+        remark(f"sent {counted(meter.messages, 'message')} to {topic} before that", always=True)
         raise
 
 

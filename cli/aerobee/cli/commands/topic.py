@@ -55,6 +55,7 @@ attribute_option = settings_option(
 )
 @attribute_option
 @click.option("--if-missing", is_flag=True, help="Succeed if the topic already exists.")
+@json_option
 @target_options
 def create(
     target: Target,
@@ -64,6 +65,7 @@ def create(
     message_type: str | None,
     attributes: dict[str, str],
     if_missing: bool,
+    as_json: bool,
 ) -> None:
     """Create the topics NAME..., each with the same settings.
 
@@ -73,6 +75,8 @@ def create(
         if attributes.get(MESSAGE_TYPE, message_type) != message_type:
             raise click.UsageError(f"--type and --attribute {MESSAGE_TYPE} differ: name one")
         attributes = {**attributes, MESSAGE_TYPE: message_type}
+
+    created: list[dict[str, Any]] = []
 
     async def create_all(connection: ClusterConnection) -> None:
         from aerobee.client_core import Topics
@@ -87,11 +91,16 @@ def create(
             except TopicExists:
                 if not if_missing:
                     raise
-                say(f"topic {name} already exists")
+                if not as_json:
+                    say(f"topic {name} already exists")
             else:
-                say(f"created topic {name} with {_spread(made)}")
+                created.append(_config(made))
+                if not as_json:
+                    say(f"created topic {name} with {_spread(made)}")
 
     target.ask(create_all)
+    if as_json:
+        print_json(created)
 
 
 @topic.command("list")
@@ -207,6 +216,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
 @click.option("--queues", type=click.IntRange(min=1), help="New total; it can only grow.")
 @click.option("--permission", type=click.Choice(["rw", "r", "w"]), help="What clients may do.")
 @attribute_option
+@json_option
 @target_options
 def update(
     target: Target,
@@ -214,6 +224,7 @@ def update(
     queues: int | None,
     permission: str | None,
     attributes: dict[str, str],
+    as_json: bool,
 ) -> None:
     """Change the topic NAME.
 
@@ -231,6 +242,9 @@ def update(
             name, queues=queues, perm=perm, attributes=attributes
         )
     )
+    if as_json:
+        print_json(_config(changed))
+        return
     say(f"topic {name} now has {_spread(changed)}, permission {_permission(changed.perm)}")
 
 
@@ -243,13 +257,17 @@ topic.add_command(alter)
 @topic.command()
 @click.argument("name", shell_complete=topic_names)
 @yes_option
+@json_option
 @target_options
-def delete(target: Target, name: str, yes: bool) -> None:
+def delete(target: Target, name: str, yes: bool, as_json: bool) -> None:
     """Delete the topic NAME with its messages and all groups' offsets on it, permanently."""
     from aerobee.client_core import Topics
 
     confirm(f"Delete topic {name} with its messages?", yes=yes)
     target.ask(lambda connection: Topics(connection).delete(name))
+    if as_json:
+        print_json({"topic": name, "deleted": True})
+        return
     say(f"deleted topic {name}")
 
 

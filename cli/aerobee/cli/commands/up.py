@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -33,6 +34,8 @@ from aerobee.runtime.private_files import make_private_folder, private_opener
 
 DATA_DEFAULT = "aerobee-data"
 CLUSTER_DEFAULT = "aerobee"
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+METRICS_VARIABLE = "AEROBEE_BROKER_METRICS_LISTEN"
 _OWN_KEYS = frozenset({"store.flush_mode", "replication.mode"})
 """Settings of brokers that options of `up` stand for."""
 
@@ -96,6 +99,13 @@ _OWN_KEYS = frozenset({"store.flush_mode", "replication.mode"})
     "each further replica's 1 higher.",
 )
 @click.option(
+    "--host",
+    default="",
+    metavar="NAME",
+    help="Let clients on other machines, or outside a container, in: listen on all addresses, and "
+    "tell clients this name. etcd stays on 127.0.0.1.",
+)
+@click.option(
     "--etcd-port",
     type=int,
     default=planning.ETCD_PORT,
@@ -148,6 +158,7 @@ def up(
     ports: str,
     nameserver_port: int,
     broker_port: int,
+    host: str,
     etcd_port: int,
     flush: str,
     grpc_engine: str | None,
@@ -159,10 +170,14 @@ def up(
     """Run a cluster on this machine until Ctrl-C: etcd, a nameserver and brokers.
 
     All processes keep their data in one folder, and their logs in its subfolder logs/. A process
-    that dies is restarted. Everything listens on 127.0.0.1 only.
+    that dies is restarted. Everything listens on 127.0.0.1 only, unless --host is given.
     """
     if ephemeral and data is not None:
         raise click.UsageError("give either --ephemeral or --data, not both")
+    if host and not _HOST.fullmatch(host):
+        raise click.UsageError(
+            f"--host takes a name or an IPv4 address without a port, not {host!r}"
+        )
     settings = {
         "store.flush_mode": flush,
         **({"replication.mode": f"{replication}_master"} if replicas > 1 else {}),
@@ -188,6 +203,7 @@ def up(
             is_encrypted=is_encrypted,
             broker_settings=settings,
             access=access,
+            host=host,
         )
         if access:
             make_cluster_secret(plan)
@@ -250,16 +266,17 @@ async def _serving_before(stop: asyncio.Event, cluster: LocalCluster) -> bool:
 def ready_lines(plan: ClusterPlan, elapsed_s: float) -> list[str]:
     """One fact a line, then what to type next."""
     facts = {
-        "nameserver": plan.nameserver_address,
-        **{replica.name: address for replica, address in plan.brokers.items()},
+        "nameserver": plan.announced(plan.nameserver_address),
+        **{replica.name: plan.announced(address) for replica, address in plan.brokers.items()},
         "etcd": plan.etcd_address,
         "data": str(plan.data),
         "logs": str(plan.logs),
         **({"authority": str(plan.tls.ca)} if plan.is_encrypted else {}),
+        "metrics": _metrics(plan),
     }
     width = max(map(len, facts))
-    is_usual = plan.ports.nameserver == planning.NAMESERVER_PORT
-    where = "" if is_usual else f" --nameserver {plan.nameserver_address}"
+    is_usual = not plan.host and plan.ports.nameserver == planning.NAMESERVER_PORT
+    where = "" if is_usual else f" --nameserver {plan.announced(plan.nameserver_address)}"
     where += "" if plan.cluster == CLUSTER_DEFAULT else f" --cluster {plan.cluster}"
     if plan.is_encrypted:
         where += f" --tls-ca {shlex.quote(str(plan.tls.ca))}"
@@ -272,8 +289,21 @@ def ready_lines(plan: ClusterPlan, elapsed_s: float) -> list[str]:
     return [
         f"ready in {elapsed_s:.1f} s",
         *(f"  {name:{width}}  {value}" for name, value in facts.items()),
-        f"next, in another terminal: echo hello | {may}aerobee produce greetings{where}",
+        "next, in another terminal:",
+        f"  echo hello | {may}aerobee produce greetings{where}",
+        f"  {may}aerobee consume greetings --group readers --count 1{where}",
+        f"  {may}aerobee doctor{where}",
     ]
+
+
+def _metrics(plan: ClusterPlan) -> str:
+    """Where they are shown, as far as it is known before the processes choose their ports."""
+    named = plan.broker_settings.get("metrics.listen") or os.environ.get(METRICS_VARIABLE, "")
+    if not named:
+        return f"off (to show them: {METRICS_VARIABLE}=127.0.0.1:0)"
+    if named.endswith(":0"):
+        return "each log names its address"
+    return f"http://{named}/metrics"
 
 
 def ready_document(plan: ClusterPlan, pids: Mapping[str, int | None]) -> dict[str, object]:

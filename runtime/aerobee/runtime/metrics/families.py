@@ -5,6 +5,7 @@ Always holds: a value that is not known is absent, so it is never taken for zero
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -82,3 +83,13 @@ def one_gauge(name: str, help_text: str, value: float | None) -> Family:
 def flag(text: bool) -> str:
     """A truth as a label's value."""
     return "true" if text else "false"
+
+
+class Gathered:
+    """What a service knows of itself at one moment. `labels` are on every series."""
+
+    __slots__ = ("families", "labels")
+
+    def __init__(self, labels: Mapping[str, str], families: Sequence[AnyFamily]) -> None:
+        self.labels = labels
+        self.families = families

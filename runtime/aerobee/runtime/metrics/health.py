@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from aerobee.runtime.health import Health, Question
-from aerobee.runtime.metrics.exposition import Gathered
-from aerobee.runtime.metrics.families import gauge
+from aerobee.runtime.metrics.families import Gathered, gauge
 
 
 async def gather_health(cluster: str, node_type: str, health: Health) -> Gathered:

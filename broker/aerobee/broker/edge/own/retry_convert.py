@@ -5,9 +5,9 @@ from __future__ import annotations
 from aerobee.broker.offsets.sent_back import Way
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.send_backs import Failure
+from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.retry_delays import Exponential, Steps
-from aerobee.store_format.retry_records import Death
 from aerobee.v1 import broker_pb2, common_pb2
 
 

@@ -26,9 +26,9 @@ from aerobee.runtime.errors import (
     StaleHandle,
     TopicNotFound,
 )
+from aerobee.store_format.dead_letter_fields import GroupNameTooLong, dead_letter_topic, retry_topic
 from aerobee.store_format.pop_records import pop_retry_topics
 from aerobee.store_format.record import Record
-from aerobee.store_format.retry_records import GroupNameTooLong, dead_letter_topic, retry_topic
 
 RETRIES_FIRST: Final = 0.2
 """How often a poll looks into the group's retry topic first."""

@@ -29,8 +29,7 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
-from aerobee.runtime.metrics.exposition import Gathered
-from aerobee.runtime.metrics.families import AnyFamily, one_gauge
+from aerobee.runtime.metrics.families import AnyFamily, Gathered, one_gauge
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.metrics.slices import Slices
 from aerobee.runtime.peer_limits import PeerLimits

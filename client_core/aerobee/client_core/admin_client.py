@@ -1,0 +1,154 @@
+"""Administration as users meet it: one client, whose parts have one subject each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from aerobee.access.credentials import Credentials
+from aerobee.client_core.access import Access
+from aerobee.client_core.admin import Admin
+from aerobee.client_core.admin_access import PolicyAdmin, QuotaAdmin, UserAdmin
+from aerobee.client_core.admin_cluster import ClusterState, cluster_state
+from aerobee.client_core.admin_groups import GroupAdmin
+from aerobee.client_core.admin_messages import MessageAdmin
+from aerobee.client_core.admin_topics import TopicAdmin
+from aerobee.client_core.broker_groups import BrokerGroups
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.dead_letters import DeadLetters
+from aerobee.client_core.defaults import milliseconds
+from aerobee.client_core.deletions import Deletions
+from aerobee.client_core.loop_thread import LoopThread
+from aerobee.client_core.messages import Messages
+from aerobee.client_core.offsets import Offsets
+from aerobee.client_core.schedules import Schedules
+from aerobee.client_core.topics import Topics
+from aerobee.client_core.transactions import Transactions
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.tls_config import TlsConfig
+
+T = TypeVar("T")
+
+TIMEOUT_S = 5.0
+
+
+class AdminClient:
+    """Topics, groups, offsets, messages, users and brokers of a cluster, between `start` and
+    `aclose` or inside `async with`. Connects on first use.
+
+    Args:
+        nameservers, cluster, tls, credentials: as at `ClusterConnection`.
+        timeout: seconds for each question to a nameserver or broker.
+
+    Example::
+
+        async with AdminClient("127.0.0.1:8081") as admin:
+            topics = await admin.topics.list()
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str] | None = None,
+        cluster: str | None = None,
+        *,
+        timeout: float = TIMEOUT_S,
+        tls: bool | TlsConfig | None = None,
+        credentials: Credentials | None = None,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        timeout_ms = milliseconds(timeout)
+        self._connection = connection = ClusterConnection(
+            nameservers, cluster, tls=tls, credentials=credentials, clock=clock, chance=chance
+        )
+        self._admin = Admin(connection, timeout_ms=timeout_ms)
+        access = Access(connection, timeout_ms=timeout_ms)
+        deletions = Deletions(connection, timeout_ms=timeout_ms)
+        self.topics = TopicAdmin(Topics(connection, timeout_ms=timeout_ms))
+        self.groups = GroupAdmin(self._admin, deletions)
+        self.offsets = Offsets(connection, timeout_ms=timeout_ms)
+        self.messages = MessageAdmin(Messages(connection, timeout_ms=timeout_ms))
+        self.dead_letters = DeadLetters(connection, timeout_ms=timeout_ms)
+        self.schedules = Schedules(connection, timeout_ms=timeout_ms)
+        self.transactions = Transactions(connection, timeout_ms=timeout_ms)
+        self.broker_groups = BrokerGroups(connection, timeout_ms=timeout_ms)
+        self.users = UserAdmin(access)
+        self.policies = PolicyAdmin(access)
+        self.quotas = QuotaAdmin(access)
+
+    async def cluster(self) -> ClusterState:
+        """Brokers and broker groups. Raises Unreachable, DeadlineExceeded, AccessDenied."""
+        return cluster_state(await self._admin.describe_cluster())
+
+    async def start(self) -> None:
+        """Open it; nothing is asked of the cluster before the first call. Close it in the same
+        task."""
+        await self._connection.__aenter__()
+
+    async def aclose(self) -> None:
+        """End its connections."""
+        await self._connection.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._connection.__aexit__(kind, error, traceback)
+
+
+class BlockingAdminClient:
+    """An `AdminClient` for code without an event loop; the arguments are the same.
+
+    For example::
+
+        with BlockingAdminClient("127.0.0.1:8081") as admin:
+            topics = admin.call(lambda admin: admin.topics.list())
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str] | None = None,
+        cluster: str | None = None,
+        *,
+        timeout: float = TIMEOUT_S,
+        tls: bool | TlsConfig | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._thread = LoopThread(
+            "admin client",
+            lambda: AdminClient(
+                nameservers, cluster, timeout=timeout, tls=tls, credentials=credentials
+            ),
+        )
+
+    def call(self, ask: Callable[[AdminClient], Coroutine[Any, Any, T]]) -> T:
+        """What a call of `AdminClient` returns. Raises what it raises."""
+        return self._thread.call(ask)
+
+    def start(self) -> None:
+        """See `AdminClient.start`."""
+        self._thread.open()
+
+    def close(self) -> None:
+        """See `AdminClient.aclose`."""
+        self._thread.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

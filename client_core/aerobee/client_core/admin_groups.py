@@ -1,0 +1,160 @@
+"""Consumer groups, as `AdminClient.groups` shows and changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aerobee.client_core.admin import Admin, GroupQueueState
+from aerobee.client_core.deletions import DeletedGroup, Deletions
+from aerobee.cluster_view.route import MessageQueue
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.v1 import broker_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer of a group."""
+
+    client_id: str
+    subscriptions: Mapping[str, str]
+    """Expression by topic; that of an SQL filter begins with `SQL: `."""
+    broadcasting: bool
+    last_heartbeat_age_ms: int
+    official: str
+    """What an official client of Apache RocketMQ is; empty: one of Aerobee's."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """How long a failed message waits before it comes again: `initial_ms`, then `multiplier` times
+    as long each time, `max_ms` at most."""
+
+    initial_ms: int
+    max_ms: int
+    multiplier: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRetry:
+    """How a group's failed messages come again."""
+
+    retries_max: int
+    """After so many a message is a dead letter."""
+    back_off: BackOff | None
+    """None: the broker's delay levels, or Apache's list of steps."""
+    steps_ms: tuple[int, ...]
+    """Apache's list of steps, if the group has one."""
+    ordered: bool
+    """A message that comes again holds back those of its message group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group on all brokers."""
+
+    name: str
+    members: tuple[Member, ...]
+    queues: tuple[GroupQueueState, ...]
+    retry: Mapping[str, GroupRetry]
+    """By broker group."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that are stored and not finished."""
+        return sum(queue.lag for queue in self.queues)
+
+
+class GroupAdmin:
+    """Consumer groups: list, show, configure, delete. Every call may raise Unreachable,
+    DeadlineExceeded and AccessDenied, and NoBrokerAvailable while a broker group has no master."""
+
+    def __init__(self, admin: Admin, deletions: Deletions) -> None:
+        self._admin = admin
+        self._deletions = deletions
+
+    async def list(self) -> list[str]:
+        """The names of all groups."""
+        return await self._admin.list_groups()
+
+    async def describe(self, name: str) -> Group:
+        """A group's members, offsets and lag. Raises GroupNotFound, IllegalName."""
+        state = await self._admin.describe_group(name)
+        return Group(
+            name=name,
+            members=tuple(_member(each) for each in state.members),
+            queues=state.queues,
+            retry={broker: _retry(each) for broker, each in state.retry.items()},
+        )
+
+    async def configure(
+        self,
+        name: str,
+        *,
+        retries_max: int | None = None,
+        back_off: BackOff | None = None,
+        by_delay_levels: bool = False,
+        ordered: bool | None = None,
+    ) -> Mapping[str, GroupRetry]:
+        """Change how failed messages come again; what is not given stays. Returns what counts now,
+        by broker group. `by_delay_levels` takes the broker's delay levels for the back-off.
+
+        Raises:
+            IllegalName, InvalidArgument, LimitReached.
+        """
+        if back_off is not None and by_delay_levels:
+            raise InvalidArgument("give either back_off or by_delay_levels")
+        wanted = broker_pb2.RetrySettings(retries_max=retries_max, ordered=ordered)
+        if back_off is not None:
+            wanted.exponential.initial_ms = back_off.initial_ms
+            wanted.exponential.max_ms = back_off.max_ms
+            wanted.exponential.multiplier = back_off.multiplier
+        if by_delay_levels:
+            wanted.levels.SetInParent()
+        answers = await self._admin.configure_group(name, wanted)
+        return {broker: _retry(each) for broker, each in answers.items()}
+
+    async def delete(self, name: str, *, force: bool = False) -> DeletedGroup:
+        """Delete a group's offsets, leases and settings on every broker.
+
+        Args:
+            force: end the sessions of its members first.
+
+        Raises:
+            GroupInUse: it has members, and `force` was not given. GroupNotFound, Busy.
+        """
+        return await self._deletions.delete_group(name, force=force)
+
+    async def delete_offsets(self, name: str, topic: str) -> dict[MessageQueue, int]:
+        """Forget what a group committed on a topic, which need not exist; returns what stood.
+        Raises LeaseHeld: a member holds one of the queues."""
+        return await self._deletions.delete_offsets(name, topic)
+
+
+def _member(found: broker_pb2.GroupMember) -> Member:
+    return Member(
+        client_id=found.client_id,
+        subscriptions={each.topic: _expression(each.filter) for each in found.subscriptions},
+        broadcasting=found.broadcasting,
+        last_heartbeat_age_ms=found.last_heartbeat_age_ms,
+        official=found.official,
+    )
+
+
+def _expression(wanted: broker_pb2.Filter) -> str:
+    if wanted.type == broker_pb2.SQL92:
+        return f"SQL: {' '.join(wanted.expression.split())}"
+    return wanted.expression or "*"
+
+
+def _retry(found: broker_pb2.RetrySettings) -> GroupRetry:
+    kind = found.WhichOneof("back_off")
+    exponential = found.exponential
+    return GroupRetry(
+        retries_max=found.retries_max,
+        back_off=BackOff(exponential.initial_ms, exponential.max_ms, exponential.multiplier)
+        if kind == "exponential"
+        else None,
+        steps_ms=tuple(found.steps.delays_ms) if kind == "steps" else (),
+        ordered=found.ordered,
+    )

@@ -1,0 +1,140 @@
+"""What the records of failed messages and dead letters tell, and the names of their topics.
+
+Reading alone: what brokers make of a message that failed is in `retry_records`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from aerobee.store_format.message_id import offset_message_id
+from aerobee.store_format.properties import PropertyName
+from aerobee.store_format.record_layout import TOPIC_V1_BYTES_MAX
+from aerobee.store_format.record_view import Record
+
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+RETRY_TOPIC_BYTES_MAX: Final = 255
+
+_N: Final = PropertyName
+
+
+class GroupNameTooLong(ValueError):
+    """A group whose retry or dead-letter topic would have too long a name."""
+
+
+def retry_topic(group: str) -> str:
+    """Where a group's failed messages come again. Raises GroupNameTooLong."""
+    return _topic(RETRY_PREFIX, group, RETRY_TOPIC_BYTES_MAX, "a retry topic")
+
+
+def dead_letter_topic(group: str) -> str:
+    """Where a group's dead letters lie. Raises GroupNameTooLong: above 122 bytes there is none."""
+    return _topic(DEAD_LETTER_PREFIX, group, TOPIC_V1_BYTES_MAX, "a dead-letter topic")
+
+
+def _topic(prefix: str, group: str, bytes_max: int, what: str) -> str:
+    group_bytes_max = bytes_max - len(prefix)
+    if len(group.encode()) > group_bytes_max:
+        raise GroupNameTooLong(
+            f"group {group[:40]!r}... has a name of {len(group.encode())} bytes, too long for "
+            f"{what}: at most {group_bytes_max} are possible; use a group with a shorter name"
+        )
+    return prefix + group
+
+
+class Origin(NamedTuple):
+    """Where a message was first; -1 for a queue or an offset that its copy does not tell."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    """The broker's, of host and log position."""
+
+
+def origin_of(record: Record) -> Origin:
+    """Of a message as it was consumed, from its own topic or as a copy."""
+    topic = record.property_value(_N.RETRY_TOPIC)
+    message_id = record.property_value(_N.ORIGIN_MESSAGE_ID)
+    if topic is None and message_id is None:
+        return Origin(
+            record.topic, record.queue_id, record.queue_offset, _offset_message_id(record)
+        )
+    return Origin(
+        record.topic if topic is None else topic,
+        _number(record, _N.ORIGIN_QUEUE_ID, -1),
+        _number(record, _N.ORIGIN_QUEUE_OFFSET, -1),
+        _offset_message_id(record) if message_id is None else message_id,
+    )
+
+
+def _offset_message_id(record: Record) -> str:
+    return offset_message_id(record.store_host, record.physical_offset)
+
+
+def _number(record: Record, name: str, otherwise: int) -> int:
+    value = record.property_value(name) or ""
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Why a message is a dead letter. Texts of any length and content: they are shortened."""
+
+    group: str
+    attempts: int
+    """How often it was delivered to the group."""
+    time_ms: int
+    reason_class: str = ""
+    """The class of the last exception, or another short name."""
+    reason: str = ""
+    member: str = ""
+    """Who tried last."""
+
+
+class Resend(NamedTuple):
+    """One way that a dead letter was sent again."""
+
+    time_ms: int
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What a record in a dead-letter topic tells. Letters of Apache's brokers tell the origin's
+    topic and id, the rest is empty, 0 or -1."""
+
+    origin: Origin
+    death: Death
+    resends: tuple[Resend, ...]
+
+
+def read_dead_letter(record: Record) -> DeadLetter:
+    """From a record of a dead-letter topic; what cannot be read is as if it were not there."""
+    value = record.property_value
+    return DeadLetter(
+        origin_of(record),
+        Death(
+            group=value(_N.DLQ_GROUP) or record.topic.removeprefix(DEAD_LETTER_PREFIX),
+            attempts=_number(record, _N.DLQ_ATTEMPTS, record.reconsume_times),
+            time_ms=_number(record, _N.DLQ_TIME_MS, record.store_timestamp_ms),
+            reason_class=value(_N.DLQ_REASON_CLASS) or "",
+            reason=value(_N.DLQ_REASON) or "",
+            member=value(_N.DLQ_MEMBER) or "",
+        ),
+        resends_of(record),
+    )
+
+
+def resends_of(record: Record) -> tuple[Resend, ...]:
+    """How a message was resent so far, oldest first: the newest 16."""
+    found = []
+    for word in (record.property_value(_N.DLQ_RESENDS) or "").split(","):
+        time_ms, _, way = word.partition(":")
+        source, arrow, target = way.partition(">")
+        if arrow and time_ms.isascii() and time_ms.isdigit() and len(time_ms) < 20:
+            found.append(Resend(int(time_ms), source, target))
+    return tuple(found)

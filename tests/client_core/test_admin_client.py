@@ -1,0 +1,68 @@
+"""Administration from Python: dataclasses in and out, no protobuf to be seen."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import typing
+from typing import Any
+
+import pytest
+
+from aerobee import AdminClient, BackOff, BlockingAdminClient, Policy, Topic, errors
+from aerobee.client_core import ClusterConnection
+
+
+def calls_of(part: object) -> list[Any]:
+    return [
+        each
+        for name, each in inspect.getmembers(type(part), inspect.isfunction)
+        if not name.startswith("_")
+    ]
+
+
+async def test_no_signature_shows_protobuf() -> None:
+    admin = AdminClient("127.0.0.1:1")
+    parts = [each for name, each in vars(admin).items() if not name.startswith("_")]
+    assert len(parts) == 11
+    calls = [call for part in [admin, *parts] for call in calls_of(part)]
+    assert len(calls) > 40
+    for call in calls:
+        for name, hint in typing.get_type_hints(call).items():
+            for kind in [hint, *typing.get_args(hint)]:
+                assert "_pb2" not in getattr(kind, "__module__", ""), f"{call}: {name}"
+                if dataclasses.is_dataclass(kind):
+                    inner = typing.get_type_hints(kind).values()
+                    assert not [each for each in inner if "_pb2" in str(each)], kind
+
+
+async def test_topics_are_created_changed_and_deleted(served: ClusterConnection) -> None:
+    (address,) = served.nameservers.addresses
+    async with AdminClient(address, served.cluster) as admin:
+        made = await admin.topics.create("invoices", queues=2)
+        assert made == Topic("invoices", {"broker-a": 2}, "rw", False, {})
+        assert (await admin.topics.update("invoices", permission="r")).permission == "r"
+        assert (await admin.topics.get("invoices")).permission == "r"
+        with pytest.raises(errors.InvalidArgument, match="permission must be one of rw, r, w"):
+            await admin.topics.update("invoices", permission="x")  # type: ignore[arg-type]
+        await admin.topics.delete("invoices")
+        with pytest.raises(errors.TopicNotFound):
+            await admin.topics.get("invoices")
+
+
+async def test_a_policy_is_a_value() -> None:
+    assert Policy(user="a", resource="Topic:x", actions="Pub") == Policy(
+        user="a", resource="Topic:x", actions="Pub", decision="Allow", sources=()
+    )
+    assert BackOff(1, 2).multiplier == 2
+
+
+async def test_a_script_asks_without_an_event_loop(served: ClusterConnection) -> None:
+    (address,) = served.nameservers.addresses
+
+    def script() -> list[str]:
+        with BlockingAdminClient(address, served.cluster) as admin:
+            return [each.name for each in admin.call(lambda admin: admin.topics.list())]
+
+    assert "orders" in await asyncio.to_thread(script)
