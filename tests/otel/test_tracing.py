@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 from opentelemetry import trace
@@ -40,6 +43,7 @@ from aerobee.v1 import broker_pb2
 from tests.support.otlp_collector import OtlpCollector, ToldSpan
 from tests.support.waiting import until
 
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 FOREIGN = f"00-{TRACE}-{SPAN}-01"
@@ -304,6 +308,16 @@ def test_what_is_no_context_begins_a_trace(value: str) -> None:
     assert not trace.get_current_span(context_of(message)).get_span_context().is_valid
 
 
+def test_a_damaged_message_reaches_its_listener_all_the_same(watched: Watched) -> None:
+    given: list[ReceivedMessage] = []
+    listener = watched.telemetry.listening(given.extend, group="g")
+    damaged = ReceivedMessage.at(b"\xff" * 200, 0, MessageQueue("foreign", "broker-a", 0))
+    listener([damaged])
+    assert given == [damaged]
+    process = one(watched.told().named("process foreign"))
+    assert (process.parent_id, process.attributes["messaging.consumer.group.name"]) == ("", "g")
+
+
 async def test_counts_and_durations_come_by_otlp_and_for_prometheus(
     cluster: RealCluster, watched: Watched
 ) -> None:
@@ -355,6 +369,12 @@ async def test_counts_and_durations_come_by_otlp_and_for_prometheus(
     ):
         assert series in shown
     assert 'messaging_consumer_group_name="counters"' in shown
+
+
+def test_the_agent_finds_the_switch() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    [(name, value)] = project["entry-points"]["opentelemetry_instrumentor"].items()
+    assert EntryPoint(name, value, "opentelemetry_instrumentor").load() is AerobeeInstrumentor
 
 
 async def test_one_switch_for_all_clients_of_a_process(
