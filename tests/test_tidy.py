@@ -34,6 +34,17 @@ LAYERS: dict[str, frozenset[str]] = {
     ),
     "grpc_core": frozenset(),
     "client_core": frozenset({"access", "cluster_view", "v1", "runtime", "store_format"}),
+    # Loaded by those who want it; no client knows of it.
+    "otel": frozenset(
+        {
+            "client_core",
+            "cluster_view",
+            "consumer_client",
+            "producer_client",
+            "runtime",
+            "store_format",
+        }
+    ),
     # What users import; nothing of the product does.
     "__init__.py": frozenset(
         {
@@ -163,6 +174,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "bench/",
         "cli/",
     ),
+    "opentelemetry": ("otel/",),
     "pyspark": ("offset_audit/", "bench/"),
     "pyarrow": ("offset_audit/", "bench/"),
     "cryptography": ("access/sealing.py", "cli/local_cluster/", "runtime/tls.py"),

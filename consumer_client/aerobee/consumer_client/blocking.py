@@ -13,6 +13,7 @@ from typing import Self
 from aerobee.client_core import Credentials
 from aerobee.client_core.loop_thread import LoopThread
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.client_core.telemetry import Telemetry
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.filters import Expression
 from aerobee.consumer_client.listener import Listener, OnExhausted, Ordering
@@ -50,6 +51,7 @@ class BlockingPullConsumer:
         client_id: str | None = None,
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
+        telemetry: Telemetry | None = None,
         offsets_folder: Path | None = None,
         config: ConsumerConfig | None = None,
     ) -> None:
@@ -65,6 +67,7 @@ class BlockingPullConsumer:
             client_id=client_id,
             tls=tls,
             credentials=credentials,
+            telemetry=telemetry,
             offsets_folder=offsets_folder,
             config=config,
         )
@@ -215,6 +218,7 @@ class BlockingPushConsumer:
         client_id: str | None = None,
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
+        telemetry: Telemetry | None = None,
         offsets_folder: Path | None = None,
         config: ConsumerConfig | None = None,
     ) -> None:
@@ -237,6 +241,7 @@ class BlockingPushConsumer:
             client_id=client_id,
             tls=tls,
             credentials=credentials,
+            telemetry=telemetry,
             offsets_folder=offsets_folder,
             config=config,
         )

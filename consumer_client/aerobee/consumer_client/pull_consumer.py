@@ -12,6 +12,7 @@ from aerobee.client_core import Credentials
 from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
+from aerobee.client_core.telemetry import Polling, Telemetry
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.beginnings import StartPolicy
 from aerobee.consumer_client.consumer_runtime import (
@@ -75,6 +76,7 @@ class PullConsumer:
         client_id: str | None = None,
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
+        telemetry: Telemetry | None = None,
         offsets_folder: Path | None = None,
         config: ConsumerConfig | None = None,
         clock: Clock | None = None,
@@ -94,6 +96,7 @@ class PullConsumer:
             clock=clock or clock_here(),
         )
         self._auto_commit = auto_commit
+        self._telemetry = telemetry
         self._subscriptions: dict[str, Expression] = {}
         self._runtime: ConsumerRuntime | None = None
         self._is_closed = False
@@ -214,6 +217,7 @@ class PullConsumer:
         """
         runtime = self._started()
         end_s = self._begin_poll(timeout)
+        polling = self._polling()
         taken: list[ReceivedMessage] = []
         # A frame may hold nothing but messages of other tags: then the waiting goes on.
         while not taken and await self._queues.wait(end_s, runtime.failure):
@@ -221,6 +225,8 @@ class PullConsumer:
                 taken += pulled.take_messages(max_messages - len(taken))
                 self._handed_out(pulled)
         self._handled += len(taken)
+        if polling is not None and taken:
+            polling.on_received(taken, len(taken))
         return taken
 
     async def poll_batches(
@@ -233,6 +239,7 @@ class PullConsumer:
         """
         runtime = self._started()
         end_s = self._begin_poll(timeout)
+        polling = self._polling()
         taken: list[ReceivedBatch] = []
         while not taken and await self._queues.wait(end_s, runtime.failure):
             while len(taken) < max_batches and (pulled := self._queues.next()) is not None:
@@ -241,6 +248,9 @@ class PullConsumer:
                 if batch.count:
                     taken.append(batch)
                     self._handled += batch.count
+        if polling is not None and taken:
+            count = sum(batch.count for batch in taken)
+            polling.on_received((message for batch in taken for message in batch), count)
         return taken
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
@@ -266,6 +276,10 @@ class PullConsumer:
         if self._auto_commit:
             self._queues.settle()
         return self._settings.clock.monotonic_s() + timeout
+
+    def _polling(self) -> Polling | None:
+        telemetry = self._telemetry
+        return None if telemetry is None else telemetry.polling(group=self._settings.group)
 
     def _handed_out(self, pulled: PullQueue) -> None:
         self._queues.on_handed_out(pulled)

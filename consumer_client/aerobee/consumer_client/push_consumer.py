@@ -12,6 +12,7 @@ from typing import Self
 from aerobee.client_core import Credentials
 from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.client_core.telemetry import Telemetry
 from aerobee.consumer_client.attempts import Attempts
 from aerobee.consumer_client.attempts_file import AttemptsFile, attempts_folder, default_folder
 from aerobee.consumer_client.beginnings import StartPolicy
@@ -88,6 +89,7 @@ class PushConsumer:
         offsets_folder: of local offsets, and of what was in the listener's hands when a process
             died; default `~/.rocketmq_offsets`.
         nameservers, cluster, tls, credentials: as at `ClusterConnection`.
+        telemetry: is told of what it does, for traces and metrics; see docs/tracing.md.
         config: timeouts, intervals, limits.
 
     Raises:
@@ -125,10 +127,12 @@ class PushConsumer:
         client_id: str | None = None,
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
+        telemetry: Telemetry | None = None,
         offsets_folder: Path | None = None,
         config: ConsumerConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
+        self._telemetry = telemetry
         self._threads = threads_for(listener, max_concurrency, wanted=run_in_thread)
         self._settings = ConsumerSettings(
             nameservers=nameservers_or_default(nameservers),
@@ -147,10 +151,9 @@ class PushConsumer:
         self._in_order = ordering == Ordering.ORDERLY
         self._retries_max = RETRIES_WITHOUT_END if retry or on_exhausted else None
         self._sends_back = not (self._in_order or broadcasting or self._retries_max)
-        counts_at_broker = self._in_order and not broadcasting
         self._attempts = Attempts()
         self._attempts_file = self._make_attempts_file()
-        self._pool = ListenerPool(
+        self._pool = self._make_pool(
             self._threads or listener,
             ListenerOptions(
                 ordering=ordering,
@@ -160,10 +163,6 @@ class PushConsumer:
                 suspend_ms=suspend_ms,
                 on_exhausted=on_exhausted,
             ),
-            clock=self._settings.clock,
-            attempts=self._attempts,
-            group=group,
-            send_back=self._send_back if self._sends_back or counts_at_broker else None,
         )
         self._sending_back: SendingBack | None = None
         self._subscriptions: dict[str, Expression] = {}
@@ -173,6 +172,20 @@ class PushConsumer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Timeout | None = None  # Of `run`, until the start has returned.
         self._duplicates_of_past_queues = 0
+
+    def _make_pool(self, listener: Listener, options: ListenerOptions) -> ListenerPool:
+        settings = self._settings
+        counts_at_broker = self._in_order and not settings.broadcasting
+        if self._telemetry is not None:
+            listener = self._telemetry.listening(listener, group=settings.group)
+        return ListenerPool(
+            listener,
+            options,
+            clock=settings.clock,
+            attempts=self._attempts,
+            group=settings.group,
+            send_back=self._send_back if self._sends_back or counts_at_broker else None,
+        )
 
     def _make_attempts_file(self) -> AttemptsFile:
         settings = self._settings
@@ -247,6 +260,7 @@ class PushConsumer:
             on_counted=self._pool.on_kept,
             in_order=self._in_order,
             retries_max=self._retries_max,
+            telemetry=self._telemetry,
         )
         if self._threads is not None:
             self._threads.open()

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import GroupCalls
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.client_core.telemetry import Telemetry
 from aerobee.cluster_view.methods import SEND_BACK
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.options import ConsumerConfig
@@ -62,10 +63,13 @@ class SendingBack:
         on_counted: Callable[[FailedWork], None],
         in_order: bool = False,
         retries_max: int | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """`on_sent_back`: the broker has the messages. `on_refused`: it will never take them.
         `on_counted`: they stay here, handled `in_order`. `retries_max`: None: the group's."""
         self._calls = GroupCalls(connection)
+        self._clock = connection.clock
+        self._telemetry = telemetry
         self._random = connection.random
         self._group = group
         self._client_id = client_id
@@ -138,6 +142,7 @@ class SendingBack:
                 for offset, _, _ in work.entries
             ],
         )
+        began_s = self._clock.monotonic_s()
         try:
             response = await self._calls.at_master(
                 name.topic,
@@ -153,7 +158,25 @@ class SendingBack:
             return list(works)
         results = iter(response.results)
         answers = [(work, [next(results) for _ in work.entries]) for work in works]
+        self._tell(answers, self._clock.monotonic_s() - began_s)
         return [work for work, told in answers if self._is_to_repeat(work, told)]
+
+    def _tell(
+        self,
+        answers: Sequence[tuple[FailedWork, Sequence[broker_pb2.SentBackMessage]]],
+        took_s: float,
+    ) -> None:
+        """Of what the broker has taken."""
+        if self._telemetry is None:
+            return
+        for work, told in answers:
+            if all(each.status.code == common_pb2.OK and not each.stays for each in told):
+                self._telemetry.on_sent_back(
+                    [message for _, _, message in work.entries],
+                    group=self._group,
+                    took_s=took_s,
+                    dead_letter=any(each.dead_letter for each in told),
+                )
 
     def _is_to_repeat(
         self, work: FailedWork, results: Sequence[broker_pb2.SentBackMessage]

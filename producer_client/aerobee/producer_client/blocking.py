@@ -15,6 +15,7 @@ from typing import Any, Self
 from aerobee.client_core import Credentials
 from aerobee.client_core.loop_thread import LoopThread
 from aerobee.client_core.message import Message
+from aerobee.client_core.telemetry import Telemetry
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.checks import CheckAnswer, TransactionCheck
@@ -82,6 +83,7 @@ class BlockingProducer:
         config: ProducerConfig | None = None,
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._check = check_transaction
         self._thread = LoopThread(
@@ -94,6 +96,7 @@ class BlockingProducer:
                 config=config,
                 tls=tls,
                 credentials=credentials,
+                telemetry=telemetry,
             ),
         )
 

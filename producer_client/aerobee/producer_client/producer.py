@@ -21,6 +21,7 @@ from aerobee.client_core import Credentials
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.message import Message
+from aerobee.client_core.telemetry import Telemetry, TracedMessage
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
@@ -69,6 +70,7 @@ class Producer:
         config: limits and times.
         connection: an open connection to be shared; its owner closes it.
         tls, credentials: as at `ClusterConnection`.
+        telemetry: is told of what it does, for traces and metrics; see docs/tracing.md.
 
     A message is stored once, however often it has to be sent until a broker acknowledges it; the
     configuration's `idempotent` says how. With equal sharding keys, or an explicit queue, the
@@ -92,10 +94,12 @@ class Producer:
         connection: ClusterConnection | None = None,
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
+        telemetry: Telemetry | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self._config = config or ProducerConfig()
+        self._telemetry = telemetry
         self._owns_connection = connection is None
         self._connection = connection or ClusterConnection(
             nameservers, cluster, clock=clock, chance=chance, tls=tls, credentials=credentials
@@ -121,6 +125,7 @@ class Producer:
             self._targets,
             delivery=self._opened,
             entering=self._entering,
+            telemetry=telemetry,
         )
         self._under_way: set[str] = set()
         """Transactions whose blocks run."""
@@ -215,6 +220,13 @@ class Producer:
             OutOfSequence: the broker has forgotten so old a batch; whether it is stored is unknown.
             ShuttingDown: the producer is closed.
         """
+        if self._telemetry is not None and not isinstance(message, TracedMessage):
+            with self._telemetry.sending((message,)) as sending:
+                receipt = await self.send(
+                    sending.messages[0], queue=queue, timeout=timeout, skip_wait=skip_wait
+                )
+                sending.on_stored((receipt,))
+                return receipt
         timeout_ms = self._config.send_timeout_ms if timeout is None else milliseconds(timeout)
         size = self._checked_size(message)
         delivery = self._opened()
@@ -230,9 +242,9 @@ class Producer:
         if not delivery.budget.take_nowait(size):
             with self._entering():
                 await delivery.wait_for_room(size, timeout_ms=timeout_ms)
-        receipt: asyncio.Future[Receipt] = loop.create_future()
-        self._enqueue(delivery, target, message, queue, size, timeout_ms, skip_wait, receipt)
-        return await receipt
+        waiter: asyncio.Future[Receipt] = loop.create_future()
+        self._enqueue(delivery, target, message, queue, size, timeout_ms, skip_wait, waiter)
+        return await waiter
 
     def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Sends without a receipt and without waiting; a loss is logged and counted.
@@ -242,6 +254,9 @@ class Producer:
             Busy: the buffer is full.
             ShuttingDown: the producer is closed.
         """
+        if self._telemetry is not None and not isinstance(message, TracedMessage):
+            with self._telemetry.sending((message,)) as sending:
+                return self.send_one_way(sending.messages[0], queue=queue)
         size = self._checked_size(message)
         delivery = self._opened()
         if not delivery.budget.take_nowait(size):
@@ -281,6 +296,11 @@ class Producer:
         timeout_ms = self._config.send_timeout_ms if timeout is None else milliseconds(timeout)
         if not messages:
             return Receipts([])
+        if self._telemetry is not None and not isinstance(messages[0], TracedMessage):
+            with self._telemetry.sending(messages) as sending:
+                receipts = await self.send_batch(sending.messages, queue=queue, timeout=timeout)
+                sending.on_stored(receipts)
+                return receipts
         if asyncio.get_running_loop() is not self._loop:
             raise self._on_foreign_loop()
         self._check_bodies(messages)
@@ -317,6 +337,13 @@ class Producer:
             AerobeeError: as `send`. Unless it is DeadlineExceeded, nothing was begun; else it may
                 be open, and is decided by a check.
         """
+        if self._telemetry is not None and not isinstance(message, TracedMessage):
+            with self._telemetry.sending((message,), operation="begin") as sending:
+                begun = await self.begin(
+                    sending.messages[0], queue=queue, timeout=timeout, check_after_s=check_after_s
+                )
+                sending.on_stored((begun.receipt,))
+                return begun
         timeout_ms = self._config.send_timeout_ms if timeout is None else milliseconds(timeout)
         size = self._checked_size(message)
         self._opened()

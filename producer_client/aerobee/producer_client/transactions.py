@@ -17,6 +17,7 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.group_calls import ELSEWHERE, GroupCalls
 from aerobee.client_core.message import Message
+from aerobee.client_core.telemetry import Telemetry
 from aerobee.client_core.transactions import (
     TransactionOutcome,
     check_ended,
@@ -54,6 +55,10 @@ _WORDS: Final = {
     TransactionOutcome.COMMITTED: "committed",
     TransactionOutcome.ROLLED_BACK: "rolled back",
 }
+_NAMES: Final = {
+    TransactionOutcome.COMMITTED: "commit",
+    TransactionOutcome.ROLLED_BACK: "rollback",
+}
 
 
 class TransactionUnanswered(errors.DeadlineExceeded):
@@ -69,11 +74,12 @@ class TransactionUnanswered(errors.DeadlineExceeded):
 class Transaction:
     """One transaction, begun: its message is stored and nobody sees it. Made by a `Producer`."""
 
-    def __init__(self, receipt: Receipt, producer: TransactionSender) -> None:
+    def __init__(self, receipt: Receipt, message: Message, producer: TransactionSender) -> None:
         self.receipt = receipt
         """Of the message. It has no place in its queue yet."""
         self.loop = asyncio.get_running_loop()
         """On which it ends."""
+        self._message = message
         self._producer = producer
         self._wanted: TransactionOutcome | None = None
         self._outcome: TransactionOutcome | None = None
@@ -122,7 +128,12 @@ class Transaction:
         timeout_ms = None if timeout is None else milliseconds(timeout)
         self._wanted = wanted
         if self._outcome is None:
-            self._outcome = await self._producer.end(self, wanted, timeout_ms)
+            telemetry = self._producer.telemetry
+            if telemetry is None:
+                self._outcome = await self._producer.end(self, wanted, timeout_ms)
+            else:
+                with telemetry.ending(_NAMES[wanted], self._message, self.receipt):
+                    self._outcome = await self._producer.end(self, wanted, timeout_ms)
         check_ended(self.topic, self.transaction_id, wanted, self._outcome)
 
     def __repr__(self) -> str:
@@ -141,9 +152,11 @@ class TransactionSender:
         *,
         delivery: Callable[[], Delivery],
         entering: Callable[[], AbstractContextManager[None]],
+        telemetry: Telemetry | None = None,
     ) -> None:
         """`delivery` raises ShuttingDown when the producer closes, which waits for what is done
         in `entering`."""
+        self.telemetry = telemetry
         self._calls = GroupCalls(connection)
         self._clock = connection.clock
         self._random = connection.random
@@ -180,7 +193,7 @@ class TransactionSender:
             properties = b"CHECK_IMMUNITY_TIME_IN_SECONDS\x01%d\x02" % check_after_s + properties
         with self._entering():
             stored = await self._submit(message, properties, size, queue, timeout_ms)
-        return Transaction(await stored, self)
+        return Transaction(await stored, message, self)
 
     async def _submit(
         self,

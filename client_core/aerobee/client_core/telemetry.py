@@ -1,0 +1,101 @@
+"""What clients tell of their work to one who watches: the hook for traces and client metrics.
+
+A client that is given no `Telemetry` asks for nothing: each call compares one attribute with None,
+and a listener is called as it was given. `aerobee.otel` is the implementation for OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, Self, TypeVar
+
+from aerobee.client_core.message import (
+    PROPERTIES_BYTES_MAX,
+    UNIQUE_KEY_PROPERTY_BYTES_MAX,
+    Message,
+    ReceivedMessage,
+)
+from aerobee.client_core.schedule import SCHEDULE_BYTES_MAX
+from aerobee.cluster_view.route import MessageQueue
+
+CHECK_AFTER_BYTES_MAX = 64
+"""What a transaction adds to its message."""
+ADDED_END_MAX = (
+    PROPERTIES_BYTES_MAX
+    - UNIQUE_KEY_PROPERTY_BYTES_MAX
+    - SCHEDULE_BYTES_MAX
+    - CHECK_AFTER_BYTES_MAX
+)
+
+L = TypeVar("L", bound=Callable[..., Any])
+
+
+class TracedMessage(Message):
+    """A copy of a user's message with further properties; the original is left as it is."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, message: Message, added: Mapping[str, str], encoded: bytes) -> Self:
+        """`encoded`: the added properties as they are stored. If there is no room for them, the
+        copy goes without: a trace is never the reason why a message cannot be sent."""
+        copy = cls.__new__(cls)
+        for name in Message.__slots__:
+            setattr(copy, name, getattr(message, name))
+        if len(encoded) + len(message.encoded_properties) <= ADDED_END_MAX:
+            copy.properties = {**message.properties, **added}
+            copy.encoded_properties = encoded + message.encoded_properties
+        return copy
+
+
+class Stored(Protocol):
+    """What is told of a stored message: a receipt."""
+
+    @property
+    def message_id(self) -> str: ...
+
+    @property
+    def queue(self) -> MessageQueue: ...
+
+
+class Sending(Protocol):
+    """A call that sends, under way."""
+
+    @property
+    def messages(self) -> Sequence[TracedMessage]:
+        """To be sent in the place of the user's."""
+
+    def on_stored(self, receipts: Sequence[Stored]) -> None: ...
+
+
+class Polling(Protocol):
+    """A call of `poll`, under way."""
+
+    def on_received(self, messages: Iterable[ReceivedMessage], count: int) -> None:
+        """It returns so many messages, of which some may be looked at."""
+
+
+class Telemetry(Protocol):
+    """One may serve any number of clients. Nothing of it raises, but what the user's code does."""
+
+    def sending(
+        self, messages: Sequence[Message], *, operation: str = "send"
+    ) -> AbstractContextManager[Sending]:
+        """Around a call that sends: `send`, or `begin` of a transaction."""
+
+    def ending(
+        self, operation: str, message: Message, receipt: Stored
+    ) -> AbstractContextManager[object]:
+        """Around a `commit` or `rollback` of a transaction."""
+
+    def listening(self, listener: L, *, group: str) -> L:
+        """A listener that calls this one."""
+
+    def polling(self, *, group: str) -> Polling:
+        """A consumer begins to wait for messages."""
+
+    def on_sent_back(
+        self, messages: Sequence[ReceivedMessage], *, group: str, took_s: float, dead_letter: bool
+    ) -> None:
+        """The broker has messages whose handling failed: they come again, or are dead letters."""
