@@ -34,7 +34,8 @@ async def test_an_example_runs(
     if where.endswith("Topics"):
         del nameserver.topics["orders"]
     code = BLOCKS[where].replace("127.0.0.1:8081", nameserver.address)
-    await run_async(code, {**vars(client_core), "AdminClient": AdminClient})
+    names = {name: getattr(client_core, name) for name in client_core.__all__}
+    await run_async(code, {**names, "AdminClient": AdminClient})
 
 
 def test_the_main_classes_have_examples() -> None:

@@ -37,19 +37,21 @@ sys.meta_path.insert(0, Missing())
 PROGRAM = """
 import aerobee
 import aerobee.testing.plugin  # Of every run of pytest where Aerobee is installed.
-from aerobee import AdminClient, BlockingProducer, BlockingPullConsumer, Message, StartFrom
+from aerobee import AdminClient, BlockingProducer, BlockingPullConsumer, Message
+from aerobee import ProducerConfig, StartFrom
 
 for name in aerobee._MODULE_OF:
     getattr(aerobee, name)
-with BlockingProducer(sys.argv[1]) as producer:
-    for compression in ("none", "zlib"):
-        producer.send(Message("orders", compression.encode()))
+for name in ("none", "lz4", "zlib", "zstd"):
+    compression = ProducerConfig(compression=name, compress_bytes_min=1_000)
+    with BlockingProducer(sys.argv[1], config=compression) as producer:
+        producer.send(Message("orders", name.encode() * 1_000))
 consumer = BlockingPullConsumer("g", nameservers=sys.argv[1], start_from=StartFrom.FIRST)
 with consumer.subscribe("orders"):
     bodies = []
     for message in consumer:
-        bodies.append(message.body.decode())
-        if len(bodies) == 2:
+        bodies.append(message.body[-4:].decode())
+        if len(bodies) == 4:
             break
 print(*sorted(bodies))
 """
@@ -77,7 +79,7 @@ async def test_clients_work_without_what_services_need(tmp_path: Path) -> None:
         done = await run(PROGRAM, cluster.address)
     finally:
         await cluster.stop()
-    assert (done.returncode, done.stdout) == (0, "none zlib\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "4lz4 none zlib zstd\n"), done.stderr
 
 
 async def test_a_command_says_what_to_install_for_it() -> None:

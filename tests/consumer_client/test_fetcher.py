@@ -79,5 +79,5 @@ async def test_a_stream_that_breaks_as_its_consumer_is_closed_is_the_last_one() 
     async with asyncio.timeout(5), tasks:
         tasks.create_task(reads.run(), name="reads")
         assignment = Assignment(QUEUE, "*", 0, Unleased())
-        reads.add(PullQueue(assignment, 0, 1_000, on_ready=lambda: None))
+        reads.add(PullQueue(assignment, 0, 1_000, counts_each=False, on_ready=lambda: None))
     assert streams == 1

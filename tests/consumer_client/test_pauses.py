@@ -73,7 +73,9 @@ class Trust(Unleased):
 async def test_a_queue_that_is_lost_during_its_commit_is_lost_whatever_became_of_the_call() -> None:
     """Woken up, a member first hears that its call took too long."""
     async with ClusterConnection("127.0.0.1:1") as connection:
-        owned = PullQueue(Assignment(QUEUE, "*", 7, Trust()), 0, 1_000, on_ready=lambda: None)
+        owned = PullQueue(
+            Assignment(QUEUE, "*", 7, Trust()), 0, 1_000, counts_each=False, on_ready=lambda: None
+        )
 
         class Store:
             async def commit(self, commits: object) -> dict[MessageQueue, errors.AerobeeError]:

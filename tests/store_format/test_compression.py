@@ -6,7 +6,7 @@ import gzip as reference_gzip
 import zlib
 
 import pytest
-import zstandard
+from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,9 +59,9 @@ def test_every_truncation_of_gzip_and_what_grows_beyond_the_limit_is_refused() -
 
 
 def test_a_frame_that_does_not_say_its_size_is_read_too() -> None:
-    writer = zstandard.ZstdCompressor().compressobj()
+    writer = zstd.ZstdCompressor()
     body = writer.compress(PLAIN) + writer.flush()
-    assert zstandard.frame_content_size(body) == -1
+    assert zstd.get_frame_info(body).decompressed_size is None
     assert decompress(body, 0x201) == PLAIN
     with pytest.raises(BodyCorrupt):
         decompress(body, 0x201, plain_bytes_max=len(PLAIN) - 1)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import lz4.frame
-import zstandard
+from backports import zstd
 
 MESSAGE_MAGICS = {0xDAA320A7: 1, 0xDAA320AB: 2}
 BLANK_MAGIC = 0xCBD43194
@@ -94,7 +94,7 @@ class PlainRecord:
         unpack: Callable[[bytes], bytes] = {
             0x000: zlib.decompress,
             0x100: lz4.frame.decompress,
-            0x200: lambda body: zstandard.ZstdDecompressor().decompressobj().decompress(body),
+            0x200: zstd.decompress,
             0x300: zlib.decompress,
         }[self.sys_flag & 0x700]
         return unpack(self.body)

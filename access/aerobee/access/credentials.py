@@ -12,17 +12,16 @@ Files are read again when they change, so that a secret is exchanged without a r
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from aerobee.access.nodes import OPERATOR, NodeName, NodeSigner
-from aerobee.access.sealing import ClusterSecrets
-from aerobee.access.signature import Metadata, sign
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.watched_file import WatchedFile
+
+if TYPE_CHECKING:
+    from aerobee.access.signature import Metadata
 
 FILE_VARIABLE: Final = "AEROBEE_CREDENTIALS_FILE"
 ACCESS_KEY_VARIABLE: Final = "AEROBEE_ACCESS_KEY"
@@ -71,6 +70,10 @@ class UserCredentials:
     """Signs each call as a user."""
 
     def __init__(self, pair: KeyPair | WatchedFile[KeyPair], clock: Clock) -> None:
+        # Most clients sign nothing, and start faster without it.
+        from aerobee.access.signature import sign
+
+        self._sign = sign
         self._pair = pair
         self._clock = clock
         self._made_of: tuple[KeyPair, int] | None = None
@@ -83,7 +86,7 @@ class UserCredentials:
             # It signs the time in seconds and nothing else.
             self._made_of = made_of
             time = datetime.fromtimestamp(made_of[1], UTC).strftime("%Y%m%dT%H%M%SZ")
-            self._metadata = sign(pair.access_key, pair.secret_key, time)
+            self._metadata = self._sign(pair.access_key, pair.secret_key, time)
         return self._metadata
 
 
@@ -105,6 +108,11 @@ def credentials_of_environment(environment: Mapping[str, str] = os.environ) -> C
     if access_key:
         return user_credentials(access_key, secret_key)
     if path := environment.get(CLUSTER_SECRET_VARIABLE):
+        import secrets
+
+        from aerobee.access.nodes import OPERATOR, NodeName, NodeSigner
+        from aerobee.access.sealing import ClusterSecrets
+
         file = WatchedFile(path, ClusterSecrets.parse, clock.monotonic_s)
         node = NodeName(OPERATOR, "command")
         return NodeSigner(node, file.value, clock.now_ms, secrets.randbits(64))

@@ -14,10 +14,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import click
-import uvloop
 
 from aerobee.cli.failures import INTERRUPTED, TERMINATED
 from aerobee.cli.notices import show_notices
+from aerobee.runtime.event_loop import new_event_loop
 from aerobee.runtime.freed_memory import keep_freed_memory
 
 T = TypeVar("T")
@@ -88,5 +88,5 @@ def _run(
         return await main()
 
     keep_freed_memory()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(watched())

@@ -38,6 +38,7 @@ SERVER_PACKAGES: Final = frozenset(
         "numpy",
         "prometheus_client",
         "tenacity",
+        "uvloop",
         "yaml",
     }
 )

@@ -1,39 +1,47 @@
-"""What producers, consumers and administration share: connection, routes, messages, errors."""
+"""What producers, consumers and administration share: connection, routes, messages, errors.
+
+Every name is imported when it is asked for: a producer that is started for one message needs no
+administration.
+"""
 
 from __future__ import annotations
 
-from aerobee.access.credentials import Credentials, user_credentials
-from aerobee.client_core.access import Access
-from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
-from aerobee.client_core.audit import Audit
-from aerobee.client_core.broker_groups import (
-    BrokerGroups,
-    BrokerGroupState,
-    Remaining,
-    UnreadBy,
-)
-from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.dead_letters import DeadLetters, Letter, LetterFilter
-from aerobee.client_core.deletions import DeletedGroup, Deletions
-from aerobee.client_core.message import Message, MessageId, ReceivedMessage
-from aerobee.client_core.messages import FoundMessages, Messages, QueueMessages
-from aerobee.client_core.offsets import Offsets, QueueBounds
-from aerobee.client_core.schedules import Schedules, WaitingMessage, WaitingMessages
-from aerobee.client_core.topics import Topics
-from aerobee.client_core.transactions import (
-    OpenTransaction,
-    OpenTransactions,
-    TransactionEnded,
-    TransactionOutcome,
-    Transactions,
-)
-from aerobee.cluster_view.own_process import UsedAfterFork
-from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
-from aerobee.cluster_view.routes import RouteChanges, Routes
-from aerobee.runtime import errors
-from aerobee.runtime.errors import AerobeeError
-from aerobee.runtime.freed_memory import keep_freed_memory
-from aerobee.runtime.tls_config import TlsConfig
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aerobee.access.credentials import Credentials, user_credentials
+    from aerobee.client_core.access import Access
+    from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
+    from aerobee.client_core.audit import Audit
+    from aerobee.client_core.broker_groups import (
+        BrokerGroups,
+        BrokerGroupState,
+        Remaining,
+        UnreadBy,
+    )
+    from aerobee.client_core.cluster import ClusterConnection
+    from aerobee.client_core.dead_letters import DeadLetters, Letter, LetterFilter
+    from aerobee.client_core.deletions import DeletedGroup, Deletions
+    from aerobee.client_core.message import Message, MessageId, ReceivedMessage
+    from aerobee.client_core.messages import FoundMessages, Messages, QueueMessages
+    from aerobee.client_core.offsets import Offsets, QueueBounds
+    from aerobee.client_core.schedules import Schedules, WaitingMessage, WaitingMessages
+    from aerobee.client_core.topics import Topics
+    from aerobee.client_core.transactions import (
+        OpenTransaction,
+        OpenTransactions,
+        TransactionEnded,
+        TransactionOutcome,
+        Transactions,
+    )
+    from aerobee.cluster_view.own_process import UsedAfterFork
+    from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
+    from aerobee.cluster_view.routes import RouteChanges, Routes
+    from aerobee.runtime import errors
+    from aerobee.runtime.errors import AerobeeError
+    from aerobee.runtime.freed_memory import keep_freed_memory
+    from aerobee.runtime.tls_config import TlsConfig
 
 __all__ = [
     "Access",
@@ -81,3 +89,91 @@ __all__ = [
     "keep_freed_memory",
     "user_credentials",
 ]
+
+# Where each name is; a test keeps this equal to the imports above.
+_NAMES = {
+    "aerobee.access.credentials": (
+        "Credentials",
+        "user_credentials",
+    ),
+    "aerobee.client_core.access": ("Access",),
+    "aerobee.client_core.admin": (
+        "Admin",
+        "GroupQueueState",
+        "GroupState",
+    ),
+    "aerobee.client_core.audit": ("Audit",),
+    "aerobee.client_core.broker_groups": (
+        "BrokerGroups",
+        "BrokerGroupState",
+        "Remaining",
+        "UnreadBy",
+    ),
+    "aerobee.client_core.cluster": ("ClusterConnection",),
+    "aerobee.client_core.dead_letters": (
+        "DeadLetters",
+        "Letter",
+        "LetterFilter",
+    ),
+    "aerobee.client_core.deletions": (
+        "DeletedGroup",
+        "Deletions",
+    ),
+    "aerobee.client_core.message": (
+        "Message",
+        "MessageId",
+        "ReceivedMessage",
+    ),
+    "aerobee.client_core.messages": (
+        "FoundMessages",
+        "Messages",
+        "QueueMessages",
+    ),
+    "aerobee.client_core.offsets": (
+        "Offsets",
+        "QueueBounds",
+    ),
+    "aerobee.client_core.schedules": (
+        "Schedules",
+        "WaitingMessage",
+        "WaitingMessages",
+    ),
+    "aerobee.client_core.topics": ("Topics",),
+    "aerobee.client_core.transactions": (
+        "OpenTransaction",
+        "OpenTransactions",
+        "TransactionEnded",
+        "TransactionOutcome",
+        "Transactions",
+    ),
+    "aerobee.cluster_view.own_process": ("UsedAfterFork",),
+    "aerobee.cluster_view.route": (
+        "Endpoint",
+        "MessageQueue",
+        "TopicRoute",
+    ),
+    "aerobee.cluster_view.routes": (
+        "RouteChanges",
+        "Routes",
+    ),
+    "aerobee.runtime.errors": ("AerobeeError",),
+    "aerobee.runtime.freed_memory": ("keep_freed_memory",),
+    "aerobee.runtime.tls_config": ("TlsConfig",),
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+
+if not TYPE_CHECKING:  # Else every name would be right.
+
+    def __getattr__(name: str) -> object:
+        if name == "errors":
+            return import_module("aerobee.runtime.errors")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = found  # The next time it is simply there.
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*_MODULE_OF, "errors", *globals()})

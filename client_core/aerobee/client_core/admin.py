@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.group_calls import ELSEWHERE
+from aerobee.client_core.group_calls import UNANSWERED
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import (
     CLEAN_STORE,
@@ -28,8 +28,6 @@ CLEAN_TIMEOUT_MS = 300_000
 """A command removes up to 200 segments, with a pause after each."""
 HAND_OVER_TIMEOUT_MS = 10_000
 MASTER_POLL_S = 0.1
-UNANSWERED = (*ELSEWHERE, errors.DeadlineExceeded)
-"""A broker that says this is left out, as one that is down."""
 
 
 @dataclass(frozen=True, slots=True)

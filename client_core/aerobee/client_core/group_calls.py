@@ -31,6 +31,8 @@ ELSEWHERE = (
     errors.Unreachable,
 )
 """Another replica may answer, or the same one soon."""
+UNANSWERED = (*ELSEWHERE, errors.DeadlineExceeded)
+"""A broker that says this is left out by those who ask all, as one that is down."""
 
 BACKOFF = Backoff(base_ms=50, max_ms=1_000)
 
@@ -71,7 +73,7 @@ class GroupCalls:
             endpoint = await self._routes.master(topic, broker_name, timeout_ms=left_ms)
             try:
                 return await self._ask(topic, endpoint, method, request, self._left_ms(end_s))
-            except (*ELSEWHERE, errors.DeadlineExceeded) as error:
+            except UNANSWERED as error:
                 if may_oversleep and self._overslept(end_s):
                     may_oversleep = False
                     end_s = self._clock.monotonic_s() + timeout_ms / 1_000
@@ -106,7 +108,7 @@ class GroupCalls:
                 share_ms = max(1, self._left_ms(end_s) // (len(candidates) - position))
                 try:
                     return await self._ask(topic, endpoint, method, request, share_ms)
-                except (*ELSEWHERE, errors.DeadlineExceeded) as error:
+                except UNANSWERED as error:
                     failure = error
             assert failure is not None, "there is at least one candidate"
             if may_oversleep and self._overslept(end_s):

@@ -15,10 +15,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
-import uvloop
-
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.runtime import errors
+from aerobee.runtime.event_loop import new_event_loop
 
 T = TypeVar("T")
 Client = TypeVar("Client", bound=AbstractAsyncContextManager[Any])
@@ -120,7 +119,7 @@ class LoopThread(Generic[Client]):
         running: concurrent.futures.Future[None],
     ) -> None:
         try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._live(opened))
         except BaseException as error:
             if not opened.done():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from aerobee.client_core.admin import UNANSWERED
+from aerobee.client_core.group_calls import UNANSWERED
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.route import Endpoint
 from aerobee.runtime import errors

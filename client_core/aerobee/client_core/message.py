@@ -264,12 +264,14 @@ class Message:
 class ReceivedMessage:
     """A message as a consumer gets it: a lazy view of the stored record."""
 
-    __slots__ = ("_body", "_record", "_records", "_start", "attempts_before", "queue")
+    __slots__ = ("_body", "_record", "_records", "_start", "attempts_before", "in_hand", "queue")
 
     queue: MessageQueue
     attempts_before: int
     """How often a consumer's listener was given it before and did not finish; not set until then.
     Use `reconsume_times`."""
+    in_hand: tuple[object, int, int]
+    """What a pull consumer remembers of it: for which offsets it stands; not set until then."""
 
     def __init__(self, record: Record, queue: MessageQueue) -> None:
         self._records = record.buffer

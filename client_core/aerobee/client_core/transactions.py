@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.master_search import nobody_answers, search_masters
 from aerobee.client_core.message import ReceivedMessage
@@ -135,6 +134,9 @@ class Transactions:
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        # A producer loads this module for its errors and outcomes only.
+        from aerobee.client_core.admin import Admin
+
         self._admin = Admin(connection, timeout_ms=timeout_ms)
         self._channels = connection.channels
         self._timeout_ms = timeout_ms

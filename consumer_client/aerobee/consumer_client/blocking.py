@@ -6,11 +6,12 @@ Each owns a thread in which its asynchronous twin lives; any number of threads m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from aerobee.client_core import Credentials
+from aerobee.access.credentials import Credentials
 from aerobee.client_core.loop_thread import LoopThread
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.telemetry import Telemetry
@@ -123,6 +124,19 @@ class BlockingPullConsumer:
         return self._thread.call(
             lambda consumer: consumer.poll_batches(max_batches, timeout=timeout)
         )
+
+    @contextmanager
+    def processing(self, message: ReceivedMessage) -> Iterator[ReceivedMessage]:
+        """See `PullConsumer.processing`."""
+        block = self._thread.do(lambda consumer: consumer.processing(message))
+        self._thread.do(lambda _: block.begin())
+        try:
+            yield message
+        except BaseException as error:
+            failure = error  # The name of `except` is gone when the thread uses it.
+            self._thread.do(lambda _: block.end(failure))
+            raise
+        self._thread.do(lambda _: block.end(None))
 
     def commit(self) -> None:
         """See `PullConsumer.commit`."""

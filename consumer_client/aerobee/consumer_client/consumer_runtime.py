@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from aerobee.client_core import Credentials
+from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.client_core.offsets import all_of

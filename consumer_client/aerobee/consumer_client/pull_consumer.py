@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from aerobee.client_core import Credentials
+from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
@@ -23,6 +23,7 @@ from aerobee.consumer_client.consumer_runtime import (
 from aerobee.consumer_client.filters import Expression, compared_tags
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, Unleased
+from aerobee.consumer_client.processing import Processing
 from aerobee.consumer_client.pull_queue import PulledQueues, PullQueue
 from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.statistics import ConsumerStatistics
@@ -45,9 +46,10 @@ class PullConsumer:
 
     With `auto_commit` the messages of one `poll` count as done when the next `poll` is called; that
     offset is committed every `commit_interval_ms` and on closing. What the last poll returned is
-    therefore not committed by closing alone: call `commit` for that. Without it only `commit` moves
-    offsets. When a queue moves to another member, it waits up to `release_timeout_ms` for the next
-    `poll` or `commit`, so that the messages in hand are not handled twice.
+    therefore not committed by closing alone: call `commit` for that. Without it only `commit` and
+    `processing` move offsets. When a queue moves to another member, it waits up to
+    `release_timeout_ms` for the next `poll`, `commit` or end of `processing`, so that the messages
+    in hand are not handled twice.
 
     Args: as PushConsumer. auto_commit: see above.
     Raises: IllegalName, InvalidArgument: a name or setting that can never work.
@@ -287,8 +289,33 @@ class PullConsumer:
 
     # ------------------------------------------------------------------------------ offsets
 
+    def processing(self, message: ReceivedMessage) -> Processing:
+        """Handle one message: it is done when the block ends, and comes again if that raises.
+
+        A failed message comes with the next `poll`, before newer ones of its queue, and its
+        `reconsume_times` says how often it failed here. A queue's committed offset is the lowest
+        one that is not done, so several messages may be handled at a time, in any order; after a
+        crash, those above the lowest come again, too. It is committed as usual, every
+        `commit_interval_ms` and on closing.
+
+        Example::
+
+            consumer = PullConsumer("report", auto_commit=False, start_from=StartFrom.FIRST)
+            consumer.subscribe("orders")
+            async with consumer:
+                for message in await consumer.poll(500, timeout=1.0):
+                    async with consumer.processing(message):
+                        print(message.body)
+
+        Raises:
+            InvalidArgument: polling again would acknowledge the message: the consumer was made
+                without auto_commit=False; or it is not of `poll`.
+        """
+        return Processing(message)
+
     async def commit(self) -> None:
-        """All messages handed out so far are done: commit that now.
+        """All messages handed out so far are done, but for those in a block of `processing` and
+        those that failed there: commit that now.
 
         While a broker group changes its master this waits, for `failover_timeout_ms` at most.
 
@@ -422,6 +449,7 @@ class PullConsumer:
             assignment,
             start_offset,
             self._settings.options.prefetch_bytes_max,
+            counts_each=not self._auto_commit,
             on_ready=self._queues.on_ready,
         )
         self._queues.add(pulled)

@@ -1,9 +1,9 @@
 """The owned queues of a pull consumer: what was fetched ahead, and how far the user has come.
 
 Owns: of each queue, the fetched batches and two offsets. `position` is the next message that `poll`
-returns; `safe_offset` is the last position that the user has acknowledged, by committing or by
-polling again. Between the two are the messages the user is working on. And the order in which
-`poll` looks at the queues, so that a full one does not starve the others.
+returns; `safe_offset` is the last position that the user has acknowledged, by committing, by
+polling again, or message by message. Between the two are the messages the user is working on. And
+the order in which `poll` looks at the queues, so that a full one does not starve the others.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from aerobee.consumer_client.received_batch import (
     ReceivedBatch,
     decode_entries,
 )
+from aerobee.consumer_client.unfinished import Unfinished
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 
@@ -31,6 +32,7 @@ class PullQueue:
 
     __slots__ = (
         "_batches",
+        "_counts_each",
         "_decoded",
         "_decoded_at",
         "_in_flight_bytes",
@@ -40,12 +42,12 @@ class PullQueue:
         "_prefetch_bytes_max",
         "_settled",
         "_tags",
+        "_unfinished",
         "assignment",
         "cached_bytes",
         "fetch_offset",
         "is_dropped",
         "position",
-        "safe_offset",
         "trust",
     )
 
@@ -55,16 +57,19 @@ class PullQueue:
         start_offset: int,
         prefetch_bytes_max: int,
         *,
+        counts_each: bool,
         on_ready: Callable[[], None],
     ) -> None:
-        """`on_ready`: something may have come for `poll`."""
+        """`counts_each`: messages may be finished one by one. `on_ready`: something may have come
+        for `poll`."""
         self.assignment = assignment
         self.trust = assignment.trust
         self.position = start_offset
-        self.safe_offset = start_offset
+        self._unfinished = Unfinished(start_offset, self._on_change)
         self.is_dropped = False
         self.fetch_offset = start_offset
         self._prefetch_bytes_max = prefetch_bytes_max
+        self._counts_each = counts_each
         self._on_ready = on_ready
         self._tags = compared_tags(assignment.expression)
         self._batches: deque[ReceivedBatch] = deque()
@@ -83,6 +88,10 @@ class PullQueue:
             f"PullQueue({self.assignment.queue}, position={self.position}, "
             f"safe_offset={self.safe_offset}, cached_bytes={self.cached_bytes})"
         )
+
+    @property
+    def safe_offset(self) -> int:
+        return self._unfinished.frontier
 
     @property
     def cached_count(self) -> int:
@@ -113,8 +122,7 @@ class PullQueue:
         batch = ReceivedBatch(self.assignment.queue, records, count, next_offset, self._tags)
         if count == 0 and not self._batches:
             # Nothing to hand out: the position just moves on, and so does what may be committed.
-            if self.safe_offset == self.position:
-                self.safe_offset = next_offset
+            self._unfinished.hand_out((), self.position, next_offset)
             self.position = next_offset
             return
         self._batches.append(batch)
@@ -130,10 +138,15 @@ class PullQueue:
 
     @property
     def has_messages(self) -> bool:
-        return bool(self._batches) and not self._is_paused and not self._is_stopped
+        has_any = bool(self._batches) or self._unfinished.has_failed
+        return has_any and not self._is_paused and not self._is_stopped
 
     def take_batch(self) -> ReceivedBatch:
         """The next batch; what `take_messages` left of it. Call it when `has_messages`."""
+        if self._unfinished.has_failed:
+            self._settled.clear()
+            (message,) = self._unfinished.take_failed(1)
+            return self._batch_of(message)
         batch = self._batches.popleft()
         self.cached_bytes -= batch.size
         if self._decoded_at:
@@ -146,8 +159,18 @@ class PullQueue:
         self._move_to(batch.next_offset)
         return batch
 
+    def _batch_of(self, message: ReceivedMessage) -> ReceivedBatch:
+        record = message.record
+        records = bytes(record.buffer[record.start : record.start + record.size])
+        return ReceivedBatch(message.queue, records, 1, message.in_hand[2], None)
+
     def take_messages(self, count_max: int) -> list[ReceivedMessage]:
-        """Up to `count_max` messages of the next batch; maybe none if its tags did not match."""
+        """Failed messages, or up to `count_max` of the next batch; maybe none if its tags did not
+        match."""
+        if self._unfinished.has_failed:
+            self._settled.clear()
+            return self._unfinished.take_failed(count_max)
+        begin = self.position
         batch = self._batches[0]
         if not self._decoded_at:
             self._decoded = decode_entries(batch.records, batch.queue, self._tags)
@@ -162,6 +185,8 @@ class PullQueue:
             self.cached_bytes -= batch.size
             self._decoded, self._decoded_at = [], 0
             self._move_to(batch.next_offset)
+        if self._counts_each:
+            self._unfinished.hand_out(taken, begin, self.position)
         return [entry[2] for entry in taken]
 
     def _move_to(self, offset: int) -> None:
@@ -170,9 +195,16 @@ class PullQueue:
 
     def settle(self) -> None:
         """The user is done with all that was handed out."""
-        if not self.is_dropped:
-            self.safe_offset = self.position
-        self._settled.set()
+        self._unfinished.finish_all(self.position)
+        if not self._unfinished.is_in_hand(self.position):
+            self._settled.set()
+
+    def _on_change(self) -> None:
+        if self._unfinished.has_failed:
+            self._on_ready()
+        # Only a queue that is given back waits for this.
+        if self._is_stopped and not self._unfinished.is_in_hand(self.position):
+            self._settled.set()
 
     def release(self) -> None:
         """The consumer closes: do not wait for the user to settle what was handed out."""
@@ -184,6 +216,7 @@ class PullQueue:
     def drop(self) -> None:
         self._is_stopped = True
         self.is_dropped = True
+        self._unfinished.close()
         self._batches.clear()
         self.cached_bytes = 0
         self._settled.set()
@@ -191,6 +224,7 @@ class PullQueue:
     async def drain(self, timeout_s: float) -> None:
         """Wait until the user is done with what was handed out; not longer than `timeout_s`."""
         self._is_stopped = True
+        self._on_change()
         await wait_event(self._settled, timeout_s)
 
 

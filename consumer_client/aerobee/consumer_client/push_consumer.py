@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from aerobee.client_core import Credentials
+from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.telemetry import Telemetry

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from aerobee.client_core import Credentials
+from aerobee.access.credentials import Credentials
 from aerobee.client_core.loop_thread import LoopThread
 from aerobee.client_core.message import Message
 from aerobee.client_core.telemetry import Telemetry

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from aerobee.client_core import Credentials
+from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.message import Message

@@ -18,9 +18,7 @@ variable that several services share, weaker than the service's own.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -177,6 +175,8 @@ def _default_of(field: dataclasses.Field[Any]) -> object:
 
 
 def _from_file(keys: Mapping[str, Key], file: Path) -> Iterator[tuple[str, Given]]:
+    import tomllib  # Clients have settings and no such files.
+
     try:
         document = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
@@ -231,6 +231,8 @@ def _known(keys: Mapping[str, Key], name: str, where: str) -> Key:
 
 
 def nearest(name: str, known: Mapping[str, object]) -> str:
+    import difflib
+
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not matches:
         # A right name in the wrong section is not close as a whole.

@@ -15,13 +15,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from aerobee.grpc_core.tls import FollowedTls, TlsFiles, client_context, server_context
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.families import Gathered, gauge
-from aerobee.runtime.outside_config import OutsideTlsConfig
 from aerobee.runtime.server_engine import AcceptedTls
 from aerobee.runtime.tls_config import (
     NodeTlsConfig,
@@ -30,6 +29,9 @@ from aerobee.runtime.tls_config import (
     client_tls_config,
     files_of,
 )
+
+if TYPE_CHECKING:
+    from aerobee.runtime.outside_config import OutsideTlsConfig
 
 CHECK_INTERVAL_S: Final = 5.0
 """How often files are looked at."""

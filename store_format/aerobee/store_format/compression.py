@@ -6,7 +6,9 @@ used, so that those who only read fields need not have them.
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
+from types import ModuleType
 from typing import Final
 
 from isal import isal_zlib
@@ -55,9 +57,8 @@ def compress(body: bytes, kind: CompressionKind) -> bytes:
         compressed: bytes = lz4.frame.compress(body)
         return compressed
     if kind is CompressionKind.ZSTD:
-        import zstandard
-
-        return zstandard.ZstdCompressor().compress(body)
+        frame: bytes = _zstd().compress(body)
+        return frame
     return isal_zlib.compress(body, 3)
 
 
@@ -113,17 +114,22 @@ def _decompress_lz4(body: bytes, plain_bytes_max: int) -> bytes:
 
 
 def _decompress_zstd(body: bytes, plain_bytes_max: int) -> bytes:
-    import zstandard
-
+    zstd = _zstd()
+    decompressor = zstd.ZstdDecompressor()
     try:
-        # -1: the frame does not say. What it says is believed only as far as the limit.
-        if zstandard.frame_content_size(body) > plain_bytes_max:
-            raise BodyCorrupt(_TOO_LARGE.format(plain_bytes_max))
-        return zstandard.ZstdDecompressor().decompress(body, max_output_size=plain_bytes_max)
-    except zstandard.ZstdError as error:
-        raise BodyCorrupt(
-            f"the body is not a Zstandard frame of at most {plain_bytes_max} bytes: {error}"
-        ) from None
+        plain = decompressor.decompress(body, plain_bytes_max + 1)
+    except zstd.ZstdError as error:
+        raise BodyCorrupt(f"the body is not a Zstandard frame: {error}") from None
+    return _checked(plain, decompressor.eof, "Zstandard", plain_bytes_max)
+
+
+def _zstd() -> ModuleType:
+    """Of the standard library from Python 3.14 on; before, a package with the same names."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
 
 
 def _checked(plain: bytes, is_complete: bool, name: str, plain_bytes_max: int) -> bytes:
