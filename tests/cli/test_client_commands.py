@@ -176,8 +176,9 @@ def test_what_waits_is_listed_recalled_delivered_and_moved(cluster: Up) -> None:
     refused = cluster.run("schedule", "recall", handles[0], expect=2)
     assert "--yes" in refused.stderr
     cluster.run("schedule", "recall", handles[0], "--yes")
-    gone = cluster.run("schedule", "recall", handles[0], handles[1], "--yes", expect=1)
-    assert "recalled 1 message" in gone.stdout
+    gone = cluster.json("schedule", "recall", handles[0], handles[1], "--yes", expect=1)
+    assert [each["recalled"] for each in gone] == [False, True]
+    assert "error" in gone[0]
     moved = cluster.run("schedule", "move", handles[2], "--delay", "5h").stdout.strip()
     assert waiting() == [moved]
     cluster.run("schedule", "deliver-now", moved, "--yes")
@@ -212,7 +213,8 @@ def test_open_transactions_are_listed_shown_and_ended(cluster: Up) -> None:
 
     refused = cluster.run("transaction", "commit", "open", ids[0], expect=2)
     assert "--yes" in refused.stderr
-    cluster.run("transaction", "commit", "open", ids[0], "--yes")
+    (done,) = cluster.json("transaction", "commit", "open", ids[0], "--yes")
+    assert done == {"transactionId": ids[0], "committed": True, "topic": "open"}
     cluster.run("transaction", "rollback", "open", ids[1], "--yes")
     mixed = cluster.run("transaction", "rollback", "open", *ids, "--yes", expect=1)
     assert "rolled back 2 transactions" in mixed.stdout

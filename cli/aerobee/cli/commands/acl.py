@@ -50,6 +50,7 @@ default_option = click.option(
     help="Only for calls from this address or network; repeatable.",
 )
 @default_option
+@json_option
 @target_options
 def add(
     target: Target,
@@ -59,6 +60,7 @@ def add(
     deny: bool,
     sources: tuple[str, ...],
     is_default: bool,
+    as_json: bool,
 ) -> None:
     """Let USER do ACTIONS on RESOURCE, in place of what was said of it before."""
     from aerobee.client_core.access import Access
@@ -73,6 +75,9 @@ def add(
         default=is_default,
     )
     target.ask(lambda connection: Access(connection).put_policy(policy))
+    if as_json:
+        print_json(_document(policy))
+        return
     say(f"{'denied' if deny else 'allowed'} {actions} on {resource} to {user}")
 
 
@@ -80,14 +85,18 @@ def add(
 @click.argument("user")
 @click.argument("resource")
 @default_option
+@json_option
 @target_options
-def remove(target: Target, user: str, resource: str, is_default: bool) -> None:
+def remove(target: Target, user: str, resource: str, is_default: bool, as_json: bool) -> None:
     """Remove the policy of USER for RESOURCE."""
     from aerobee.client_core.access import Access
 
     target.ask(
         lambda connection: Access(connection).remove_policy(user, resource, is_default=is_default)
     )
+    if as_json:
+        print_json({"user": user, "resource": resource, "default": is_default, "removed": True})
+        return
     say(f"removed the policy of {user} for {resource}")
 
 
@@ -124,8 +133,11 @@ def list_policies(target: Target, user: str, as_json: bool) -> None:
 @click.argument("resource")
 @click.argument("actions")
 @click.option("--source", default="", metavar="ADDRESS", help="Where the call comes from.")
+@json_option
 @target_options
-def test(target: Target, user: str, resource: str, actions: str, source: str) -> None:
+def test(
+    target: Target, user: str, resource: str, actions: str, source: str, as_json: bool
+) -> None:
     """May USER do ACTIONS on RESOURCE, and by which rule?
 
     With several actions any one of them is enough. Exit code 1: no.
@@ -135,7 +147,19 @@ def test(target: Target, user: str, resource: str, actions: str, source: str) ->
     answer = target.ask(
         lambda connection: Access(connection).test(user, resource, actions, source=source)
     )
-    say(f"{'allowed' if answer.allowed else 'denied'}: {answer.reason}")
+    if as_json:
+        print_json(
+            {
+                "user": user,
+                "resource": resource,
+                "actions": actions,
+                "source": source,
+                "allowed": answer.allowed,
+                "reason": answer.reason,
+            }
+        )
+    else:
+        say(f"{'allowed' if answer.allowed else 'denied'}: {answer.reason}")
     if not answer.allowed:
         sys.exit(1)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
-from aerobee.cli.output import counted, remark, say
+from aerobee.cli.options import json_option
+from aerobee.cli.output import counted, print_json, remark, say
 from aerobee.runtime.printable import printable_json
 
 if TYPE_CHECKING:
@@ -60,7 +61,10 @@ def _place(_: click.Context, __: click.Parameter, text: str | None) -> Place | N
     callback=_place,
     help="A `place` that the node's ordinary log told: was it, or what came before, cut off?",
 )
-def verify(files: tuple[Path, ...], key_files: tuple[str, ...], expect: Place | None) -> None:
+@json_option
+def verify(
+    files: tuple[Path, ...], key_files: tuple[str, ...], expect: Place | None, as_json: bool
+) -> None:
     """Is every line as it was written, and in its place?
 
     Exit code 1: no; the first lines that are wrong are named.
@@ -75,7 +79,9 @@ def verify(files: tuple[Path, ...], key_files: tuple[str, ...], expect: Place | 
         verdicts = [verification.verify(log, keys, expect) for log in logs]
     except OSError as error:
         raise EnvironmentFailure(f"cannot read {error.filename}: {error.strerror}") from None
-    for verdict in verdicts:
+    if as_json:
+        print_json([_document(verdict, is_keyed=bool(keys)) for verdict in verdicts])
+    for verdict in () if as_json else verdicts:
         for finding in verdict.findings:
             say(str(finding))
         _summarize(verdict, is_keyed=bool(keys))
@@ -88,6 +94,24 @@ def _keys(file: str) -> list[Key]:
     from aerobee.access.sealing import ClusterSecrets
 
     return audit_log_keys(ClusterSecrets.parse(Path(file).read_text()))
+
+
+def _document(verdict: Verdict, *, is_keyed: bool) -> dict[str, Any]:
+    first, last = verdict.first, verdict.last
+    return {
+        "intact": not verdict.findings,
+        "lines": verdict.lines,
+        "nodes": verdict.nodes,
+        "firstSequence": first.place.sequence if first else None,
+        "lastSequence": last.place.sequence if last else None,
+        "place": str(last.place) if last else None,
+        "endsWithinLine": verdict.is_torn,
+        "keysChecked": is_keyed,
+        "findings": [
+            {"file": str(each.path), "line": each.number, "why": each.why}
+            for each in verdict.findings
+        ],
+    }
 
 
 def _summarize(verdict: Verdict, *, is_keyed: bool) -> None:

@@ -36,8 +36,9 @@ def quota() -> None:
 
 @quota.command("set")
 @click.argument("subject", nargs=-1, required=True, metavar="SUBJECT LIMIT=NUMBER...")
+@json_option
 @target_options
-def set_quota(target: Target, subject: tuple[str, ...]) -> None:
+def set_quota(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
     """Set limits; those not named stay. NUMBER: none for no limit, default for the default."""
     from aerobee.client_core.access import Access
 
@@ -47,18 +48,26 @@ def set_quota(target: Target, subject: tuple[str, ...]) -> None:
     changed = target.ask(
         lambda connection: Access(connection).set_quota(kind, name, limits, to_default)
     )
-    say(f"the quota of {' '.join(words)} is {_limits_text(_document(changed)['limits'])}")
+    document = _document(changed)
+    if as_json:
+        print_json(document)
+        return
+    say(f"the quota of {' '.join(words)} is {_limits_text(document['limits'])}")
 
 
 @quota.command()
 @click.argument("subject", nargs=-1, required=True, metavar="SUBJECT")
+@json_option
 @target_options
-def delete(target: Target, subject: tuple[str, ...]) -> None:
+def delete(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
     """Delete a quota: what the default says holds again."""
     from aerobee.client_core.access import Access
 
     kind, name = _subject(subject)
     target.ask(lambda connection: Access(connection).delete_quota(kind, name))
+    if as_json:
+        print_json({"kind": kind, "name": name, "deleted": True})
+        return
     say(f"deleted the quota of {' '.join(subject)}")
 
 
