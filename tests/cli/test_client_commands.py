@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,7 +35,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """Two broker groups that all tests of the client commands share; each has its own topics."""
-    with running(tmp_path_factory.mktemp("up"), "--brokers", "2") as up:
+    arguments = ("--brokers", "2", "--outside-host", "localhost", "--metrics")
+    with running(tmp_path_factory.mktemp("up"), *arguments) as up:
         yield up
 
 
@@ -45,6 +47,26 @@ def test_the_ready_file_says_where_everything_is(cluster: Up) -> None:
     assert all(is_alive(pid) for pid in cluster.pids())
     assert document["pid"] == cluster.process.pid
     assert "ready in " in cluster.said()
+
+
+def test_metrics_are_served_where_the_ready_file_says(cluster: Up) -> None:
+    metrics = cluster.document()["metrics"]
+    assert set(metrics) == {"nameserver", "broker-a", "broker-b"}
+    for address in metrics.values():
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
+            assert b"aerobee_" in answer.read()
+
+
+def test_clients_outside_are_told_addresses_outside(cluster: Up) -> None:
+    cluster.run("topic", "create", "both-sides", "--queues", "2")
+    outside = cluster.document()["outside"]
+
+    def told(*arguments: str) -> set[str]:
+        queues = cluster.json("topic", "show", "both-sides", *arguments)["queues"]
+        return {each["address"] for each in queues}
+
+    assert told() == {each["address"] for each in cluster.document()["brokers"]}
+    assert told("--nameserver", outside["nameserver"]) == {outside["broker-a"], outside["broker-b"]}
 
 
 def test_what_was_produced_is_consumed_once_by_a_group(cluster: Up) -> None:
