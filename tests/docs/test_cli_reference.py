@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import click
 from aerobee.cli.__main__ import main
 from aerobee.cli.cli_reference import SERVICES, cli_reference
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli-reference.md"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "cli").rglob("*.py"))
+PAGE = ROOT / "docs" / "cli-reference.md"
 
 WITHOUT_JSON = frozenset(
     {
@@ -70,4 +73,12 @@ def test_commands_print_json_alike_and_those_that_do_not_are_known() -> None:
 
 def test_a_listing_that_drops_columns_can_show_all_of_them() -> None:
     wide = {words for words, _ in leaves(main)} - lacking("--wide")
-    assert wide >= {"cluster show", "topic list", "topic show", "group show", "group lag"}
+    assert wide - {"topic alter"} == {
+        *("cluster show", "topic list", "topic show", "group show", "group lag"),
+        *("message query", "schedule list", "transaction list", "dead-letter list"),
+    }
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+            if isinstance(node, ast.Call):
+                given = {each.arg for each in node.keywords}
+                assert "droppable" not in given or "wide" in given, f"{source}:{node.lineno}"

@@ -24,8 +24,8 @@ def acl() -> None:
               * alone is everything
     ACTIONS   All, or some of Pub,Sub,Create,Update,Delete,Get,List
 
-    Of the policies that match, the one with the most specific resource counts; among equals Deny
-    wins. What none matches is denied.
+    The matching policy with the most specific resource decides; among equals, Deny wins. If no
+    policy matches, the action is denied.
     """
 
 
@@ -33,7 +33,7 @@ default_option = click.option(
     "--default",
     "is_default",
     is_flag=True,
-    help="Counts only where no other policy of the user does.",
+    help="Applies only if no other policy of the user matches.",
 )
 
 
@@ -62,7 +62,7 @@ def add(
     is_default: bool,
     as_json: bool,
 ) -> None:
-    """Let USER do ACTIONS on RESOURCE, in place of what was said of it before."""
+    """Let USER do ACTIONS on RESOURCE; replaces the user's policy for RESOURCE."""
     from aerobee.client_core.access import Access
     from aerobee.v1 import access_pb2
 
@@ -138,9 +138,9 @@ def list_policies(target: Target, user: str, as_json: bool) -> None:
 def test(
     target: Target, user: str, resource: str, actions: str, source: str, as_json: bool
 ) -> None:
-    """May USER do ACTIONS on RESOURCE, and by which rule?
+    """Say whether USER may do ACTIONS on RESOURCE, and which policy decides it.
 
-    With several actions any one of them is enough. Exit code 1: no.
+    With several actions, one allowed action is enough. Exit code 1: denied.
     """
     from aerobee.client_core.access import Access
 

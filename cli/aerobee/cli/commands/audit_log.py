@@ -33,7 +33,7 @@ files_argument = click.argument(
 def audit_log() -> None:
     """Check and show audit logs: who changed what, and who was refused.
 
-    FILE is what a node has as audit_log.file; earlier files beside it belong to it.
+    FILE is a node's audit_log.file; older files beside it are read too.
     """
 
 
@@ -53,21 +53,21 @@ def _place(_: click.Context, __: click.Parameter, text: str | None) -> Place | N
     "key_files",
     multiple=True,
     metavar="FILE",
-    help="The cluster secret, also a former one: was each line made by a node? Repeatable.",
+    help="A cluster secret, present or former: checks that nodes wrote the lines; repeatable.",
 )
 @click.option(
     "--expect",
     metavar="SEQUENCE:HASH",
     callback=_place,
-    help="A `place` that the node's ordinary log told: was it, or what came before, cut off?",
+    help="A `place` from the node's ordinary log: checks that the lines up to it are still there.",
 )
 @json_option
 def verify(
     files: tuple[Path, ...], key_files: tuple[str, ...], expect: Place | None, as_json: bool
 ) -> None:
-    """Is every line as it was written, and in its place?
+    """Check that no line was changed, removed, inserted or moved.
 
-    Exit code 1: no; the first lines that are wrong are named.
+    Exit code 1: a line was; prints the first such lines.
     """
     from aerobee.runtime.audit_log import verification
 
@@ -137,17 +137,24 @@ def _summarize(verdict: Verdict, *, is_keyed: bool) -> None:
 
 @audit_log.command()
 @files_argument
-@click.option("--caller", metavar="TEXT", default="", help="Only of callers with this text.")
-@click.option("--method", metavar="TEXT", default="", help="Only of methods with this text.")
 @click.option(
-    "--on", metavar="TEXT", default="", help="Only where needs or request have this text."
+    "--caller", metavar="TEXT", default="", help="Only lines whose caller contains this text."
+)
+@click.option(
+    "--method", metavar="TEXT", default="", help="Only lines whose method contains this text."
+)
+@click.option(
+    "--on",
+    metavar="TEXT",
+    default="",
+    help="Only lines whose needed rights or request contain this text.",
 )
 @click.option("--refused", is_flag=True, help="Only refusals.")
 @click.option("--json", "as_json", is_flag=True, help="Print the lines as they are in the file.")
 def show(
     files: tuple[Path, ...], caller: str, method: str, on: str, refused: bool, as_json: bool
 ) -> None:
-    """Print lines, the oldest first. Nothing is checked."""
+    """Print lines, oldest first, without checking them."""
     from aerobee.runtime.audit_log import verification
     from aerobee.runtime.audit_log.chain import UnreadableLine, read_line
 

@@ -26,7 +26,7 @@ def broker_group() -> None:
 @json_option
 @target_options
 def close(target: Target, broker: str, as_json: bool) -> None:
-    """Let the broker group BROKER take no new messages; reading goes on.
+    """Close the broker group BROKER: it takes no new messages; consumers go on reading.
 
     Messages with a sharding key or message group move to queues of other groups, once. Refused if a
     topic has queues nowhere else.
@@ -43,7 +43,7 @@ def close(target: Target, broker: str, as_json: bool) -> None:
 @json_option
 @target_options
 def open_again(target: Target, broker: str, as_json: bool) -> None:
-    """Let the closed broker group BROKER take new messages again."""
+    """Open the closed broker group BROKER: it takes new messages again."""
     target.ask(lambda connection: _groups(connection).open(broker))
     if as_json:
         print_json({"broker": broker, "state": "open"})
@@ -105,7 +105,7 @@ def _show(broker: str, state: BrokerGroupState, remaining: Remaining) -> None:
 
 @broker_group.command()
 @click.argument("broker", shell_complete=broker_names)
-@click.option("--force", is_flag=True, help="Also if something remains there.")
+@click.option("--force", is_flag=True, help="Remove it even if something remains there.")
 @yes_option
 @json_option
 @target_options

@@ -151,15 +151,15 @@ def _show(rows: list[dict[str, Any]]) -> None:
     type=click.IntRange(min=0),
     default=100,
     show_default=True,
-    help="Leave a member alone that would give back less.",
+    help="Skip members that would return less.",
 )
 @json_option
 def defragment(etcd: EtcdMembers, gain_min_mib: int, as_json: bool) -> None:
-    """Give space back that compaction has freed, member by member, the leader last.
+    """Return the space that compaction has freed, member by member, the leader last.
 
-    A member that is defragmented answers nobody meanwhile, so all of them must be well before each
-    one: with a member away, the next one would stop etcd. Keys that are not compacted stay; etcd
-    compacts by itself with --auto-compaction-retention.
+    A member does not answer while it is defragmented, so all members must be healthy before each
+    one: with another member away, etcd would stop. Does not compact: etcd does that itself with
+    --auto-compaction-retention.
     """
     members = etcd.members()
     order = sorted(_all_well(etcd, members), key=lambda found: found.is_leader)
@@ -206,21 +206,21 @@ def _all_well(etcd: EtcdMembers, members: list[Member]) -> list[MemberStatus]:
     type=click.IntRange(min=1),
     default=48,
     show_default=True,
-    help="How many snapshots stay in the folder.",
+    help="How many snapshots to keep in the folder.",
 )
 @click.option(
     "--cluster",
     envvar="AEROBEE_CLUSTER",
     default="aerobee",
     show_default=True,
-    help="Whose nameservers are told when it was (environment: AEROBEE_CLUSTER).",
+    help="The cluster whose metrics get the time (environment: AEROBEE_CLUSTER).",
 )
 @json_option
 def save(folder: Path, etcd: EtcdMembers, keep: int, cluster: str, as_json: bool) -> None:
     """Save a snapshot as FOLDER/etcd-TIME.db, remove the oldest ones, and note the time.
 
-    The snapshot is checked by the hash that etcd sends along. Nameservers tell Prometheus how old
-    the newest one is. Restore it with `etcdutl snapshot restore`.
+    Checks the snapshot by the hash that etcd sends. The nameservers' metrics have the age of the
+    newest one. Restore it with `etcdutl snapshot restore`.
     """
     from aerobee.cli import etcd_backup
 
@@ -268,14 +268,14 @@ def _saved_of_anyone(etcd: EtcdMembers, folder: Path, name: str) -> Path:
     envvar="AEROBEE_CLUSTER",
     default="aerobee",
     show_default=True,
-    help="Whose nameservers are told (environment: AEROBEE_CLUSTER).",
+    help="The cluster whose metrics get the time (environment: AEROBEE_CLUSTER).",
 )
 @json_option
 def note_backup(what: str, etcd: EtcdMembers, cluster: str, as_json: bool) -> None:
     """Note that a backup of WHAT, such as broker-a, has just been made.
 
-    Run it after each backup that `aerobee etcd save` did not make, once it has succeeded.
-    Nameservers tell Prometheus how old it is, and an alert comes after two days.
+    Run it after each successful backup that `aerobee etcd save` did not make. The nameservers'
+    metrics have its age, and an alert fires after two days.
     """
     from aerobee.cli import etcd_backup
 

@@ -30,7 +30,7 @@ def quota() -> None:
     at a time   connections, subscriptions
     an hour     topics_created, groups_created
 
-    Each node counts for itself. A group has quotas of reading only.
+    Each node counts separately. Groups have only quotas for reading.
     """
 
 
@@ -39,7 +39,7 @@ def quota() -> None:
 @json_option
 @target_options
 def set_quota(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
-    """Set limits; those not named stay. NUMBER: none for no limit, default for the default."""
+    """Set limits; limits that are not named stay. NUMBER may be `none` (no limit) or `default`."""
     from aerobee.client_core.access import Access
 
     words = [word for word in subject if "=" not in word]
@@ -60,7 +60,7 @@ def set_quota(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
 @json_option
 @target_options
 def delete(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
-    """Delete a quota: what the default says holds again."""
+    """Delete a quota; the default applies again."""
     from aerobee.client_core.access import Access
 
     kind, name = _subject(subject)
@@ -75,7 +75,7 @@ def delete(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
 @json_option
 @target_options
 def list_quotas(target: Target, as_json: bool) -> None:
-    """List what was set, and what holds where nothing was."""
+    """List the quotas that were set, and the built-in ones that apply otherwise."""
     from aerobee.client_core.access import Access
 
     answer = target.ask(lambda connection: Access(connection).quotas())

@@ -26,7 +26,8 @@ handles_argument = click.argument("handles", metavar="HANDLE...", nargs=-1, requ
 def schedule() -> None:
     """Find, recall, deliver and move messages that wait for their time.
 
-    A HANDLE names one: `aerobee produce --delay` prints it, and `aerobee schedule list --handles`.
+    A HANDLE identifies a message. `aerobee produce --delay` and `aerobee schedule list --handles`
+    print it.
     """
 
 
@@ -66,7 +67,7 @@ def list_(
     as_json: bool,
     wide: bool,
 ) -> None:
-    """List the messages for TOPIC, or for all topics, that wait, in the order of time.
+    """List the waiting messages of TOPIC, or of all topics, in the order they are due.
 
     TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: none waits.
     """
@@ -112,11 +113,11 @@ def list_(
 @json_option
 @target_options
 def recall(target: Target, handles: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Call messages off: they are never delivered.
+    """Cancel messages: they are never delivered.
 
-    Exit code 1: one of them does not wait any more. The others are recalled nevertheless.
+    Exit code 1: a message is no longer waiting. The others are recalled nevertheless.
     """
-    confirm(f"Call off {counted(len(handles), 'message')} for good?", yes=yes)
+    confirm(f"Cancel {counted(len(handles), 'message')} for good?", yes=yes)
 
     async def change(connection: ClusterConnection, handle: str) -> dict[str, Any]:
         from aerobee.client_core import Schedules
@@ -135,7 +136,7 @@ def recall(target: Target, handles: tuple[str, ...], yes: bool, as_json: bool) -
 def deliver_now(target: Target, handles: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Deliver messages at once.
 
-    Exit code 1: one of them does not wait any more. The others are delivered nevertheless.
+    Exit code 1: a message is no longer waiting. The others are delivered nevertheless.
     """
     confirm(f"Deliver {counted(len(handles), 'message')} now?", yes=yes)
 
@@ -158,7 +159,7 @@ def deliver_now(target: Target, handles: tuple[str, ...], yes: bool, as_json: bo
     "delay_ms",
     metavar="TIME",
     callback=delay_argument,
-    help="Deliver so long from now: 30s, 2h.",
+    help="Deliver after this time: 30s, 2h.",
 )
 @json_option
 @target_options
@@ -169,9 +170,9 @@ def move(
     delay_ms: int | None,
     as_json: bool,
 ) -> None:
-    """Change the time of messages. Prints the handles that name them from now on.
+    """Change when messages are delivered. Prints their new handles.
 
-    Exit code 1: one of them does not wait any more. The others are moved nevertheless.
+    Exit code 1: a message is no longer waiting. The others are moved nevertheless.
     """
     if (deliver_ms is None) == (delay_ms is None):
         raise click.UsageError("give either --at TIME or --delay TIME")

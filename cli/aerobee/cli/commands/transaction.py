@@ -117,11 +117,11 @@ def list_(
 @click.argument("transaction_id", metavar="ID")
 @target_options
 def show(target: Target, topic: str, transaction_id: str) -> None:
-    """Show the transaction ID of TOPIC and its message, as JSON: it is open or set aside.
+    """Show the transaction ID of TOPIC, open or set aside, and its message, as JSON.
 
     Exit code 1: there is none.
 
-    Several brokers may have one with this ID, each with a message of its own.
+    Several brokers may have a transaction with this ID, each with its own message.
     """
     from aerobee.cli.message_lines import document_of_message
 
@@ -158,8 +158,8 @@ def commit(
 ) -> None:
     """Commit transactions of TOPIC: their messages are delivered.
 
-    Exit code 1: one of them is not known, or ended otherwise before. The others are committed
-    nevertheless.
+    Exit code 1: a transaction is unknown, or has already ended differently. The others are
+    committed nevertheless.
     """
     confirm(f"Commit {counted(len(transaction_ids), 'transaction')}?", yes=yes)
 
@@ -183,8 +183,8 @@ def rollback(
 ) -> None:
     """Roll back transactions of TOPIC: their messages are never delivered.
 
-    Exit code 1: one of them is not known, or ended otherwise before. The others are rolled back
-    nevertheless.
+    Exit code 1: a transaction is unknown, or has already ended differently. The others are rolled
+    back nevertheless.
     """
     confirm(f"Roll back {counted(len(transaction_ids), 'transaction')} for good?", yes=yes)
 

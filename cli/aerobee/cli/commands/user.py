@@ -40,14 +40,14 @@ def secret_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--credentials-file",
         type=click.Path(path_type=Path, allow_dash=True),
-        help="Write access key and secret to this new file, readable for you alone, as clients take"
-        " it, instead of printing them; `-` prints such a file and nothing else.",
+        help="Write access key and secret to this new file, in the format of clients, instead of"
+        " printing them. Only you can read it. `-` prints such a file and nothing else.",
     )(command)
 
 
 @user.command()
 @click.argument("name")
-@click.option("--super", "is_super", is_flag=True, help="No policy is asked for this user.")
+@click.option("--super", "is_super", is_flag=True, help="A super user, who may do everything.")
 @click.option(
     "--certificate-name",
     "certificate_names",
@@ -68,7 +68,7 @@ def create(
 ) -> None:
     """Create the user NAME, which may do nothing until `aerobee acl add` says so.
 
-    Prints access key and secret, which nobody can ask for again.
+    Prints the access key and the secret, which cannot be shown again.
     """
     from aerobee.client_core.access import Access
 
@@ -84,7 +84,7 @@ def create(
 
 @user.command()
 @click.argument("name")
-@click.option("--finish", is_flag=True, help="Make no secret; end the validity of the former one.")
+@click.option("--finish", is_flag=True, help="Make no new secret; make the former one invalid.")
 @secret_options
 @json_option
 @target_options
@@ -96,9 +96,9 @@ def rotate(
     credentials_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Give the user NAME a new secret; the present one stays valid beside it.
+    """Give the user NAME a new secret; the present one stays valid.
 
-    Once all clients have the new one, end the validity of the former one by --finish.
+    Once all clients have the new secret, --finish makes the former one invalid.
     """
     from aerobee.client_core.access import Access
 
@@ -179,9 +179,9 @@ def delete(target: Target, name: str, yes: bool, as_json: bool) -> None:
 @json_option
 @target_options
 def reseal(target: Target, as_json: bool) -> None:
-    """Seal all users' secrets anew, by the first line of the file of the cluster secret.
+    """Encrypt all users' secrets again, with the first line of the cluster secret's file.
 
-    After it, the other line is needed no more.
+    Afterwards, the second line is no longer needed.
     """
 
     async def question(connection: ClusterConnection) -> list[access_pb2.UserDescription]:
