@@ -188,6 +188,10 @@ def test_commands_check_and_show_it(up: Up, tmp_path: Path) -> None:
         done = up.run("audit-log", "verify", str(copy), *arguments, expect=1)
         assert said in done.stdout.splitlines()[0], done.stdout
         assert done.stdout.splitlines()[-1].startswith("broken: ")
+    (verdict,) = up.json("audit-log", "verify", str(path))
+    assert (verdict["intact"], verdict["firstSequence"]) == (True, 1)
+    (verdict,) = up.json("audit-log", "verify", str(copy), "--key-file", str(other), expect=1)
+    assert (verdict["intact"], verdict["findings"][0]["file"]) == (False, str(copy))
     assert (
         "not SEQUENCE:HASH"
         in up.run("audit-log", "verify", str(path), "--expect", "17", expect=2).stderr

@@ -86,7 +86,26 @@ def test_users_do_what_policies_say_and_refusals_name_the_right(up: Up, tmp_path
             assert "user shop" in up.run(*command, given="x\n", expect=range(1, 5)).stderr, command
     asked = up.run("acl", "test", "shop", "Topic:orders-1", "Pub")
     assert asked.stdout == "allowed: Allow Pub,Sub on Topic:orders* to shop\n"
+    tested = up.json("acl", "test", "shop", "Topic:orders-1", "Pub")
+    assert (tested["allowed"], tested["reason"]) == (True, "Allow Pub,Sub on Topic:orders* to shop")
     assert "no policy allows it" in up.run("acl", "test", "shop", "Topic:x", "Pub", expect=1).stdout
+
+
+def test_programs_change_users_and_policies_by_documents(up: Up, tmp_path: Path) -> None:
+    file = tmp_path / "kept"
+    kept = up.json("user", "create", "kept", "--credentials-file", str(file))
+    assert (kept["user"], kept["credentialsFile"], "secret" in kept) == ("kept", str(file), False)
+    printed = up.json("user", "create", "printed")
+    listed = {each["user"]: each for each in up.json("user", "list")}
+    assert printed.pop("secret")
+    assert printed == listed["printed"]
+    both = up.run("user", "rotate", "kept", "--credentials-file", "-", "--json", expect=2)
+    assert "both print" in both.stderr
+    assert up.json("user", "disable", "kept")["enabled"] is False
+    policy = up.json("acl", "add", "kept", "Topic:orders", "Pub", "--source", "10.0.0.0/8")
+    assert policy in up.json("acl", "list", "kept")
+    assert up.json("acl", "remove", "kept", "Topic:orders")["removed"] is True
+    assert up.json("user", "delete", "kept", "--yes") == {"user": "kept", "deleted": True}
 
 
 def test_programs_sign_in_by_an_argument(up: Up, tmp_path: Path) -> None:
@@ -149,7 +168,7 @@ def test_secrets_rotate_with_two_valid_at_once(up: Up, tmp_path: Path) -> None:
     for each in (old, new):
         with each:
             up.run("topic", "list")
-    up.run("user", "rotate", "rotating", "--finish")
+    assert up.json("user", "rotate", "rotating", "--finish")["secrets"] == 1
     with new:
         up.run("topic", "list")
     with old:

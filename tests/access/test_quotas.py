@@ -162,7 +162,8 @@ def test_quotas_are_set_and_listed_by_super_users_and_go_with_their_users(
     said = up.run("quota", "set", "user", "passing", "send_bytes=5", "connections=none").stdout
     assert said == "the quota of user passing is connections=none send_bytes=5\n"
     up.run("quota", "set", "group", "%DLQ%readers", "read_bytes=7")
-    up.run("quota", "set", "default", "cold_read_requests=9")
+    set_ = up.json("quota", "set", "default", "cold_read_requests=9")
+    assert set_ == {"kind": "default", "name": "", "limits": {"cold_read_requests": 9}}
     said = up.run("quota", "set", "user", "passing", "send_bytes=default", "read_bytes=6").stdout
     assert said == "the quota of user passing is connections=none read_bytes=6\n"
     listed = {(each["kind"], each["name"]): each["limits"] for each in up.json("quota", "list")}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,7 +35,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """Two broker groups that all tests of the client commands share; each has its own topics."""
-    with running(tmp_path_factory.mktemp("up"), "--brokers", "2") as up:
+    arguments = ("--brokers", "2", "--outside-host", "localhost", "--metrics")
+    with running(tmp_path_factory.mktemp("up"), *arguments) as up:
         yield up
 
 
@@ -45,6 +47,26 @@ def test_the_ready_file_says_where_everything_is(cluster: Up) -> None:
     assert all(is_alive(pid) for pid in cluster.pids())
     assert document["pid"] == cluster.process.pid
     assert "ready in " in cluster.said()
+
+
+def test_metrics_are_served_where_the_ready_file_says(cluster: Up) -> None:
+    metrics = cluster.document()["metrics"]
+    assert set(metrics) == {"nameserver", "broker-a", "broker-b"}
+    for address in metrics.values():
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
+            assert b"aerobee_" in answer.read()
+
+
+def test_clients_outside_are_told_addresses_outside(cluster: Up) -> None:
+    cluster.run("topic", "create", "both-sides", "--queues", "2")
+    outside = cluster.document()["outside"]
+
+    def told(*arguments: str) -> set[str]:
+        queues = cluster.json("topic", "show", "both-sides", *arguments)["queues"]
+        return {each["address"] for each in queues}
+
+    assert told() == {each["address"] for each in cluster.document()["brokers"]}
+    assert told("--nameserver", outside["nameserver"]) == {outside["broker-a"], outside["broker-b"]}
 
 
 def test_what_was_produced_is_consumed_once_by_a_group(cluster: Up) -> None:
@@ -176,8 +198,9 @@ def test_what_waits_is_listed_recalled_delivered_and_moved(cluster: Up) -> None:
     refused = cluster.run("schedule", "recall", handles[0], expect=2)
     assert "--yes" in refused.stderr
     cluster.run("schedule", "recall", handles[0], "--yes")
-    gone = cluster.run("schedule", "recall", handles[0], handles[1], "--yes", expect=1)
-    assert "recalled 1 message" in gone.stdout
+    gone = cluster.json("schedule", "recall", handles[0], handles[1], "--yes", expect=1)
+    assert [each["recalled"] for each in gone] == [False, True]
+    assert "error" in gone[0]
     moved = cluster.run("schedule", "move", handles[2], "--delay", "5h").stdout.strip()
     assert waiting() == [moved]
     cluster.run("schedule", "deliver-now", moved, "--yes")
@@ -212,7 +235,8 @@ def test_open_transactions_are_listed_shown_and_ended(cluster: Up) -> None:
 
     refused = cluster.run("transaction", "commit", "open", ids[0], expect=2)
     assert "--yes" in refused.stderr
-    cluster.run("transaction", "commit", "open", ids[0], "--yes")
+    (done,) = cluster.json("transaction", "commit", "open", ids[0], "--yes")
+    assert done == {"transactionId": ids[0], "committed": True, "topic": "open"}
     cluster.run("transaction", "rollback", "open", ids[1], "--yes")
     mixed = cluster.run("transaction", "rollback", "open", *ids, "--yes", expect=1)
     assert "rolled back 2 transactions" in mixed.stdout

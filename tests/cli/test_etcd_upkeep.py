@@ -43,9 +43,11 @@ def test_a_snapshot_can_be_restored_and_its_time_is_noted(
     for old in ("20200101T000000Z", "20200102T000000Z"):
         (tmp_path / f"etcd-{old}.db").write_bytes(b"")
     before_ms = time.time() * 1_000
-    done = run(three[1], "save", str(tmp_path), "--keep", "2")
+    done = run(three[1], "save", str(tmp_path), "--keep", "2", "--json")
     assert done.exit_code == 0, done.output
     kept = sorted(tmp_path.iterdir())
+    assert json.loads(done.output)["file"] == str(kept[-1])
+    assert json.loads(done.output)["removed"] == [str(tmp_path / "etcd-20200101T000000Z.db")]
     assert [path.name for path in kept[:1]] == ["etcd-20200102T000000Z.db"]
     assert len(kept) == 2
     assert kept[1].stat().st_mode & 0o077 == 0
@@ -76,8 +78,8 @@ def test_space_comes_back_member_by_member_the_leader_last(three: list[RunningMe
     cluster = EtcdMembers([three[0].endpoint])
     wait_until(lambda: _is_freed(three[0], cluster), "what was compacted is free")
     leader = next(member.name for member in three if member.is_leader())
-    little = run(three[0], "defragment", "--gain-min-mib", "1000")
-    assert little.output.count("nothing worth defragmenting") == 3
+    little = run(three[0], "defragment", "--gain-min-mib", "1000", "--json")
+    assert [each["defragmented"] for each in json.loads(little.output)] == [False] * 3
     done = run(three[0], "defragment", "--gain-min-mib", "8")
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()

@@ -122,7 +122,7 @@ def test_a_ready_cluster_tells_one_fact_a_line_and_what_to_type_next(tmp_path: P
         "  etcd        127.0.0.1:1379",
         f"  data        {tmp_path}",
         f"  logs        {tmp_path}/logs",
-        "  metrics     off (to show them: AEROBEE_BROKER_METRICS_LISTEN=127.0.0.1:0)",
+        "  metrics     off (--metrics serves them)",
         "next, in another terminal:",
         "  echo hello | aerobee produce greetings --nameserver 127.0.0.1:1081",
         "  aerobee consume greetings --group readers --count 1 --nameserver 127.0.0.1:1081",
@@ -141,6 +141,40 @@ def test_with_a_host_all_but_etcd_listens_everywhere_and_brokers_announce_it(
     assert "--listen 0.0.0.0:8081" in " ".join(nameserver_child(plan).argv)
     assert "--listen-client-urls=http://127.0.0.1:2379" in etcd_child(plan).argv
     assert "  nameserver  queue:8081" in ready_lines(plan, 1.0)
+
+
+def test_clients_outside_have_ports_of_their_own_and_metrics_too(tmp_path: Path) -> None:
+    ports = default_ports(
+        brokers=2,
+        replicas=5,
+        nameserver=8081,
+        broker_first=10911,
+        etcd=2379,
+        with_outside=True,
+        metrics_first=9464,
+    )
+    assert len(set(ports.named().values())) == len(ports.named()) == 2 + 3 * 11
+    plan = ClusterPlan(data=tmp_path, cluster="c", ports=ports, outside_host="example.net")
+    broker = " ".join(broker_child(plan, Replica("broker-b", 4)).argv)
+    assert "--listen 127.0.0.1:10925 --nameservers" in broker
+    assert "--outside-listen 0.0.0.0:10930 --metrics-listen 127.0.0.1:9474" in broker
+    assert "--outside-address example.net:10930" in broker
+    nameserver = " ".join(nameserver_child(plan).argv)
+    assert "--outside-listen 0.0.0.0:8082 --metrics-listen 127.0.0.1:9464" in nameserver
+    assert "--outside-address" not in nameserver
+    lines = "\n".join(ready_lines(plan, 1.0))
+    assert "  outside     example.net:8082 example.net:10916 " in lines
+    assert "  metrics     http://127.0.0.1:9464/metrics http://127.0.0.1:9465/metrics" in lines
+
+
+def test_a_port_of_metrics_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    for arguments, said in (
+        (("--metrics", "70000"), "use 1 to 65535"),
+        (("--metrics", "8081"), "the nameserver and the metrics of the nameserver would both"),
+        (("--metrics", "--broker-set", "metrics.listen=127.0.0.1:1"), "give either --metrics or"),
+    ):
+        result = CliRunner().invoke(main, ["up", "--data", str(tmp_path), *arguments])
+        assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
 
 
 def test_a_wrong_broker_key_is_told_as_a_key_with_the_one_that_was_meant(tmp_path: Path) -> None:

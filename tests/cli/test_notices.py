@@ -49,6 +49,27 @@ def test_the_same_notice_is_given_once(
     ]
 
 
+def test_a_session_that_breaks_again_and_again_is_told_once_for_each_broker(
+    log: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kept_s in (4.9, 3.7, 2.1):
+        for broker in ("broker-1", "broker-2"):
+            log_event(
+                log,
+                "group session broke, joining again",
+                level=logging.WARNING,
+                group="billing",
+                broker=broker,
+                queues_kept_for_s=kept_s,
+                reason=Unreachable(f"no answer within {1_000 * kept_s:.0f} ms"),
+            )
+    assert capsys.readouterr().err.splitlines() == [
+        f"aerobee: group session broke, joining again (group billing, broker {broker}, queues kept "
+        "for 4.9 s): no answer within 4900 ms"
+        for broker in ("broker-1", "broker-2")
+    ]
+
+
 def test_a_bug_of_another_library_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.Logger("asyncio")
     log.addHandler(NoticeHandler())

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import yaml
 
-from aerobee.cli.local_cluster.plan import BROKER_PORT_FIRST, NAMESERVER_PORT
+from aerobee.cli.local_cluster.plan import (
+    BROKER_PORT_FIRST,
+    ETCD_PORT,
+    NAMESERVER_PORT,
+    default_ports,
+)
 from tests.support.command_parsing import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,18 +44,29 @@ def test_it_builds_a_stage_of_the_image_under_the_projects_version() -> None:
 
 
 def test_its_commands_are_commands() -> None:
-    words = [re.sub(r"\$\{\w+:-(\w+)\}", r"\1", word) for word in SERVICE["command"]]
-    context = parsed(words)
+    context = parsed(SERVICE["command"])
     assert context.info_name == "up"
-    assert context.params["host"] == "localhost"
+    # Other containers reach it by the service's name.
+    assert [context.params["host"]] == list(COMPOSE["services"])
+    assert context.params["outside_host"] == "localhost"
     kind, program, *words = SERVICE["healthcheck"]["test"]
     assert (kind, program) == ("CMD", "aerobee")
     assert parsed(words).params["address"] == f"127.0.0.1:{BROKER_PORT_FIRST}"
 
 
-def test_only_this_machine_reaches_its_ports() -> None:
+def test_only_this_machine_reaches_its_ports_for_clients_outside() -> None:
+    ports = default_ports(
+        brokers=1,
+        nameserver=NAMESERVER_PORT,
+        broker_first=BROKER_PORT_FIRST,
+        etcd=ETCD_PORT,
+        with_outside=True,
+    )
+    nameserver, broker = ports.outside
+    # Brokers tell clients their own port; the nameserver's is the one that clients ask by default.
     assert SERVICE["ports"] == [
-        f"127.0.0.1:{port}:{port}" for port in (NAMESERVER_PORT, BROKER_PORT_FIRST)
+        f"127.0.0.1:{NAMESERVER_PORT}:{nameserver}",
+        f"127.0.0.1:{broker}:{broker}",
     ]
 
 

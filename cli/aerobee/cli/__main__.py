@@ -26,7 +26,7 @@ COMMANDS = (
     LazyCommand(
         "transaction",
         "aerobee.cli.commands.transaction:transaction",
-        "Find, commit, roll back open transactions.",
+        "Find, commit, roll back transactions.",
     ),
     LazyCommand(
         "topic", "aerobee.cli.commands.topic:topic", "Create, show, change, delete topics."
@@ -47,7 +47,7 @@ COMMANDS = (
     LazyCommand(
         "audit-log",
         "aerobee.cli.commands.audit_log:audit_log",
-        "Check and show who changed what.",
+        "Show and verify who changed what.",
     ),
     LazyCommand("cluster", "aerobee.cli.commands.cluster:cluster", "Show brokers and their state."),
     LazyCommand(
@@ -58,7 +58,7 @@ COMMANDS = (
     LazyCommand("health", "aerobee.cli.commands.health:health", "Check the health of a process."),
     LazyCommand("store", "aerobee.cli.commands.store:store", "Inspect, check, repair stores."),
     LazyCommand(
-        "doctor", "aerobee.cli.commands.doctor:doctor", "Say what is wrong now, without Spark."
+        "doctor", "aerobee.cli.commands.doctor:doctor", "Find what is wrong now, without Spark."
     ),
     LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Audit offsets, stores, replicas."),
     LazyCommand(
@@ -71,7 +71,7 @@ COMMANDS = (
         "completion", "aerobee.cli.commands.completion:completion", "Print a shell's completions."
     ),
     LazyCommand(
-        "version", "aerobee.cli.commands.version:version", "Print all versions, the cluster's too."
+        "version", "aerobee.cli.commands.version:version", "Print versions, those of brokers too."
     ),
     LazyCommand("bench", "aerobee.bench.command:bench", "Measure this machine."),
 )

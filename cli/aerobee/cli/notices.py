@@ -1,8 +1,9 @@
 """What the person at the terminal is told while a client command runs.
 
 Of what the libraries log, warnings and errors: one line each, the event first, then what it is
-about; the same line not again within QUIET_S. A traceback only of what is not Aerobee's own, for
-that is a bug.
+about, then the reason. The same is not said again within QUIET_S, even if seconds or offsets
+differ; another broker, group or queue is something else. A traceback only of what is not Aerobee's
+own, for that is a bug.
 
 And what a command waits for: a short wait is not worth a line, a long one gets one, and another
 when its reason changes. The clients know what is in the way; they are asked from time to time.
@@ -27,6 +28,9 @@ PATIENCE_S = 3.0
 LOOK_INTERVAL_S = 0.5
 _IDS = frozenset({"request_id", "trace_id", "span_id"})
 """Of use beside a service's log, not here."""
+_PLACES = frozenset({"group", "broker", "topic", "queue", "client_id"})
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_UNITS = {"s": " s", "ms": " ms", "bytes": " bytes"}
 
 
 class NoticeHandler(logging.Handler):
@@ -37,13 +41,13 @@ class NoticeHandler(logging.Handler):
         self._said_s: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = notice(record)
-        said_s = self._said_s.get(line)
+        line, subject = notice(record), _subject(record)
+        said_s = self._said_s.get(subject)
         if said_s is not None and record.created - said_s < QUIET_S:
             return
         if len(self._said_s) >= LINES_REMEMBERED:
             self._said_s.clear()
-        self._said_s[line] = record.created
+        self._said_s[subject] = record.created
         remark(line)
         if record.exc_info and not record.name.startswith("aerobee"):
             for trace_line in logging.Formatter().formatException(record.exc_info).splitlines():
@@ -51,16 +55,41 @@ class NoticeHandler(logging.Handler):
 
 
 def notice(record: logging.LogRecord) -> str:
-    """The event, then those of its fields that it does not name itself, then the error."""
-    event = getattr(record, EVENT_ATTRIBUTE, None) or record.getMessage()
-    fields: Mapping[str, Any] = getattr(record, FIELDS_ATTRIBUTE, {})
+    """The event, then those of its fields that it does not name itself, then the reason."""
+    event, fields = _event(record), _fields(record)
     told = {name: printable(str(value)) for name, value in fields.items() if name not in _IDS}
+    reason = told.pop("reason", "")
     about = ", ".join(
-        f"{name} {value}" for name, value in told.items() if value and not _names(event, value)
+        _named(name, value) for name, value in told.items() if value and not _names(event, value)
     )
     line = f"aerobee: {event} ({about})" if about else f"aerobee: {event}"
     error = record.exc_info[1] if record.exc_info else None
-    return line if error is None or str(error) in line else f"{line}: {error}"
+    for text in dict.fromkeys((reason, "" if error is None else str(error))):
+        line += f": {text}" if text and text not in line else ""
+    return line
+
+
+def _subject(record: logging.LogRecord) -> str:
+    """Equal for notices that say the same of the same, whatever their numbers are."""
+    fields = _fields(record)
+    places = [str(fields[name]) for name in sorted(_PLACES & fields.keys())]
+    return " ".join([_NUMBER.sub("#", notice(record)), *places])
+
+
+def _event(record: logging.LogRecord) -> str:
+    return getattr(record, EVENT_ATTRIBUTE, None) or record.getMessage()
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] = getattr(record, FIELDS_ATTRIBUTE, {})
+    return fields
+
+
+def _named(name: str, value: str) -> str:
+    """`queues kept for 4.9 s` of a field `queues_kept_for_s`."""
+    words, _, last = name.rpartition("_")
+    unit = _UNITS.get(last, "") if words else ""
+    return f"{(words if unit else name).replace('_', ' ')} {value}{unit}"
 
 
 def _names(event: str, value: str) -> bool:

@@ -24,8 +24,8 @@ def acl() -> None:
               * alone is everything
     ACTIONS   All, or some of Pub,Sub,Create,Update,Delete,Get,List
 
-    Of the policies that match, the one with the most specific resource counts; among equals Deny
-    wins. What none matches is denied.
+    The matching policy with the most specific resource decides; among equals, Deny wins. If no
+    policy matches, the action is denied.
     """
 
 
@@ -33,7 +33,7 @@ default_option = click.option(
     "--default",
     "is_default",
     is_flag=True,
-    help="Counts only where no other policy of the user does.",
+    help="Applies only if no other policy of the user matches.",
 )
 
 
@@ -50,6 +50,7 @@ default_option = click.option(
     help="Only for calls from this address or network; repeatable.",
 )
 @default_option
+@json_option
 @target_options
 def add(
     target: Target,
@@ -59,8 +60,9 @@ def add(
     deny: bool,
     sources: tuple[str, ...],
     is_default: bool,
+    as_json: bool,
 ) -> None:
-    """Let USER do ACTIONS on RESOURCE, in place of what was said of it before."""
+    """Let USER do ACTIONS on RESOURCE; replaces the user's policy for RESOURCE."""
     from aerobee.client_core.access import Access
     from aerobee.v1 import access_pb2
 
@@ -73,6 +75,9 @@ def add(
         default=is_default,
     )
     target.ask(lambda connection: Access(connection).put_policy(policy))
+    if as_json:
+        print_json(_document(policy))
+        return
     say(f"{'denied' if deny else 'allowed'} {actions} on {resource} to {user}")
 
 
@@ -80,14 +85,18 @@ def add(
 @click.argument("user")
 @click.argument("resource")
 @default_option
+@json_option
 @target_options
-def remove(target: Target, user: str, resource: str, is_default: bool) -> None:
+def remove(target: Target, user: str, resource: str, is_default: bool, as_json: bool) -> None:
     """Remove the policy of USER for RESOURCE."""
     from aerobee.client_core.access import Access
 
     target.ask(
         lambda connection: Access(connection).remove_policy(user, resource, is_default=is_default)
     )
+    if as_json:
+        print_json({"user": user, "resource": resource, "default": is_default, "removed": True})
+        return
     say(f"removed the policy of {user} for {resource}")
 
 
@@ -124,18 +133,33 @@ def list_policies(target: Target, user: str, as_json: bool) -> None:
 @click.argument("resource")
 @click.argument("actions")
 @click.option("--source", default="", metavar="ADDRESS", help="Where the call comes from.")
+@json_option
 @target_options
-def test(target: Target, user: str, resource: str, actions: str, source: str) -> None:
-    """May USER do ACTIONS on RESOURCE, and by which rule?
+def test(
+    target: Target, user: str, resource: str, actions: str, source: str, as_json: bool
+) -> None:
+    """Say whether USER may do ACTIONS on RESOURCE, and which policy decides it.
 
-    With several actions any one of them is enough. Exit code 1: no.
+    With several actions, one allowed action is enough. Exit code 1: denied.
     """
     from aerobee.client_core.access import Access
 
     answer = target.ask(
         lambda connection: Access(connection).test(user, resource, actions, source=source)
     )
-    say(f"{'allowed' if answer.allowed else 'denied'}: {answer.reason}")
+    if as_json:
+        print_json(
+            {
+                "user": user,
+                "resource": resource,
+                "actions": actions,
+                "source": source,
+                "allowed": answer.allowed,
+                "reason": answer.reason,
+            }
+        )
+    else:
+        say(f"{'allowed' if answer.allowed else 'denied'}: {answer.reason}")
     if not answer.allowed:
         sys.exit(1)
 

@@ -28,7 +28,7 @@ PROBLEMS_SHOWN_MAX = 20
     "path",
     type=click.Path(allow_dash=True),
     required=True,
-    help="What the cluster shall have, as YAML or JSON; - is standard input.",
+    help="The file, YAML or JSON; - is standard input.",
 )
 @dry_run_option
 @click.option(
@@ -53,10 +53,10 @@ def apply(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Give the cluster what a file declares: topics, groups, quotas and policies.
+    """Make the cluster match a file that declares topics, groups, quotas and policies.
 
     Prints what differs, asks, and changes it. What the file does not name stays as it is. If
-    anything cannot be done, nothing is: exit code 4.
+    any change is impossible, nothing is changed: exit code 4.
 
     \b
     --dry-run exits with 0 if nothing differs, with 1 if something does.

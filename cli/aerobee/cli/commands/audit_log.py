@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
-from aerobee.cli.output import counted, remark, say
+from aerobee.cli.options import json_option
+from aerobee.cli.output import counted, print_json, remark, say
 from aerobee.runtime.printable import printable_json
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ files_argument = click.argument(
 def audit_log() -> None:
     """Check and show audit logs: who changed what, and who was refused.
 
-    FILE is what a node has as audit_log.file; earlier files beside it belong to it.
+    FILE is a node's audit_log.file; older files beside it are read too.
     """
 
 
@@ -52,18 +53,21 @@ def _place(_: click.Context, __: click.Parameter, text: str | None) -> Place | N
     "key_files",
     multiple=True,
     metavar="FILE",
-    help="The cluster secret, also a former one: was each line made by a node? Repeatable.",
+    help="A cluster secret, present or former: checks that nodes wrote the lines; repeatable.",
 )
 @click.option(
     "--expect",
     metavar="SEQUENCE:HASH",
     callback=_place,
-    help="A `place` that the node's ordinary log told: was it, or what came before, cut off?",
+    help="A `place` from the node's ordinary log: checks that the lines up to it are still there.",
 )
-def verify(files: tuple[Path, ...], key_files: tuple[str, ...], expect: Place | None) -> None:
-    """Is every line as it was written, and in its place?
+@json_option
+def verify(
+    files: tuple[Path, ...], key_files: tuple[str, ...], expect: Place | None, as_json: bool
+) -> None:
+    """Check that no line was changed, removed, inserted or moved.
 
-    Exit code 1: no; the first lines that are wrong are named.
+    Exit code 1: a line was; prints the first such lines.
     """
     from aerobee.runtime.audit_log import verification
 
@@ -75,7 +79,9 @@ def verify(files: tuple[Path, ...], key_files: tuple[str, ...], expect: Place | 
         verdicts = [verification.verify(log, keys, expect) for log in logs]
     except OSError as error:
         raise EnvironmentFailure(f"cannot read {error.filename}: {error.strerror}") from None
-    for verdict in verdicts:
+    if as_json:
+        print_json([_document(verdict, is_keyed=bool(keys)) for verdict in verdicts])
+    for verdict in () if as_json else verdicts:
         for finding in verdict.findings:
             say(str(finding))
         _summarize(verdict, is_keyed=bool(keys))
@@ -88,6 +94,24 @@ def _keys(file: str) -> list[Key]:
     from aerobee.access.sealing import ClusterSecrets
 
     return audit_log_keys(ClusterSecrets.parse(Path(file).read_text()))
+
+
+def _document(verdict: Verdict, *, is_keyed: bool) -> dict[str, Any]:
+    first, last = verdict.first, verdict.last
+    return {
+        "intact": not verdict.findings,
+        "lines": verdict.lines,
+        "nodes": verdict.nodes,
+        "firstSequence": first.place.sequence if first else None,
+        "lastSequence": last.place.sequence if last else None,
+        "place": str(last.place) if last else None,
+        "endsWithinLine": verdict.is_torn,
+        "keysChecked": is_keyed,
+        "findings": [
+            {"file": str(each.path), "line": each.number, "why": each.why}
+            for each in verdict.findings
+        ],
+    }
 
 
 def _summarize(verdict: Verdict, *, is_keyed: bool) -> None:
@@ -113,17 +137,24 @@ def _summarize(verdict: Verdict, *, is_keyed: bool) -> None:
 
 @audit_log.command()
 @files_argument
-@click.option("--caller", metavar="TEXT", default="", help="Only of callers with this text.")
-@click.option("--method", metavar="TEXT", default="", help="Only of methods with this text.")
 @click.option(
-    "--on", metavar="TEXT", default="", help="Only where needs or request have this text."
+    "--caller", metavar="TEXT", default="", help="Only lines whose caller contains this text."
+)
+@click.option(
+    "--method", metavar="TEXT", default="", help="Only lines whose method contains this text."
+)
+@click.option(
+    "--on",
+    metavar="TEXT",
+    default="",
+    help="Only lines whose needed rights or request contain this text.",
 )
 @click.option("--refused", is_flag=True, help="Only refusals.")
 @click.option("--json", "as_json", is_flag=True, help="Print the lines as they are in the file.")
 def show(
     files: tuple[Path, ...], caller: str, method: str, on: str, refused: bool, as_json: bool
 ) -> None:
-    """Print lines, the oldest first. Nothing is checked."""
+    """Print lines, oldest first, without checking them."""
     from aerobee.runtime.audit_log import verification
     from aerobee.runtime.audit_log.chain import UnreadableLine, read_line
 

@@ -23,23 +23,31 @@ def broker_group() -> None:
 
 @broker_group.command()
 @click.argument("broker", shell_complete=broker_names)
+@json_option
 @target_options
-def close(target: Target, broker: str) -> None:
-    """Let the broker group BROKER take no new messages; reading goes on.
+def close(target: Target, broker: str, as_json: bool) -> None:
+    """Close the broker group BROKER: it takes no new messages; consumers go on reading.
 
     Messages with a sharding key or message group move to queues of other groups, once. Refused if a
     topic has queues nowhere else.
     """
     target.ask(lambda connection: _groups(connection).close(broker))
+    if as_json:
+        print_json({"broker": broker, "state": "closed"})
+        return
     say(f"{broker} is closed; see what remains there with `aerobee broker-group show {broker}`")
 
 
 @broker_group.command("open")
 @click.argument("broker", shell_complete=broker_names)
+@json_option
 @target_options
-def open_again(target: Target, broker: str) -> None:
-    """Let the closed broker group BROKER take new messages again."""
+def open_again(target: Target, broker: str, as_json: bool) -> None:
+    """Open the closed broker group BROKER: it takes new messages again."""
     target.ask(lambda connection: _groups(connection).open(broker))
+    if as_json:
+        print_json({"broker": broker, "state": "open"})
+        return
     say(f"{broker} is open")
 
 
@@ -97,10 +105,11 @@ def _show(broker: str, state: BrokerGroupState, remaining: Remaining) -> None:
 
 @broker_group.command()
 @click.argument("broker", shell_complete=broker_names)
-@click.option("--force", is_flag=True, help="Also if something remains there.")
+@click.option("--force", is_flag=True, help="Remove it even if something remains there.")
 @yes_option
+@json_option
 @target_options
-def remove(target: Target, broker: str, force: bool, yes: bool) -> None:
+def remove(target: Target, broker: str, force: bool, yes: bool, as_json: bool) -> None:
     """Take the closed broker group BROKER out of all topics and out of the cluster.
 
     Its brokers cannot register again, and its name cannot be used again. Their folders stay.
@@ -121,6 +130,9 @@ def remove(target: Target, broker: str, force: bool, yes: bool) -> None:
         return await groups.remove(broker)
 
     topics = target.ask(question)
+    if as_json:
+        print_json({"broker": broker, "state": "removed", "topics": topics})
+        return
     say(f"{broker} is removed; {counted(topics, 'topic')} had queues there. Stop its brokers")
 
 

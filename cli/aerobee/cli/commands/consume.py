@@ -48,7 +48,7 @@ _STARTS = {MomentKind.FIRST: "FIRST", MomentKind.LAST: "LAST", MomentKind.TIME: 
     metavar=MOMENT_METAVAR,
     default="first",
     show_default=True,
-    help="Where to start; of a group, only where it has no committed offset.",
+    help="Where to start; with --group, only where the group has no committed offset.",
 )
 @queue_option(help="Without a group: only this queue; repeatable.  [default: all queues]")
 @click.option(

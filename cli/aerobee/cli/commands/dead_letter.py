@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,14 @@ from aerobee.cli.moments import time_argument, timestamp_text
 from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
-from aerobee.runtime.printable import printable
 
 if TYPE_CHECKING:
     from aerobee.client_core import ClusterConnection, DeadLetters, Letter, LetterFilter
 
 BATCH = 100
 PROGRESS_LETTERS = 1_000
+REASON_MAX = 60
+"""Characters of a line."""
 
 Command = Callable[..., Any]
 
@@ -33,14 +35,24 @@ def dead_letter() -> None:
 def filter_options(command: Command) -> Command:
     """Which letters are meant."""
     for option in (
-        click.option("--topic", default="", help="Only those that were first in this topic."),
+        click.option("--topic", default="", help="Only letters that came from this topic."),
         click.option("--key", default="", help="Only those with this key, or this message id."),
-        click.option("--reason", default="", help="Only those whose exception contains this."),
         click.option(
-            "--from", "begin_ms", metavar="TIME", callback=time_argument, help="Dead since TIME."
+            "--reason", default="", help="Only letters whose exception contains this text."
         ),
         click.option(
-            "--until", "end_ms", metavar="TIME", callback=time_argument, help="Dead before TIME."
+            "--from",
+            "begin_ms",
+            metavar="TIME",
+            callback=time_argument,
+            help="Only letters that died at or after TIME.",
+        ),
+        click.option(
+            "--until",
+            "end_ms",
+            metavar="TIME",
+            callback=time_argument,
+            help="Only letters that died before TIME.",
         ),
     ):
         command = option(command)
@@ -92,10 +104,11 @@ def list_(
                     letter["topic"],
                     str(letter["attempts"]),
                     timestamp_text(letter["timeMs"]),
-                    printable(f"{letter['reasonClass']}: {letter['reason']}"[:60]),
+                    _shortened(f"{letter['reasonClass']}: {letter['reason']}", wide=wide),
                 )
                 for letter in shown
             ],
+            droppable=("attempts", "from"),
             wide=wide,
         )
     if len(letters) > max_letters and not as_json:
@@ -132,16 +145,24 @@ def show(target: Target, group: str, message_id: str) -> None:
 @dead_letter.command()
 @click.argument("group", shell_complete=group_names)
 @filter_options
-@click.option("--to", "to_topic", default="", metavar="TOPIC", help="Not to where they were first.")
 @click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), help="At most so many letters in a second."
+    "--to",
+    "to_topic",
+    default="",
+    metavar="TOPIC",
+    help="Send them to TOPIC instead of the topic they came from.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Send at most this many letters per second.",
 )
 @click.option(
     "--resends-max",
     type=click.IntRange(1, 16),
     default=3,
     show_default=True,
-    help="Refuse what went the same way so often, and came back each time.",
+    help="Refuse letters that were resent this often and came back each time.",
 )
 @dry_run_option
 @yes_option
@@ -158,9 +179,9 @@ def resend(
     as_json: bool,
     **wanted: Any,
 ) -> None:
-    """Send dead letters of GROUP again, each exactly once; attempts begin anew.
+    """Send dead letters of GROUP again, each exactly once; their attempts are counted from zero.
 
-    Exit code 1: some were refused, as those that come back again and again; they stay.
+    Exit code 1: some were refused, for example because they were resent too often; these stay.
     """
     if not dry_run:
         confirm(f"Send dead letters of group {group} again?", yes=yes)
@@ -182,7 +203,7 @@ def resend(
 def drop(
     target: Target, group: str, dry_run: bool, yes: bool, as_json: bool, **wanted: Any
 ) -> None:
-    """Drop dead letters of GROUP: they are listed no more, and cannot be resent."""
+    """Drop dead letters of GROUP: they are no longer listed, and cannot be resent."""
     if not dry_run:
         confirm(f"Drop dead letters of group {group} for good?", yes=yes)
 
@@ -249,6 +270,12 @@ def _tell(
             remark(f"refused: {reason}")
     if refused:
         raise click.exceptions.Exit(NEGATIVE)
+
+
+def _shortened(reason: str, *, wide: bool) -> str:
+    """On a terminal, unless it shall show all; other readers get everything."""
+    is_cut = sys.stdout.isatty() and not wide and len(reason) > REASON_MAX
+    return f"{reason[: REASON_MAX - 1]}\N{HORIZONTAL ELLIPSIS}" if is_cut else reason
 
 
 def _filter(wanted: dict[str, Any]) -> LetterFilter:

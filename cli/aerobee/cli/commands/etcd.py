@@ -96,28 +96,32 @@ def status(etcd: EtcdMembers, as_json: bool) -> None:
     """
     rows: list[dict[str, Any]] = []
     for member in etcd.members():
-        row: dict[str, Any] = {"member": member.name, "endpoint": member.endpoint}
         try:
             found = etcd.status(member)
         except RegistryUnavailable as error:
-            rows.append(row | {"errors": [str(error)]})
+            rows.append(_named(member) | {"errors": [str(error)]})
             continue
-        rows.append(
-            row
-            | {
-                "version": found.version,
-                "leader": found.is_leader,
-                "size": found.size,
-                "sizeInUse": found.size_in_use,
-                "errors": list(found.errors),
-            }
-        )
+        rows.append(_document(member, found))
     if as_json:
         print_json(rows)
     else:
         _show(rows)
     if any(row["errors"] for row in rows):
         raise click.exceptions.Exit(NEGATIVE)
+
+
+def _named(member: Member) -> dict[str, Any]:
+    return {"member": member.name, "endpoint": member.endpoint}
+
+
+def _document(member: Member, found: MemberStatus) -> dict[str, Any]:
+    return _named(member) | {
+        "version": found.version,
+        "leader": found.is_leader,
+        "size": found.size,
+        "sizeInUse": found.size_in_use,
+        "errors": list(found.errors),
+    }
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
@@ -147,26 +151,38 @@ def _show(rows: list[dict[str, Any]]) -> None:
     type=click.IntRange(min=0),
     default=100,
     show_default=True,
-    help="Leave a member alone that would give back less.",
+    help="Skip members that would return less.",
 )
-def defragment(etcd: EtcdMembers, gain_min_mib: int) -> None:
-    """Give space back that compaction has freed, member by member, the leader last.
+@json_option
+def defragment(etcd: EtcdMembers, gain_min_mib: int, as_json: bool) -> None:
+    """Return the space that compaction has freed, member by member, the leader last.
 
-    A member that is defragmented answers nobody meanwhile, so all of them must be well before each
-    one: with a member away, the next one would stop etcd. Keys that are not compacted stay; etcd
-    compacts by itself with --auto-compaction-retention.
+    A member does not answer while it is defragmented, so all members must be healthy before each
+    one: with another member away, etcd would stop. Does not compact: etcd does that itself with
+    --auto-compaction-retention.
     """
     members = etcd.members()
     order = sorted(_all_well(etcd, members), key=lambda found: found.is_leader)
-    for planned in order:
-        # As it is now: the one before has just been silent.
-        (found,) = (one for one in _all_well(etcd, members) if one.member == planned.member)
-        name = f"{found.member.name}: {_mib(found.size)} MiB, {_mib(found.size_in_use)} in use"
-        if found.gain < gain_min_mib * _MIB:
-            say(f"{name}: nothing worth defragmenting")
-            continue
-        etcd.defragment(found.member)
-        say(f"{name}: defragmented, {_mib(etcd.status(found.member).size)} MiB now")
+    documents: list[dict[str, Any]] = []
+    try:
+        for planned in order:
+            # As it is now: the one before has just been silent.
+            (found,) = (one for one in _all_well(etcd, members) if one.member == planned.member)
+            is_worth = found.gain >= gain_min_mib * _MIB
+            if is_worth:
+                etcd.defragment(found.member)
+            after = etcd.status(found.member) if is_worth else found
+            documents.append(_document(found.member, after) | {"defragmented": is_worth})
+            if not as_json:
+                name = (
+                    f"{found.member.name}: {_mib(found.size)} MiB, {_mib(found.size_in_use)} in use"
+                )
+                now = f"defragmented, {_mib(after.size)} MiB now"
+                say(f"{name}: {now if is_worth else 'nothing worth defragmenting'}")
+    finally:
+        # Also before a failure that ends the command: a program shall know which ones are done.
+        if as_json and documents:
+            print_json(documents)
 
 
 def _all_well(etcd: EtcdMembers, members: list[Member]) -> list[MemberStatus]:
@@ -190,20 +206,21 @@ def _all_well(etcd: EtcdMembers, members: list[Member]) -> list[MemberStatus]:
     type=click.IntRange(min=1),
     default=48,
     show_default=True,
-    help="How many snapshots stay in the folder.",
+    help="How many snapshots to keep in the folder.",
 )
 @click.option(
     "--cluster",
     envvar="AEROBEE_CLUSTER",
     default="aerobee",
     show_default=True,
-    help="Whose nameservers are told when it was (environment: AEROBEE_CLUSTER).",
+    help="The cluster whose metrics get the time (environment: AEROBEE_CLUSTER).",
 )
-def save(folder: Path, etcd: EtcdMembers, keep: int, cluster: str) -> None:
+@json_option
+def save(folder: Path, etcd: EtcdMembers, keep: int, cluster: str, as_json: bool) -> None:
     """Save a snapshot as FOLDER/etcd-TIME.db, remove the oldest ones, and note the time.
 
-    The snapshot is checked by the hash that etcd sends along. Nameservers tell Prometheus how old
-    the newest one is. Restore it with `etcdutl snapshot restore`.
+    Checks the snapshot by the hash that etcd sends. The nameservers' metrics have the age of the
+    newest one. Restore it with `etcdutl snapshot restore`.
     """
     from aerobee.cli import etcd_backup
 
@@ -214,10 +231,20 @@ def save(folder: Path, etcd: EtcdMembers, keep: int, cluster: str) -> None:
         gone = etcd_backup.remove_older(folder, keep)
     except OSError as error:
         raise EnvironmentFailure(f"{folder} cannot be written: {error}") from error
-    say(f"saved {path}, {_mib(path.stat().st_size)} MiB")
-    if gone:
-        say(f"removed {len(gone)} older")
+    if not as_json:
+        say(f"saved {path}, {_mib(path.stat().st_size)} MiB")
+        if gone:
+            say(f"removed {len(gone)} older")
     etcd.put(etcd_backup.note_key(cluster, "etcd"), etcd_backup.note_value(begun_ms))
+    if as_json:
+        print_json(
+            {
+                "file": str(path),
+                "size": path.stat().st_size,
+                "atMs": begun_ms,
+                "removed": list(map(str, gone)),
+            }
+        )
 
 
 def _saved_of_anyone(etcd: EtcdMembers, folder: Path, name: str) -> Path:
@@ -241,13 +268,14 @@ def _saved_of_anyone(etcd: EtcdMembers, folder: Path, name: str) -> Path:
     envvar="AEROBEE_CLUSTER",
     default="aerobee",
     show_default=True,
-    help="Whose nameservers are told (environment: AEROBEE_CLUSTER).",
+    help="The cluster whose metrics get the time (environment: AEROBEE_CLUSTER).",
 )
-def note_backup(what: str, etcd: EtcdMembers, cluster: str) -> None:
+@json_option
+def note_backup(what: str, etcd: EtcdMembers, cluster: str, as_json: bool) -> None:
     """Note that a backup of WHAT, such as broker-a, has just been made.
 
-    Run it after each backup that `aerobee etcd save` did not make, once it has succeeded.
-    Nameservers tell Prometheus how old it is, and an alert comes after two days.
+    Run it after each successful backup that `aerobee etcd save` did not make. The nameservers'
+    metrics have its age, and an alert fires after two days.
     """
     from aerobee.cli import etcd_backup
 
@@ -255,6 +283,8 @@ def note_backup(what: str, etcd: EtcdMembers, cluster: str) -> None:
         raise click.UsageError(f"WHAT is a name without `/`, such as broker-a, not {what!r}")
     now_ms = SystemClock().now_ms()
     etcd.put(etcd_backup.note_key(cluster, what), etcd_backup.note_value(now_ms))
+    if as_json:
+        print_json({"what": what, "atMs": now_ms})
 
 
 def _mib(size: int) -> str:

@@ -141,7 +141,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
 
 @group.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=group_names)
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Update the list until Ctrl-C.")
 @click.option(
     "--interval",
     "interval_s",
@@ -149,7 +149,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
     metavar="SECONDS",
     default=2.0,
     show_default=True,
-    help="Of --watch.",
+    help="Pause between two updates of --watch.",
 )
 @json_option
 @wide_option
@@ -164,8 +164,8 @@ def lag(
 ) -> None:
     """Show how many messages each group, or those named, has not read, by topic.
 
-    With --watch also how fast the group reads and messages come, and when it will have caught up
-    if both go on like this. With --json, --watch prints one document a line.
+    With --watch also how fast the group reads and messages arrive, and when it will have caught up
+    at these rates. With --json, --watch prints one document a line.
     """
     from aerobee.cli.group_lag import watch_lag
 
@@ -193,7 +193,11 @@ def lag(
 )
 @click.option("--initial", metavar="TIME", help="Exponential: after the first failure (5s).")
 @click.option("--longest", metavar="TIME", help="Exponential: at most (2h).")
-@click.option("--multiplier", type=click.IntRange(1), help="Exponential: times as long (2).")
+@click.option(
+    "--multiplier",
+    type=click.IntRange(1),
+    help="Exponential: how many times longer each further wait is (2).",
+)
 @click.option(
     "--ordered/--unordered",
     "is_ordered",
@@ -213,10 +217,10 @@ def configure(
     is_ordered: bool | None,
     as_json: bool,
 ) -> None:
-    """Change how the group NAME receives: when failed messages come again, and in which order.
+    """Change when the group NAME gets failed messages again, and in which order.
 
-    What is not named stays. The group need not exist yet. Messages that wait already come at the
-    time they were given.
+    Settings that are not given stay as they are. The group need not exist yet. Messages that are
+    already waiting for a retry keep their time.
     """
     is_exponential = (initial, longest, multiplier) != (None, None, None)
     if is_exponential and back_off == "levels":

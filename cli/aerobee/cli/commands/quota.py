@@ -30,15 +30,16 @@ def quota() -> None:
     at a time   connections, subscriptions
     an hour     topics_created, groups_created
 
-    Each node counts for itself. A group has quotas of reading only.
+    Each node counts separately. Groups have only quotas for reading.
     """
 
 
 @quota.command("set")
 @click.argument("subject", nargs=-1, required=True, metavar="SUBJECT LIMIT=NUMBER...")
+@json_option
 @target_options
-def set_quota(target: Target, subject: tuple[str, ...]) -> None:
-    """Set limits; those not named stay. NUMBER: none for no limit, default for the default."""
+def set_quota(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
+    """Set limits; limits that are not named stay. NUMBER may be `none` (no limit) or `default`."""
     from aerobee.client_core.access import Access
 
     words = [word for word in subject if "=" not in word]
@@ -47,18 +48,26 @@ def set_quota(target: Target, subject: tuple[str, ...]) -> None:
     changed = target.ask(
         lambda connection: Access(connection).set_quota(kind, name, limits, to_default)
     )
-    say(f"the quota of {' '.join(words)} is {_limits_text(_document(changed)['limits'])}")
+    document = _document(changed)
+    if as_json:
+        print_json(document)
+        return
+    say(f"the quota of {' '.join(words)} is {_limits_text(document['limits'])}")
 
 
 @quota.command()
 @click.argument("subject", nargs=-1, required=True, metavar="SUBJECT")
+@json_option
 @target_options
-def delete(target: Target, subject: tuple[str, ...]) -> None:
-    """Delete a quota: what the default says holds again."""
+def delete(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
+    """Delete a quota; the default applies again."""
     from aerobee.client_core.access import Access
 
     kind, name = _subject(subject)
     target.ask(lambda connection: Access(connection).delete_quota(kind, name))
+    if as_json:
+        print_json({"kind": kind, "name": name, "deleted": True})
+        return
     say(f"deleted the quota of {' '.join(subject)}")
 
 
@@ -66,7 +75,7 @@ def delete(target: Target, subject: tuple[str, ...]) -> None:
 @json_option
 @target_options
 def list_quotas(target: Target, as_json: bool) -> None:
-    """List what was set, and what holds where nothing was."""
+    """List the quotas that were set, and the built-in ones that apply otherwise."""
     from aerobee.client_core.access import Access
 
     answer = target.ask(lambda connection: Access(connection).quotas())

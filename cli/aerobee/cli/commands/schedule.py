@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aerobee.cli.completion import topic_names
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import delay_argument, time_argument, timestamp_text
+from aerobee.cli.one_by_one import do_each
 from aerobee.cli.options import confirm, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_json, print_table, remark, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from aerobee.client_core import ClusterConnection, Schedules, WaitingMessage, WaitingMessages
+    from aerobee.cli.one_by_one import Change
+    from aerobee.client_core import ClusterConnection, WaitingMessage, WaitingMessages
 
 handles_argument = click.argument("handles", metavar="HANDLE...", nargs=-1, required=True)
 
@@ -25,7 +26,8 @@ handles_argument = click.argument("handles", metavar="HANDLE...", nargs=-1, requ
 def schedule() -> None:
     """Find, recall, deliver and move messages that wait for their time.
 
-    A HANDLE names one: `aerobee produce --delay` prints it, and `aerobee schedule list --handles`.
+    A HANDLE identifies a message. `aerobee produce --delay` and `aerobee schedule list --handles`
+    print it.
     """
 
 
@@ -65,7 +67,7 @@ def list_(
     as_json: bool,
     wide: bool,
 ) -> None:
-    """List the messages for TOPIC, or for all topics, that wait, in the order of time.
+    """List the waiting messages of TOPIC, or of all topics, in the order they are due.
 
     TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: none waits.
     """
@@ -108,31 +110,43 @@ def list_(
 @schedule.command()
 @handles_argument
 @yes_option
+@json_option
 @target_options
-def recall(target: Target, handles: tuple[str, ...], yes: bool) -> None:
-    """Call messages off: they are never delivered.
+def recall(target: Target, handles: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Cancel messages: they are never delivered.
 
-    Exit code 1: one of them does not wait any more. The others are recalled nevertheless.
+    Exit code 1: a message is no longer waiting. The others are recalled nevertheless.
     """
-    confirm(f"Call off {counted(len(handles), 'message')} for good?", yes=yes)
-    count = _each(target, handles, lambda schedules, handle: schedules.recall(handle))
-    say(f"recalled {counted(count, 'message')}")
-    _end(count, handles)
+    confirm(f"Cancel {counted(len(handles), 'message')} for good?", yes=yes)
+
+    async def change(connection: ClusterConnection, handle: str) -> dict[str, Any]:
+        from aerobee.client_core import Schedules
+
+        await Schedules(connection).recall(handle)
+        return {}
+
+    _each(target, handles, change, "recalled", "message", as_json)
 
 
 @schedule.command("deliver-now")
 @handles_argument
 @yes_option
+@json_option
 @target_options
-def deliver_now(target: Target, handles: tuple[str, ...], yes: bool) -> None:
+def deliver_now(target: Target, handles: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Deliver messages at once.
 
-    Exit code 1: one of them does not wait any more. The others are delivered nevertheless.
+    Exit code 1: a message is no longer waiting. The others are delivered nevertheless.
     """
     confirm(f"Deliver {counted(len(handles), 'message')} now?", yes=yes)
-    count = _each(target, handles, lambda schedules, handle: schedules.deliver_now(handle))
-    say(f"delivered {counted(count, 'message')}")
-    _end(count, handles)
+
+    async def change(connection: ClusterConnection, handle: str) -> dict[str, Any]:
+        from aerobee.client_core import Schedules
+
+        await Schedules(connection).deliver_now(handle)
+        return {}
+
+    _each(target, handles, change, "delivered", "message", as_json)
 
 
 @schedule.command()
@@ -145,54 +159,46 @@ def deliver_now(target: Target, handles: tuple[str, ...], yes: bool) -> None:
     "delay_ms",
     metavar="TIME",
     callback=delay_argument,
-    help="Deliver so long from now: 30s, 2h.",
+    help="Deliver after this time: 30s, 2h.",
 )
+@json_option
 @target_options
 def move(
-    target: Target, handles: tuple[str, ...], deliver_ms: int | None, delay_ms: int | None
+    target: Target,
+    handles: tuple[str, ...],
+    deliver_ms: int | None,
+    delay_ms: int | None,
+    as_json: bool,
 ) -> None:
-    """Change the time of messages. Prints the handles that name them from now on.
+    """Change when messages are delivered. Prints their new handles.
 
-    Exit code 1: one of them does not wait any more. The others are moved nevertheless.
+    Exit code 1: a message is no longer waiting. The others are moved nevertheless.
     """
     if (deliver_ms is None) == (delay_ms is None):
         raise click.UsageError("give either --at TIME or --delay TIME")
     at_ms = deliver_ms if delay_ms is None else SystemClock().now_ms() + delay_ms
     assert at_ms is not None, "one of them is given"
 
-    async def moved(schedules: Schedules, handle: str) -> None:
-        say(await schedules.move(handle, at_ms))
+    async def change(connection: ClusterConnection, handle: str) -> dict[str, Any]:
+        from aerobee.client_core import Schedules
 
-    _end(_each(target, handles, moved), handles)
+        moved = await Schedules(connection).move(handle, at_ms)
+        if not as_json:
+            say(moved)
+        return {"newRecallHandle": moved, "deliverMs": at_ms}
+
+    _each(target, handles, change, "moved", "", as_json)
 
 
 def _each(
     target: Target,
     handles: tuple[str, ...],
-    change: Callable[[Schedules, str], Awaitable[None]],
-) -> int:
-    """One after the other; returns for how many of them it was done. The others do not wait."""
-    from aerobee.runtime.errors import MessageNotFound
-
-    async def question(connection: ClusterConnection) -> int:
-        from aerobee.client_core import Schedules
-
-        schedules, count = Schedules(connection), 0
-        for handle in handles:
-            try:
-                await change(schedules, handle)
-                count += 1
-            except MessageNotFound as error:
-                remark(str(error))
-        return count
-
-    return target.ask(question)
-
-
-def _end(count: int, handles: tuple[str, ...]) -> None:
-    """Raises click.exceptions.Exit unless it was done for all."""
-    if count < len(handles):
-        raise click.exceptions.Exit(NEGATIVE)
+    change: Change,
+    done: str,
+    noun: str,
+    as_json: bool,
+) -> None:
+    do_each(target, handles, change, member="recallHandle", done=done, noun=noun, as_json=as_json)
 
 
 def _document(waiting: WaitingMessage) -> dict[str, object]:

@@ -69,7 +69,7 @@ def create(
 ) -> None:
     """Create the topics NAME..., each with the same settings.
 
-    At the first that fails the command ends; those before it stay.
+    Stops at the first topic that cannot be created; topics created before it stay.
     """
     if message_type is not None:
         if attributes.get(MESSAGE_TYPE, message_type) != message_type:
@@ -104,7 +104,9 @@ def create(
 
 
 @topic.command("list")
-@click.option("--all", "with_own", is_flag=True, help="Also those that brokers make themselves.")
+@click.option(
+    "--all", "with_own", is_flag=True, help="Also list topics that brokers make themselves."
+)
 @click.option(
     "--counts/--no-counts",
     "is_counted",
@@ -119,7 +121,7 @@ def list_topics(
 ) -> None:
     """List the cluster's topics.
 
-    --all adds what masters have besides: groups' retry topics and dead letters, system topics.
+    --all adds topics that brokers make: retry topics, dead-letter topics and system topics.
     """
 
     async def question(
@@ -228,7 +230,7 @@ def update(
 ) -> None:
     """Change the topic NAME.
 
-    What is not given stays as it is. An attribute with an empty value is removed.
+    Settings that are not given stay as they are. An attribute with an empty value is removed.
     """
     from aerobee.client_core import Topics
 

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aerobee.cli.completion import topic_names
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import time_argument, timestamp_text
+from aerobee.cli.one_by_one import do_each
 from aerobee.cli.options import confirm, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_json, print_table, remark, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
+    from aerobee.cli.one_by_one import Change
     from aerobee.client_core import (
         ClusterConnection,
         OpenTransaction,
         OpenTransactions,
         ReceivedMessage,
-        Transactions,
     )
 
 ids_argument = click.argument("transaction_ids", metavar="ID...", nargs=-1, required=True)
@@ -117,11 +117,11 @@ def list_(
 @click.argument("transaction_id", metavar="ID")
 @target_options
 def show(target: Target, topic: str, transaction_id: str) -> None:
-    """Show the transaction ID of TOPIC and its message, as JSON: it is open or set aside.
+    """Show the transaction ID of TOPIC, open or set aside, and its message, as JSON.
 
     Exit code 1: there is none.
 
-    Several brokers may have one with this ID, each with a message of its own.
+    Several brokers may have a transaction with this ID, each with its own message.
     """
     from aerobee.cli.message_lines import document_of_message
 
@@ -151,63 +151,64 @@ def show(target: Target, topic: str, transaction_id: str) -> None:
 @click.argument("topic", shell_complete=topic_names)
 @ids_argument
 @yes_option
+@json_option
 @target_options
-def commit(target: Target, topic: str, transaction_ids: tuple[str, ...], yes: bool) -> None:
+def commit(
+    target: Target, topic: str, transaction_ids: tuple[str, ...], yes: bool, as_json: bool
+) -> None:
     """Commit transactions of TOPIC: their messages are delivered.
 
-    Exit code 1: one of them is not known, or ended otherwise before. The others are committed
-    nevertheless.
+    Exit code 1: a transaction is unknown, or has already ended differently. The others are
+    committed nevertheless.
     """
     confirm(f"Commit {counted(len(transaction_ids), 'transaction')}?", yes=yes)
-    count = _each(target, transaction_ids, lambda ends, each: ends.commit(topic, each))
-    say(f"committed {counted(count, 'transaction')}")
-    _end(count, transaction_ids)
+
+    async def change(connection: ClusterConnection, transaction_id: str) -> dict[str, Any]:
+        from aerobee.client_core import Transactions
+
+        await Transactions(connection).commit(topic, transaction_id)
+        return {"topic": topic}
+
+    _each(target, transaction_ids, change, "committed", as_json)
 
 
 @transaction.command()
 @click.argument("topic", shell_complete=topic_names)
 @ids_argument
 @yes_option
+@json_option
 @target_options
-def rollback(target: Target, topic: str, transaction_ids: tuple[str, ...], yes: bool) -> None:
+def rollback(
+    target: Target, topic: str, transaction_ids: tuple[str, ...], yes: bool, as_json: bool
+) -> None:
     """Roll back transactions of TOPIC: their messages are never delivered.
 
-    Exit code 1: one of them is not known, or ended otherwise before. The others are rolled back
-    nevertheless.
+    Exit code 1: a transaction is unknown, or has already ended differently. The others are rolled
+    back nevertheless.
     """
     confirm(f"Roll back {counted(len(transaction_ids), 'transaction')} for good?", yes=yes)
-    count = _each(target, transaction_ids, lambda ends, each: ends.rollback(topic, each))
-    say(f"rolled back {counted(count, 'transaction')}")
-    _end(count, transaction_ids)
+
+    async def change(connection: ClusterConnection, transaction_id: str) -> dict[str, Any]:
+        from aerobee.client_core import Transactions
+
+        await Transactions(connection).rollback(topic, transaction_id)
+        return {"topic": topic}
+
+    _each(target, transaction_ids, change, "rolled back", as_json)
 
 
 def _each(
-    target: Target,
-    transaction_ids: tuple[str, ...],
-    change: Callable[[Transactions, str], Awaitable[None]],
-) -> int:
-    """One after the other; returns for how many of them it was done."""
-    from aerobee.runtime.errors import MessageNotFound
-
-    async def question(connection: ClusterConnection) -> int:
-        from aerobee.client_core import TransactionEnded, Transactions
-
-        transactions, count = Transactions(connection), 0
-        for each in transaction_ids:
-            try:
-                await change(transactions, each)
-                count += 1
-            except (MessageNotFound, TransactionEnded) as error:
-                remark(str(error))
-        return count
-
-    return target.ask(question)
-
-
-def _end(count: int, transaction_ids: tuple[str, ...]) -> None:
-    """Raises click.exceptions.Exit unless it was done for all."""
-    if count < len(transaction_ids):
-        raise click.exceptions.Exit(NEGATIVE)
+    target: Target, transaction_ids: tuple[str, ...], change: Change, done: str, as_json: bool
+) -> None:
+    do_each(
+        target,
+        transaction_ids,
+        change,
+        member="transactionId",
+        done=done,
+        noun="transaction",
+        as_json=as_json,
+    )
 
 
 def _document(found: OpenTransaction) -> dict[str, object]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import secrets
-import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,15 +15,15 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from aerobee.access.credentials import CLUSTER_SECRET_VARIABLE
 from aerobee.cli.event_loop import run_until_signal
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster import plan as planning
+from aerobee.cli.local_cluster.addresses import CLUSTER_DEFAULT, ready_document, ready_lines
 from aerobee.cli.local_cluster.child import Child, ChildEnded
 from aerobee.cli.local_cluster.cluster import LocalCluster, running_cluster
 from aerobee.cli.local_cluster.folder import write_document
 from aerobee.cli.local_cluster.plan import ClusterPlan, Ports
-from aerobee.cli.local_cluster.ports import free_ports
+from aerobee.cli.local_cluster.ports import free_numbers, free_ports
 from aerobee.cli.local_cluster.sizes import SMALL, SMALLEST, note_sizes, sizes_of
 from aerobee.cli.options import settings_option
 from aerobee.cli.output import remark, say
@@ -33,11 +31,22 @@ from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.private_files import make_private_folder, private_opener
 
 DATA_DEFAULT = "aerobee-data"
-CLUSTER_DEFAULT = "aerobee"
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
-METRICS_VARIABLE = "AEROBEE_BROKER_METRICS_LISTEN"
+PORT_MAX = 65_535
 _OWN_KEYS = frozenset({"store.flush_mode", "replication.mode"})
 """Settings of brokers that options of `up` stand for."""
+
+
+AUTO = 0
+
+
+def _metrics_port(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    """The first port; AUTO for free ones, None for none."""
+    if text is None or text == "auto":
+        return AUTO if text else None
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= PORT_MAX):
+        raise click.BadParameter(f"{text!r} is no port: use 1 to {PORT_MAX}, or no number at all")
+    return int(text)
 
 
 @click.command()
@@ -102,8 +111,25 @@ _OWN_KEYS = frozenset({"store.flush_mode", "replication.mode"})
     "--host",
     default="",
     metavar="NAME",
-    help="Let clients on other machines, or outside a container, in: listen on all addresses, and "
-    "tell clients this name. etcd stays on 127.0.0.1.",
+    help="Let clients on other machines in: listen on all addresses, and tell clients this name. "
+    "etcd stays on 127.0.0.1.",
+)
+@click.option(
+    "--outside-host",
+    default="",
+    metavar="NAME",
+    help="Listen on a second set of ports, and tell the clients that connect there this name; see "
+    f"docs/listeners.md. The nameserver's is 1 higher, a broker's {planning.OUTSIDE_STEP} higher.",
+)
+@click.option(
+    "--metrics",
+    "metrics_port",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[PORT]",
+    callback=_metrics_port,
+    help="Serve the metrics of the nameserver and of each broker on 127.0.0.1: on PORT and those "
+    "after it, or on free ports.",
 )
 @click.option(
     "--etcd-port",
@@ -159,6 +185,8 @@ def up(
     nameserver_port: int,
     broker_port: int,
     host: str,
+    outside_host: str,
+    metrics_port: int | None,
     etcd_port: int,
     flush: str,
     grpc_engine: str | None,
@@ -170,14 +198,18 @@ def up(
     """Run a cluster on this machine until Ctrl-C: etcd, a nameserver and brokers.
 
     All processes keep their data in one folder, and their logs in its subfolder logs/. A process
-    that dies is restarted. Everything listens on 127.0.0.1 only, unless --host is given.
+    that dies is restarted. Everything listens on 127.0.0.1 only, unless --host or
+    --outside-host is given.
     """
     if ephemeral and data is not None:
         raise click.UsageError("give either --ephemeral or --data, not both")
-    if host and not _HOST.fullmatch(host):
-        raise click.UsageError(
-            f"--host takes a name or an IPv4 address without a port, not {host!r}"
-        )
+    for option, name in (("--host", host), ("--outside-host", outside_host)):
+        if name and not _HOST.fullmatch(name):
+            raise click.UsageError(
+                f"{option} takes a name or an IPv4 address without a port, not {name!r}"
+            )
+    if metrics_port is not None and "metrics.listen" in broker_settings:
+        raise click.UsageError("give either --metrics or --broker-set metrics.listen, not both")
     settings = {
         "store.flush_mode": flush,
         **({"replication.mode": f"{replication}_master"} if replicas > 1 else {}),
@@ -190,9 +222,16 @@ def up(
         nameserver=nameserver_port,
         broker_first=broker_port,
         etcd=etcd_port,
+        with_outside=bool(outside_host),
+        metrics_first=metrics_port or None,
     )
     if ports == "auto":
         chosen = _free_where_not_given(chosen, brokers=brokers, replicas=replicas)
+    if metrics_port == AUTO:
+        count = brokers * replicas + 1
+        taken = frozenset(chosen.named().values())
+        free = free_numbers(count, chance=system_random(), taken=taken)
+        chosen = replace(chosen, metrics=tuple(free))
     _check_numbers(chosen)
     with _folder(data, ephemeral) as folder:
         plan = ClusterPlan(
@@ -204,6 +243,7 @@ def up(
             broker_settings=settings,
             access=access,
             host=host,
+            outside_host=outside_host,
         )
         if access:
             make_cluster_secret(plan)
@@ -261,79 +301,6 @@ async def _serving_before(stop: asyncio.Event, cluster: LocalCluster) -> bool:
         serving.cancel()
         stopped.cancel()
     return serving.done() and not serving.cancelled()
-
-
-def ready_lines(plan: ClusterPlan, elapsed_s: float) -> list[str]:
-    """One fact a line, then what to type next."""
-    facts = {
-        "nameserver": plan.announced(plan.nameserver_address),
-        **{replica.name: plan.announced(address) for replica, address in plan.brokers.items()},
-        "etcd": plan.etcd_address,
-        "data": str(plan.data),
-        "logs": str(plan.logs),
-        **({"authority": str(plan.tls.ca)} if plan.is_encrypted else {}),
-        "metrics": _metrics(plan),
-    }
-    width = max(map(len, facts))
-    is_usual = not plan.host and plan.ports.nameserver == planning.NAMESERVER_PORT
-    where = "" if is_usual else f" --nameserver {plan.announced(plan.nameserver_address)}"
-    where += "" if plan.cluster == CLUSTER_DEFAULT else f" --cluster {plan.cluster}"
-    if plan.is_encrypted:
-        where += f" --tls-ca {shlex.quote(str(plan.tls.ca))}"
-        if plan.broker_settings.get("tls.client_auth") == "required":
-            own = plan.tls.client_certificate, plan.tls.client_key
-            where += " --tls-certificate {} --tls-key {}".format(*map(shlex.quote, map(str, own)))
-    may = ""
-    if plan.access:
-        may = f"env {CLUSTER_SECRET_VARIABLE}={shlex.quote(str(plan.cluster_secret_file))} "
-    return [
-        f"ready in {elapsed_s:.1f} s",
-        *(f"  {name:{width}}  {value}" for name, value in facts.items()),
-        "next, in another terminal:",
-        f"  echo hello | {may}aerobee produce greetings{where}",
-        f"  {may}aerobee consume greetings --group readers --count 1{where}",
-        f"  {may}aerobee doctor{where}",
-    ]
-
-
-def _metrics(plan: ClusterPlan) -> str:
-    """Where they are shown, as far as it is known before the processes choose their ports."""
-    named = plan.broker_settings.get("metrics.listen") or os.environ.get(METRICS_VARIABLE, "")
-    if not named:
-        return f"off (to show them: {METRICS_VARIABLE}=127.0.0.1:0)"
-    if named.endswith(":0"):
-        return "each log names its address"
-    return f"http://{named}/metrics"
-
-
-def ready_document(plan: ClusterPlan, pids: Mapping[str, int | None]) -> dict[str, object]:
-    """The ready file, for scripts and tests: addresses and process ids of a serving cluster."""
-    return {
-        "cluster": plan.cluster,
-        "data": str(plan.data),
-        "nameserver": plan.nameserver_address,
-        "etcd": plan.etcd_address,
-        **_tls_document(plan),
-        "brokers": [
-            {
-                "name": replica.broker_name,
-                "id": replica.broker_id,
-                "address": address,
-                "pid": pids.get(replica.name),
-            }
-            for replica, address in plan.brokers.items()
-        ],
-        "pid": os.getpid(),
-        "pids": dict(pids),
-    }
-
-
-def _tls_document(plan: ClusterPlan) -> dict[str, object]:
-    if not plan.is_encrypted:
-        return {}
-    tls = plan.tls
-    files = {"ca": tls.ca, "certificate": tls.client_certificate, "key": tls.client_key}
-    return {"tls": {name: str(path) for name, path in files.items()}}
 
 
 @dataclass(slots=True)
@@ -403,11 +370,16 @@ def _free_where_not_given(chosen: Ports, *, brokers: int, replicas: int) -> Port
     def given(parameter: str) -> bool:
         return context.get_parameter_source(parameter) is not ParameterSource.DEFAULT
 
-    found = free_ports(
-        brokers=brokers,
-        replicas=replicas,
-        chance=system_random(),
-        taken=frozenset(chosen.named().values()),
+    chance, taken = system_random(), frozenset(chosen.named().values())
+    found = free_ports(brokers=brokers, replicas=replicas, chance=chance, taken=taken)
+    found = replace(
+        found,
+        metrics=chosen.metrics,
+        outside=tuple(
+            free_numbers(
+                len(chosen.outside), chance=chance, taken=taken | {*found.named().values()}
+            )
+        ),
     )
     if given("nameserver_port"):
         found = replace(found, nameserver=chosen.nameserver)
@@ -436,8 +408,8 @@ def _check_numbers(ports: Ports) -> None:
     """Raises click.UsageError for ports that cannot be, or are used twice."""
     seen: dict[int, str] = {}
     for purpose, port in ports.named().items():
-        if not 1 <= port <= 65_535:
-            raise click.UsageError(f"{purpose} cannot listen on port {port}: use 1 to 65535")
+        if not 1 <= port <= PORT_MAX:
+            raise click.UsageError(f"{purpose} cannot listen on port {port}: use 1 to {PORT_MAX}")
         if port in seen:
             raise click.UsageError(f"{seen[port]} and {purpose} would both listen on port {port}")
         seen[port] = purpose

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.options import confirm, json_option, yes_option
-from aerobee.cli.output import print_documents, print_json, remark, say
+from aerobee.cli.output import counted, print_documents, print_json, remark, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.private_files import private_opener
@@ -40,14 +40,14 @@ def secret_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--credentials-file",
         type=click.Path(path_type=Path, allow_dash=True),
-        help="Write access key and secret to this new file, readable for you alone, as clients take"
-        " it, instead of printing them; `-` prints such a file and nothing else.",
+        help="Write access key and secret to this new file, in the format of clients, instead of"
+        " printing them. Only you can read it. `-` prints such a file and nothing else.",
     )(command)
 
 
 @user.command()
 @click.argument("name")
-@click.option("--super", "is_super", is_flag=True, help="No policy is asked for this user.")
+@click.option("--super", "is_super", is_flag=True, help="A super user, who may do everything.")
 @click.option(
     "--certificate-name",
     "certificate_names",
@@ -55,6 +55,7 @@ def secret_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="The name in a client certificate that proves this user; repeatable.",
 )
 @secret_options
+@json_option
 @target_options
 def create(
     target: Target,
@@ -63,28 +64,29 @@ def create(
     certificate_names: tuple[str, ...],
     secret_file: Path | None,
     credentials_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Create the user NAME, which may do nothing until `aerobee acl add` says so.
 
-    Prints access key and secret, which nobody can ask for again.
+    Prints the access key and the secret, which cannot be shown again.
     """
     from aerobee.client_core.access import Access
 
     secret = _secret_of(secret_file)
-    _check_new(credentials_file)
+    _check_new(credentials_file, as_json)
     made = target.ask(
         lambda connection: Access(connection).create_user(
             name, is_super=is_super, certificate_names=certificate_names, secret=secret
         )
     )
-    _tell(f"created user {name}", credentials_file)
-    _hand_over(made, credentials_file)
+    _hand_over(made, credentials_file, f"created user {name}", as_json=as_json)
 
 
 @user.command()
 @click.argument("name")
-@click.option("--finish", is_flag=True, help="Make no secret; end the validity of the former one.")
+@click.option("--finish", is_flag=True, help="Make no new secret; make the former one invalid.")
 @secret_options
+@json_option
 @target_options
 def rotate(
     target: Target,
@@ -92,26 +94,26 @@ def rotate(
     finish: bool,
     secret_file: Path | None,
     credentials_file: Path | None,
+    as_json: bool,
 ) -> None:
-    """Give the user NAME a new secret; the present one stays valid beside it.
+    """Give the user NAME a new secret; the present one stays valid.
 
-    Once all clients have the new one, end the validity of the former one by --finish.
+    Once all clients have the new secret, --finish makes the former one invalid.
     """
     from aerobee.client_core.access import Access
 
     if finish:
-        target.ask(lambda connection: Access(connection).forget_former_secret(name))
-        say(f"user {name} has one valid secret")
+        left = target.ask(lambda connection: Access(connection).forget_former_secret(name))
+        _print_user(left, f"user {name} has one valid secret", as_json=as_json)
         return
     secret = _secret_of(secret_file)
-    _check_new(credentials_file)
+    _check_new(credentials_file, as_json)
     made = target.ask(lambda connection: Access(connection).rotate_user(name, secret=secret))
-    _tell(
+    said = (
         f"user {name} has a new secret; the former one is valid until "
-        f"`aerobee user rotate {name} --finish`",
-        credentials_file,
+        f"`aerobee user rotate {name} --finish`"
     )
-    _hand_over(made, credentials_file)
+    _hand_over(made, credentials_file, said, as_json=as_json)
 
 
 @user.command("list")
@@ -121,17 +123,7 @@ def list_users(target: Target, as_json: bool) -> None:
     """List the users."""
     from aerobee.client_core.access import Access
 
-    found = target.ask(lambda connection: Access(connection).users())
-    users = [
-        {
-            "user": each.name,
-            "super": each.super,
-            "enabled": each.enabled,
-            "secrets": each.secrets,
-            "certificateNames": list(each.certificate_names),
-        }
-        for each in found
-    ]
+    users = [_document(each) for each in target.ask(lambda connection: Access(connection).users())]
     if as_json:
         print_json(users)
         return
@@ -150,61 +142,84 @@ def list_users(target: Target, as_json: bool) -> None:
 
 @user.command()
 @click.argument("name")
+@json_option
 @target_options
-def disable(target: Target, name: str) -> None:
+def disable(target: Target, name: str, as_json: bool) -> None:
     """Refuse all calls of the user NAME, and end its streams."""
-    _enable(target, name, False)
+    _enable(target, name, False, as_json=as_json)
 
 
 @user.command()
 @click.argument("name")
+@json_option
 @target_options
-def enable(target: Target, name: str) -> None:
+def enable(target: Target, name: str, as_json: bool) -> None:
     """Undo `aerobee user disable`."""
-    _enable(target, name, True)
+    _enable(target, name, True, as_json=as_json)
 
 
 @user.command()
 @click.argument("name")
 @yes_option
+@json_option
 @target_options
-def delete(target: Target, name: str, yes: bool) -> None:
+def delete(target: Target, name: str, yes: bool, as_json: bool) -> None:
     """Delete the user NAME and its policies, and end its streams."""
     from aerobee.client_core.access import Access
 
     confirm(f"Delete user {name} and its policies?", yes=yes)
     target.ask(lambda connection: Access(connection).delete_user(name))
+    if as_json:
+        print_json({"user": name, "deleted": True})
+        return
     say(f"deleted user {name}")
 
 
 @user.command()
+@json_option
 @target_options
-def reseal(target: Target) -> None:
-    """Seal all users' secrets anew, by the first line of the file of the cluster secret.
+def reseal(target: Target, as_json: bool) -> None:
+    """Encrypt all users' secrets again, with the first line of the cluster secret's file.
 
-    After it, the other line is needed no more.
+    Afterwards, the second line is no longer needed.
     """
 
-    async def question(connection: ClusterConnection) -> int:
+    async def question(connection: ClusterConnection) -> list[access_pb2.UserDescription]:
         from aerobee.client_core.access import Access
 
         access = Access(connection)
-        users = await access.users()
-        for each in users:
-            await access.reseal_user(each.name)
-        return len(users)
+        return [await access.reseal_user(each.name) for each in await access.users()]
 
-    say(f"sealed the secrets of {target.ask(question)} users")
+    users = target.ask(question)
+    if as_json:
+        print_json([_document(each) for each in users])
+        return
+    say(f"sealed the secrets of {counted(len(users), 'user')}")
 
 
-def _enable(target: Target, name: str, is_enabled: bool) -> None:
-    async def question(connection: ClusterConnection) -> None:
-        from aerobee.client_core.access import Access
+def _enable(target: Target, name: str, is_enabled: bool, *, as_json: bool) -> None:
+    from aerobee.client_core.access import Access
 
-        await Access(connection).enable_user(name, is_enabled)
+    changed = target.ask(lambda connection: Access(connection).enable_user(name, is_enabled))
+    said = f"user {name} is {'enabled' if is_enabled else 'disabled'}"
+    _print_user(changed, said, as_json=as_json)
 
-    target.ask(question)
-    say(f"user {name} is {'enabled' if is_enabled else 'disabled'}")
+
+def _print_user(changed: access_pb2.UserDescription, said: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_document(changed))
+        return
+    say(said)
+
+
+def _document(user: access_pb2.UserDescription) -> dict[str, Any]:
+    return {
+        "user": user.name,
+        "super": user.super,
+        "enabled": user.enabled,
+        "secrets": user.secrets,
+        "certificateNames": list(user.certificate_names),
+    }
 
 
 def _secret_of(file: Path | None) -> str:
@@ -216,23 +231,29 @@ def _secret_of(file: Path | None) -> str:
     return secret
 
 
-def _check_new(file: Path | None) -> None:
+def _check_new(file: Path | None, as_json: bool) -> None:
     """Before the user is made: nobody can ask for its secret again."""
+    if as_json and file == STANDARD_OUTPUT:
+        raise click.UsageError("--json and --credentials-file - both print: give one of them")
     if file not in (None, STANDARD_OUTPUT) and file.exists():
         raise InvalidArgument(f"{file} is there already; remove it or name another file")
 
 
-def _tell(text: str, file: Path | None) -> None:
-    """Not among what is the file."""
-    (remark if file == STANDARD_OUTPUT else say)(text)
-
-
-def _hand_over(made: access_pb2.UserSecret, file: Path | None) -> None:
+def _hand_over(made: access_pb2.UserSecret, file: Path | None, said: str, *, as_json: bool) -> None:
+    """Say what was done, and give the secret to `file`, or print it."""
+    told = {"secret": made.secret}
     lines = (f"access_key = {made.user.name}", f"secret_key = {made.secret}")
-    if file in (None, STANDARD_OUTPUT):
+    if not as_json:
+        # Not among what is the file.
+        (remark if file == STANDARD_OUTPUT else say)(said)
+    if file is not None and file != STANDARD_OUTPUT:
+        told = {"credentialsFile": str(file)}
+        with open(file, "x", opener=private_opener) as out:
+            out.write("".join(f"{line}\n" for line in lines))
+    if as_json:
+        print_json({**_document(made.user), **told})
+    elif "secret" in told:
         for line in lines:
             say(line)
-        return
-    with open(file, "x", opener=private_opener) as out:
-        out.write("".join(f"{line}\n" for line in lines))
-    say(f"access key and secret are in {file}")
+    else:
+        say(f"access key and secret are in {file}")

@@ -20,13 +20,13 @@ TIMEOUT_MS = 2_000
 
 
 @click.command()
-@click.option("--local", is_flag=True, help="Ask no cluster.")
+@click.option("--local", is_flag=True, help="Do not ask the cluster.")
 @json_option
 @target_options
 def version(target: Target, local: bool, as_json: bool) -> None:
     """Print the versions of this program, of Python, and of the cluster's brokers.
 
-    A cluster that does not answer is no error.
+    It is no error if the cluster does not answer.
     """
     own = importlib.metadata.version("aerobee")
     brokers: list[dict[str, str | None]] = []

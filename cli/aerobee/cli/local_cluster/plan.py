@@ -24,7 +24,9 @@ BROKER_PORT_STEP = 10
 ETCD_PORT = 2379
 BROKERS_MAX = 64
 REPLICAS_MAX = 5
-"""Of one group; their ports lie side by side, below the next group's."""
+"""Of one group; their ports are side by side, before the next group's."""
+OUTSIDE_STEP = REPLICAS_MAX
+"""From a broker's port to its port for clients outside: after its group's last replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +38,31 @@ class Ports:
     etcd_peer: int
     brokers: tuple[tuple[int, ...], ...]
     """By broker group, one for each replica."""
+    outside: tuple[int, ...] = ()
+    """Of second listeners: the nameserver's, then those of the brokers as they are named."""
+    metrics: tuple[int, ...] = ()
+    """In the same order."""
 
     def named(self) -> dict[str, int]:
         """Each port with what it is for."""
+        services = self._services()
         return {
-            "the nameserver": self.nameserver,
+            **services,
             "etcd": self.etcd_client,
             "etcd's peer port": self.etcd_peer,
+            **{
+                f"{name} for clients outside": port
+                for name, port in zip(services, self.outside, strict=False)
+            },
+            **{
+                f"the metrics of {name}": port
+                for name, port in zip(services, self.metrics, strict=False)
+            },
+        }
+
+    def _services(self) -> dict[str, int]:
+        return {
+            "the nameserver": self.nameserver,
             **{
                 Replica(broker_name(group), broker_id).name: port
                 for group, ports in enumerate(self.brokers)
@@ -109,6 +129,8 @@ class ClusterPlan:
     host: str = ""
     """By which clients reach this machine, where they may be on others: nameserver and brokers
     listen on all its addresses then. Empty: clients are on this machine."""
+    outside_host: str = ""
+    """By which clients reach the second listeners, if there are any."""
     broker_sizes: Mapping[Replica, Mapping[str, int]] = field(default_factory=dict)
     """Sizes of each broker's files, as configuration keys; see `sizes`."""
 
@@ -143,6 +165,21 @@ class ClusterPlan:
     def announced(self, address: str) -> str:
         """What clients are told instead of this address of a process."""
         return f"{self.host}:{_port(address)}" if self.host else address
+
+    def outside(self, address: str) -> tuple[str, str] | None:
+        """Where the process with this address listens for clients outside, and what they are told;
+        None without such a listener."""
+        port = self._port_beside(address, self.ports.outside)
+        return None if port is None else (f"0.0.0.0:{port}", f"{self.outside_host}:{port}")
+
+    def metrics(self, address: str) -> str | None:
+        """Where the process with this address shows its metrics."""
+        port = self._port_beside(address, self.ports.metrics)
+        return None if port is None else f"{HOST}:{port}"
+
+    def _port_beside(self, address: str, ports: tuple[int, ...]) -> int | None:
+        services = (self.nameserver_address, *self.brokers.values())
+        return dict(zip(services, ports, strict=False)).get(address)
 
     @property
     def groups(self) -> dict[str, list[Replica]]:
@@ -201,16 +238,28 @@ def broker_name(index: int) -> str:
 
 
 def default_ports(
-    *, brokers: int, nameserver: int, broker_first: int, etcd: int, replicas: int = 1
+    *,
+    brokers: int,
+    nameserver: int,
+    broker_first: int,
+    etcd: int,
+    replicas: int = 1,
+    with_outside: bool = False,
+    metrics_first: int | None = None,
 ) -> Ports:
-    """The documented ports: the first broker's and every tenth above it, further replicas' right
-    above each, etcd's and the next."""
+    """The documented ports: the first broker's and every tenth after it, further replicas' right
+    after each, etcd's and the next."""
+    groups = tuple(
+        tuple(broker_first + BROKER_PORT_STEP * group + number for number in range(replicas))
+        for group in range(brokers)
+    )
+    outside = (nameserver + 1, *(port + OUTSIDE_STEP for group in groups for port in group))
+    services = range(brokers * replicas + 1)
     return Ports(
         nameserver=nameserver,
         etcd_client=etcd,
         etcd_peer=etcd + 1,
-        brokers=tuple(
-            tuple(broker_first + BROKER_PORT_STEP * group + number for number in range(replicas))
-            for group in range(brokers)
-        ),
+        brokers=groups,
+        outside=outside if with_outside else (),
+        metrics=() if metrics_first is None else tuple(metrics_first + each for each in services),
     )

@@ -45,23 +45,30 @@ def free_ports(
     Raises:
         EnvironmentFailure: there are none.
     """
+    nameserver, etcd_client, etcd_peer, *rest = free_numbers(
+        brokers * replicas + 3, chance=chance, taken=taken
+    )
+    return Ports(
+        nameserver=nameserver,
+        etcd_client=etcd_client,
+        etcd_peer=etcd_peer,
+        brokers=tuple(
+            tuple(rest[first : first + replicas]) for first in range(0, len(rest), replicas)
+        ),
+    )
+
+
+def free_numbers(count: int, *, chance: random.Random, taken: Collection[int]) -> list[int]:
+    """So many ports without a listener that are not `taken`. Raises EnvironmentFailure."""
     found: list[int] = []
     for _ in range(ATTEMPTS_MAX):
+        if len(found) == count:
+            return found
         port = chance.randrange(AUTO_FIRST, AUTO_END)
         if port not in found and port not in taken and is_free(port):
             found.append(port)
-        if len(found) == brokers * replicas + 3:
-            nameserver, etcd_client, etcd_peer, *rest = found
-            return Ports(
-                nameserver=nameserver,
-                etcd_client=etcd_client,
-                etcd_peer=etcd_peer,
-                brokers=tuple(
-                    tuple(rest[first : first + replicas]) for first in range(0, len(rest), replicas)
-                ),
-            )
     raise EnvironmentFailure(
-        f"found no {brokers * replicas + 3} free ports between {AUTO_FIRST} and {AUTO_END}; "
+        f"found no {count} free ports between {AUTO_FIRST} and {AUTO_END}; "
         "stop some of the servers on this machine"
     )
 

@@ -76,6 +76,7 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
             ("--listen", plan.listening(plan.nameserver_address)),
             ("--etcd-endpoints", plan.etcd_address),
             ("--cluster", plan.cluster),
+            *_second(plan, plan.nameserver_address),
             *_engine(plan),
             *_access(plan, "nameserver"),
             *_tls(plan),
@@ -88,6 +89,7 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
 
 def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
     address = plan.brokers[replica]
+    outside = plan.outside(address)
     sizes = {key: str(value) for key, value in plan.broker_sizes.get(replica, {}).items()}
     settings = {**_LAPTOP_SETTINGS, **sizes, **plan.broker_settings}
     return ChildSpec(
@@ -102,6 +104,8 @@ def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
             ("--nameservers", plan.nameserver_address),
             ("--store-root", str(plan.broker_folder(replica))),
             ("--registration-lease-ms", str(REGISTRATION_LEASE_MS)),
+            *_second(plan, address),
+            *((("--outside-address", outside[1]),) if outside else ()),
             *_engine(plan),
             *_access(plan, replica.name),
             *_tls(plan),
@@ -110,6 +114,15 @@ def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
         log=plan.logs / f"{replica.name}.log",
         stop_timeout_s=BROKER_STOP_TIMEOUT_S,
     )
+
+
+def _second(plan: ClusterPlan, address: str) -> list[tuple[str, str]]:
+    """The listeners beside the one at `address`."""
+    outside, metrics = plan.outside(address), plan.metrics(address)
+    return [
+        *((("--outside-listen", outside[0]),) if outside else ()),
+        *((("--metrics-listen", metrics),) if metrics else ()),
+    ]
 
 
 def _engine(plan: ClusterPlan) -> list[tuple[str, str]]:
