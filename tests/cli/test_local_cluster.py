@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from aerobee.cli.__main__ import main
-from aerobee.cli.commands.up import ready_document, ready_lines
 from aerobee.cli.failures import EnvironmentFailure, Failure
+from aerobee.cli.local_cluster.addresses import ready_document, ready_lines
 from aerobee.cli.local_cluster.child import (
     FIRST_STARTS_MAX,
     RESTART_BACKOFF,
