@@ -26,6 +26,7 @@ OTHERS = (
     "docs/**/*.svg",
     "docs/**/*.png",
     "docs/site/*.css",
+    "deploy/*.yaml",
     "deploy/image/*.sh",
     "examples/**/*.*",
 )

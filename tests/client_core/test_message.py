@@ -171,3 +171,30 @@ def test_message_ids_read_back(offset: int, ip: Any, port: int) -> None:
 def test_other_text_is_no_message_id(text: str) -> None:
     with pytest.raises(errors.MessageIllegal, match="not an offset message id"):
         MessageId.parse(text)
+
+
+def make_received(body: bytes) -> ReceivedMessage:
+    record = encode_record(
+        topic=b"orders", body=body, properties=b"", born_timestamp_ms=1, born_host=HOST
+    )
+    return ReceivedMessage(Record(record), QUEUE)
+
+
+def test_a_value_goes_and_comes_as_json() -> None:
+    value = {"order": 7, "names": ["Zoë", None], "cents": 12.5}
+    assert make_received(Message.json("orders", value).body).json() == value
+    with pytest.raises(errors.MessageIllegal, match="cannot be written as JSON"):
+        Message.json("orders", {1, 2})
+    with pytest.raises(errors.MessageIllegal, match="cannot be written as JSON"):
+        Message.json("orders", float("nan"))
+    with pytest.raises(errors.MessageIllegal, match="is not JSON"):
+        make_received(b"{").json()
+
+
+def test_messages_with_the_same_content_are_equal() -> None:
+    one = Message("orders", b"1", tag="a", keys=["k"])
+    assert one == Message("orders", bytearray(b"1"), tag="a", keys=["k"])
+    assert len({one, Message("orders", b"1", tag="a", keys=["k"])}) == 1
+    for other in (Message("orders", b"1"), Message("orders", b"1", tag="a", keys=["k"], delay=1)):
+        assert one != other
+    assert one != b"1"

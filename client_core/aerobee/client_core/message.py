@@ -7,9 +7,10 @@ decompressed before it is asked for.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from isal.isal_zlib import crc32
 
@@ -208,6 +209,51 @@ class Message:
             )
         return encoded
 
+    @classmethod
+    def json(
+        cls,
+        topic: str,
+        value: object,
+        *,
+        tag: str | None = None,
+        keys: Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        delay: Delay | None = None,
+        deliver_at: DeliverAt | None = None,
+    ) -> Self:
+        """A message whose body is a value as JSON; `ReceivedMessage.json` reads it.
+
+        Raises: as `Message`; MessageIllegal: the value cannot be JSON.
+
+        >>> Message.json("orders", {"order": 7}).body
+        b'{"order":7}'
+        """
+        try:
+            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+            body = text.encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise MessageIllegal(f"the value cannot be written as JSON: {error}") from error
+        return cls(
+            topic,
+            body,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            sharding_key=sharding_key,
+            delay=delay,
+            deliver_at=deliver_at,
+        )
+
+    def _facts(self) -> tuple[object, ...]:
+        return self.topic, self.body, self.encoded_properties, self.flag, self.schedule
+
+    def __eq__(self, other: object) -> bool:
+        return self._facts() == other._facts() if isinstance(other, Message) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._facts())
+
     def __repr__(self) -> str:
         return (
             f"Message(topic={self.topic!r}, body={len(self.body)} bytes, tag={self.tag!r}, "
@@ -288,6 +334,17 @@ class ReceivedMessage:
             except BodyCorrupt as error:
                 raise CorruptBody(f"{self!r} cannot be decompressed: {error}") from error
         return body
+
+    def json(self) -> Any:
+        """The body as the value that it is in JSON.
+
+        Raises:
+            MessageIllegal: it is not JSON. CorruptBody: as `body`.
+        """
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise MessageIllegal(f"the body of {self!r} is not JSON: {error}") from error
 
     @property
     def tag(self) -> str | None:
