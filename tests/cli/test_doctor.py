@@ -81,9 +81,26 @@ def test_a_broker_that_does_not_answer_and_a_replica_that_is_gone_are_errors() -
     }
     tables = {
         "brokers": [broker],
-        "registry_brokers": [{"broker_name": "broker-a", "broker_id": 0}],
+        "registry_brokers": [
+            {
+                "cluster": "c",
+                "broker_name": "broker-a",
+                "broker_id": 0,
+                "role": "MASTER",
+                "zone": None,
+            }
+        ],
         "registry_groups": [
-            {"cluster": "c", "broker_name": "broker-a", "epoch": 1, "replicas": [0, 1]}
+            {
+                "cluster": "c",
+                "broker_name": "broker-a",
+                "revision": 1,
+                "epoch": 1,
+                "master_id": 0,
+                "in_sync": [0],
+                "replicas": [0, 1],
+                "unclean_epochs": [],
+            }
         ],
         "registry_topics": [{"broker_name": "broker-a", "topic": "orders", "write_queue_count": 8}],
     }

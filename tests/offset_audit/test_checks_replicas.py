@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.replicas import CHECKS
+from aerobee.offset_audit.doctor.examining import OF_BROKERS
 from aerobee.offset_audit.rules.unreachable import BUSY
-from aerobee.offset_audit.tables import FINDINGS, schema
+from aerobee.offset_audit.tables import COLUMNS, FINDINGS, schema
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
 pytestmark = pytest.mark.slow
@@ -21,6 +22,9 @@ pytestmark = pytest.mark.slow
 LIMITS = Limits(now_ms=NOW_MS)
 END = 1_000_000_000
 MIB = 1024 * 1024
+
+BY_RUN = ("run_id", "run_at_ms", "previous_state", "first_seen_ms")
+ONE_READING = [name for name in schema(FINDINGS).names if name not in BY_RUN]
 
 Found = dict[tuple[str, int | None], dict[str, Any]]
 """Findings by broker name and id."""
@@ -38,6 +42,23 @@ def found(spark: SparkSession, name: str, rows: TableRows) -> Found:
         assert place not in findings, "one cause, one finding"
         findings[place] = row.asDict()
     return findings
+
+
+def test_the_doctor_says_the_same_as_spark_of_the_same_brokers(spark: SparkSession) -> None:
+    rows = rows_of_contradictions()
+    for add in (add_zones, add_elections, add_clocks, add_gaps):
+        add(rows)
+    tables = {name: rows.rows(name) for name in COLUMNS}
+    for name, check in OF_BROKERS.items():
+        by_spark = [
+            {column: one[column] for column in ONE_READING}
+            for one in found(spark, name, rows).values()
+        ]
+        assert by_spark
+        by_doctor = [
+            {column: one[column] for column in ONE_READING} for one in check(tables, LIMITS)
+        ]
+        assert sorted(by_doctor, key=str) == sorted(by_spark, key=str)
 
 
 def pair(rows: TableRows, name: str, master: dict[str, Any], slave: dict[str, Any]) -> None:
@@ -101,8 +122,7 @@ def test_a_replica_is_late_only_if_it_is_far_behind_and_not_in_sync(spark: Spark
     assert "group g on t, queue 0: 40 here, 90 there" in findings["forgetful", 1]["evidence"]
 
 
-def test_a_broker_that_met_records_out_of_place_is_found(spark: SparkSession) -> None:
-    rows = TableRows()
+def add_gaps(rows: TableRows) -> None:
     for broker_id, role, misplaced in ((0, "MASTER", 0), (1, "SLAVE", 2), (2, "STORE", None)):
         rows.add(
             "brokers",
@@ -111,6 +131,11 @@ def test_a_broker_that_met_records_out_of_place_is_found(spark: SparkSession) ->
             role=role,
             misplaced_records=misplaced,
         )
+
+
+def test_a_broker_that_met_records_out_of_place_is_found(spark: SparkSession) -> None:
+    rows = TableRows()
+    add_gaps(rows)
     findings = found(spark, "REPLICA_GAP", rows)
     assert findings.keys() == {("broker-a", 1)}
     finding = findings["broker-a", 1]
@@ -348,8 +373,7 @@ def test_each_broker_that_does_not_answer_is_one_finding(spark: SparkSession) ->
     assert "8 queues of 1 topics is not known" in lost["evidence"]
 
 
-def test_what_one_of_several_zones_would_take_with_it_is_told(spark: SparkSession) -> None:
-    rows = TableRows()
+def add_zones(rows: TableRows) -> None:
     for name, zones, in_sync in (
         ("together", ("a", "a", "b"), [0, 1]),
         ("apart", ("a", "b", "c"), [0, 1]),
@@ -363,6 +387,11 @@ def test_what_one_of_several_zones_would_take_with_it_is_told(spark: SparkSessio
             rows.add(
                 "registry_brokers", broker_name=name, broker_id=broker_id, role=role, zone=zone
             )
+
+
+def test_what_one_of_several_zones_would_take_with_it_is_told(spark: SparkSession) -> None:
+    rows = TableRows()
+    add_zones(rows)
     findings = found(spark, "ONE_ZONE", rows)
     assert {name: one["severity"] for (name, _), one in findings.items()} == {
         "together": "WARNING",
@@ -395,8 +424,7 @@ def test_a_cluster_of_one_zone_or_of_none_that_is_known_is_not_judged(
     assert found(spark, "ONE_ZONE", rows) == {}
 
 
-def test_unclean_elections_are_told_until_retention_has_passed_them(spark: SparkSession) -> None:
-    rows = TableRows()
+def add_elections(rows: TableRows) -> None:
     rows.add("registry_groups", broker_name="clean", epoch=3, unclean_epochs=[])
     for name, begin in (("recent", 0), ("past", 5_000)):
         rows.add("registry_groups", broker_name=name, epoch=7, unclean_epochs=[4, 6])
@@ -404,6 +432,11 @@ def test_unclean_elections_are_told_until_retention_has_passed_them(spark: Spark
         for epoch, start in ((3, 0), (4, 2_000), (6, 4_711), (7, 6_000)):
             rows.add("epochs", broker_name=name, epoch=epoch, start_offset=start)
     rows.add("registry_groups", broker_name="silent", epoch=2, unclean_epochs=[2])
+
+
+def test_unclean_elections_are_told_until_retention_has_passed_them(spark: SparkSession) -> None:
+    rows = TableRows()
+    add_elections(rows)
     findings = found(spark, "UNCLEAN_ELECTION", rows)
     assert {name: one["severity"] for (name, _), one in findings.items()} == {
         "recent": "ERROR",
@@ -418,10 +451,7 @@ def test_unclean_elections_are_told_until_retention_has_passed_them(spark: Spark
     assert "retention has removed" in findings["past", None]["evidence"]
 
 
-@pytest.mark.thorough
-def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(spark: SparkSession) -> None:
-    rows = TableRows()
-
+def add_clocks(rows: TableRows) -> None:
     def reading(name: str, stamp_ms: int | None, **values: Any) -> None:
         rows.add(
             "brokers",
@@ -439,6 +469,12 @@ def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(spark: SparkSession)
     reading("unknown", None)
     reading("silent", NOW_MS - 60_000, answered=False)
     reading("at-rest", NOW_MS - 60_000, role="STORE")
+
+
+@pytest.mark.thorough
+def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(spark: SparkSession) -> None:
+    rows = TableRows()
+    add_clocks(rows)
     flipped = {"broker_name": "flipped", "store": "/f"}
     rows.add("log_ranges", **flipped, begin=0, end=9, first_store_ms=1, last_store_ms=(1 << 63) - 1)
     rows.add("log_ranges", **flipped, begin=9, end=18, first_store_ms=-9, last_store_ms=9_000)

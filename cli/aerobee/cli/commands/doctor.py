@@ -60,9 +60,9 @@ class DoctorCommand(AuditCommand):
 @json_option
 @target_options
 def doctor(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_json: bool) -> None:
-    """Ask each broker once, and say what is wrong with groups, offsets, leases and brokers.
+    """Ask each broker once; print what is wrong with groups, offsets, leases, brokers and clocks.
 
-    These are rules of `aerobee audit`, in the same words, on one reading: no earlier runs, no
+    Applies rules of `aerobee audit`, in the same words, to one reading: no earlier runs, no
     journals, no stored bytes. Changes nothing; needs neither Spark nor Java.
 
     \b

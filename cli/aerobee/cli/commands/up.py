@@ -203,11 +203,8 @@ def up(
     """
     if ephemeral and data is not None:
         raise click.UsageError("give either --ephemeral or --data, not both")
-    for option, name in (("--host", host), ("--outside-host", outside_host)):
-        if name and not _HOST.fullmatch(name):
-            raise click.UsageError(
-                f"{option} takes a name or an IPv4 address without a port, not {name!r}"
-            )
+    _check_name("--host", host)
+    _check_name("--outside-host", outside_host)
     if metrics_port is not None and "metrics.listen" in broker_settings:
         raise click.UsageError("give either --metrics or --broker-set metrics.listen, not both")
     settings = {
@@ -228,10 +225,7 @@ def up(
     if ports == "auto":
         chosen = _free_where_not_given(chosen, brokers=brokers, replicas=replicas)
     if metrics_port == AUTO:
-        count = brokers * replicas + 1
-        taken = frozenset(chosen.named().values())
-        free = free_numbers(count, chance=system_random(), taken=taken)
-        chosen = replace(chosen, metrics=tuple(free))
+        chosen = _with_free_metrics(chosen, count=brokers * replicas + 1)
     _check_numbers(chosen)
     with _folder(data, ephemeral) as folder:
         plan = ClusterPlan(
@@ -361,6 +355,20 @@ def _folder(data: Path | None, ephemeral: bool) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_name(option: str, name: str) -> None:
+    """Raises click.UsageError."""
+    if name and not _HOST.fullmatch(name):
+        raise click.UsageError(
+            f"{option} takes a name or an IPv4 address without a port, not {name!r}"
+        )
+
+
+def _with_free_metrics(chosen: Ports, *, count: int) -> Ports:
+    taken = frozenset(chosen.named().values())
+    free = free_numbers(count, chance=system_random(), taken=taken)
+    return replace(chosen, metrics=tuple(free))
 
 
 def _free_where_not_given(chosen: Ports, *, brokers: int, replicas: int) -> Ports:

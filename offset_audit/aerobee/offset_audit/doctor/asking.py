@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from aerobee.cluster_view.methods import DESCRIBE_CLUSTER, LIST_TOPICS
 from aerobee.offset_audit.doctor.judging import Row
 from aerobee.offset_audit.rules.unreachable import BUSY
 from aerobee.runtime import errors
+from aerobee.runtime.clock import SystemClock
 from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 
 TIMEOUT_MS: Final = 5_000
@@ -23,6 +24,7 @@ _TABLES: Final = (
     audit_pb2.SNAPSHOT_COMMITS,
     audit_pb2.SNAPSHOT_LEASES,
     audit_pb2.SNAPSHOT_MEMBERS,
+    audit_pb2.SNAPSHOT_EPOCHS,
 )
 
 
@@ -38,22 +40,27 @@ async def read_cluster(
     cluster = description.cluster
     tables: dict[str, list[Row]] = {
         "registry_brokers": [
-            {"broker_name": each.identity.broker_name, "broker_id": each.identity.broker_id}
+            {
+                "cluster": cluster,
+                "broker_name": each.identity.broker_name,
+                "broker_id": each.identity.broker_id,
+                "role": common_pb2.BrokerRole.Name(each.role),
+                "zone": each.zone or None,
+            }
             for each in description.brokers
         ],
         "registry_groups": [
             {
                 "cluster": cluster,
                 "broker_name": each.broker_name,
+                "revision": description.version,
                 "epoch": each.epoch,
+                "master_id": each.master_id,
+                "in_sync": [one.broker_id for one in each.in_sync],
                 "replicas": list(each.replicas),
+                "unclean_epochs": list(each.unclean_epochs),
             }
             for each in description.groups
-        ],
-        "registry_topics": [
-            {"topic": each.name, "broker_name": name, "write_queue_count": queues}
-            for each in listed.topics
-            for name, queues in each.queues_by_broker.items()
         ],
         **{name: [] for name in ("brokers", *_ROWS)},
     }
@@ -68,6 +75,18 @@ async def read_cluster(
     for answer in await asyncio.gather(*asked):
         for name, rows in answer.items():
             tables[name] += rows
+    tables["registry_topics"] = [
+        {
+            "cluster": cluster,
+            "topic": each.name,
+            "broker_name": name,
+            "write_queue_count": queues,
+            "topic_revision": each.revision or None,
+        }
+        for each in _standing(listed, await _topics_of(connection))
+        if not topics or each.name in topics
+        for name, queues in each.queues_by_broker.items()
+    ]
     return tables
 
 
@@ -79,12 +98,23 @@ async def _registry(
         nameserver_pb2.DescribeClusterRequest(cluster=connection.cluster),
         timeout_ms=TIMEOUT_MS,
     )
-    listed = await connection.nameservers.call(
+    return description, await _topics_of(connection)
+
+
+async def _topics_of(connection: ClusterConnection) -> nameserver_pb2.ListTopicsResponse:
+    return await connection.nameservers.call(
         LIST_TOPICS,
         nameserver_pb2.ListTopicsRequest(cluster=connection.cluster),
         timeout_ms=TIMEOUT_MS,
     )
-    return description, listed
+
+
+def _standing(
+    first: nameserver_pb2.ListTopicsResponse, then: nameserver_pb2.ListTopicsResponse
+) -> Iterator[common_pb2.TopicConfig]:
+    """Topics that were not changed or deleted while brokers were asked."""
+    later = {each.name: each for each in then.topics}
+    return (each for each in first.topics if later.get(each.name) == each)
 
 
 async def _ask(
@@ -103,6 +133,7 @@ async def _ask(
         "epoch": broker.epoch,
         "answered": True,
         "error": None,
+        "asked_at_ms": SystemClock().now_ms(),
     }
     tables: dict[str, list[Row]] = {"brokers": [row]}
     audit = Audit(connection.channels, timeout_ms=TIMEOUT_MS)
@@ -112,6 +143,7 @@ async def _ask(
                 kind = str(part.WhichOneof("part"))
                 if kind == "broker":
                     row |= _broker(part.broker)
+                    row["answered_at_ms"] = SystemClock().now_ms()
                 elif kind in _ROWS:
                     tables.setdefault(kind, []).extend(_rows(kind, part, row))
     except errors.Busy as error:
@@ -129,6 +161,9 @@ def _broker(broker: audit_pb2.SnapshotBroker) -> Row:
         "appended_end": stats.log_appended_end,
         "confirmed_end": stats.log_confirmed_end,
         "dispatched_end": stats.log_dispatched_end,
+        "incarnation": broker.incarnation,
+        "log_min_offset": stats.log_min_offset,
+        "misplaced_records": stats.misplaced_records,
         "commits_read_at_ms": broker.commits_read_at_ms,
         "ends_read_at_ms": broker.ends_read_at_ms,
     }
@@ -152,6 +187,7 @@ Columns = Mapping[str, Sequence[Any]]
 def _topics(part: audit_pb2.TopicRows, _: Row) -> Columns:
     return {
         "topic": part.topics,
+        "revision": part.revisions,
         "read_queue_count": part.read_queue_counts,
         "write_queue_count": part.write_queue_counts,
     }
@@ -207,6 +243,10 @@ def _members(part: audit_pb2.MemberRows, _: Row) -> Columns:
     }
 
 
+def _epochs(part: audit_pb2.EpochRows, _: Row) -> Columns:
+    return {"epoch": part.epochs, "start_offset": part.start_offsets}
+
+
 def _names(names: Sequence[str], codes: Sequence[int]) -> list[str | None]:
     return [names[code] or None for code in codes]
 
@@ -223,4 +263,5 @@ _ROWS: Final[Mapping[str, Any]] = {
     "commits": _commits,
     "leases": _leases,
     "members": _members,
+    "epochs": _epochs,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aerobee.offset_audit.doctor.judging import Tables
+from aerobee.offset_audit.doctor.telling import finding
 from aerobee.offset_audit.rules import unreachable as rules
 from aerobee.offset_audit.rules.expressions import read
 
@@ -52,13 +53,11 @@ def _finding(row: dict[str, Any], masters: set[Any], tables: Tables) -> dict[str
         "queues": sum(each["write_queue_count"] for each in topics) if topics else None,
         "topics": len({each["topic"] for each in topics}),
     }
-    names = ("cluster", "broker_name", "broker_id", "role", "epoch")
-    return {
-        **{name: row[name] for name in names},
-        **dict.fromkeys(("group", "topic", "queue_id", "state")),
-        "check": rules.NAME,
-        "severity": read(rules.SEVERITY)(row),
-        "affected": read(rules.AFFECTED)(row),
-        "evidence": read(rules.EVIDENCE)(row),
-        "command": rules.COMMAND,
-    }
+    return finding(
+        row,
+        check=rules.NAME,
+        severity=rules.SEVERITY,
+        evidence=rules.EVIDENCE,
+        affected=rules.AFFECTED,
+        command=rules.COMMAND,
+    )

@@ -7,6 +7,14 @@ from typing import Any, Final
 from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.doctor.brokers import unreachable
 from aerobee.offset_audit.doctor.judging import Tables, judged_rows
+from aerobee.offset_audit.doctor.replicas import (
+    gaps,
+    shared_zones,
+    unclean_elections,
+    wrong_clocks,
+)
+from aerobee.offset_audit.doctor.routes import contradictions
+from aerobee.offset_audit.rules import clock, one_zone, replica_gap, route, unclean_election
 from aerobee.offset_audit.rules.asking import findings_of
 from aerobee.offset_audit.rules.lag import LAG, SAMPLING
 from aerobee.offset_audit.rules.orphan import ORPHAN
@@ -24,7 +32,14 @@ RULES: Final = (
     UNCOMMITTED_QUEUE,
     SAMPLING,
 )
-CHECKED: Final = (UNREACHABLE, *(rule.name for rule in RULES))
+OF_BROKERS: Final = {
+    clock.NAME: wrong_clocks,
+    one_zone.NAME: shared_zones,
+    replica_gap.NAME: gaps,
+    route.NAME: contradictions,
+    unclean_election.NAME: unclean_elections,
+}
+CHECKED: Final = (UNREACHABLE, *OF_BROKERS, *(rule.name for rule in RULES))
 _SEVERITIES: Final = ("CRITICAL", "ERROR", "WARNING", "INFO")
 
 
@@ -32,6 +47,8 @@ def examined(tables: Tables, limits: Limits) -> list[dict[str, Any]]:
     """The findings, the worst first, then the one that affects most."""
     rows = judged_rows(tables, limits)
     found = unreachable(tables)
+    for check in OF_BROKERS.values():
+        found += check(tables, limits)
     for rule in RULES:
         found += findings_of(rule, rows, limits)
     return sorted(

@@ -33,19 +33,19 @@ def judged_rows(tables: Tables, limits: Limits) -> list[Row]:
     replicas = _judging(tables, limits)
 
     def of(name: str) -> list[Row]:
-        return [row for row in tables.get(name, ()) if _part(row, REPLICA) in replicas]
+        return [row for row in tables.get(name, ()) if part_of(row, REPLICA) in replicas]
 
-    commits = {_part(row, KEY): row for row in of("commits")}
+    commits = {part_of(row, KEY): row for row in of("commits")}
     members = of("members")
-    queues = {_part(row, QUEUE): row for row in of("queues")}
-    topics = {_part(row, (*BROKER, "topic")): row for row in of("topics")}
+    queues = {part_of(row, QUEUE): row for row in of("queues")}
+    topics = {part_of(row, (*BROKER, "topic")): row for row in of("topics")}
     told = {key[:2] for key in topics}
     subscribers = _subscribers(members)
-    leases = {_part(row, KEY): row for row in of("leases")}
-    present = {_part(row, (*BROKER, "group", "client_id")) for row in members}
+    leases = {part_of(row, KEY): row for row in of("leases")}
+    present = {part_of(row, (*BROKER, "group", "client_id")) for row in members}
     kinds: Counter[tuple[Any, ...]] = Counter()
     for row in members:
-        kinds[*_part(row, (*BROKER, "group")), bool(row["broadcasting"])] += 1
+        kinds[*part_of(row, (*BROKER, "group")), bool(row["broadcasting"])] += 1
     newest = _best(commits.values(), ("cluster", "group", "client_id"), max)
     first = _best(commits.values(), ("cluster", "group", "topic"), min)
     by_group = {replica[:2]: each for replica, each in replicas.items()}
@@ -115,9 +115,9 @@ def _judging(tables: Tables, limits: Limits) -> dict[tuple[Any, ...], Row]:
     best: dict[tuple[Any, ...], Row] = {}
     heard = [row for row in tables["brokers"] if row["answered"]]
     for row in sorted(heard, key=_worth):
-        best.setdefault(_part(row, BROKER), row)
+        best.setdefault(part_of(row, BROKER), row)
     return {
-        _part(row, REPLICA): {
+        part_of(row, REPLICA): {
             "broker_id": row["broker_id"],
             "role": row["role"],
             "epoch": row["epoch"],
@@ -143,7 +143,7 @@ def _subscribers(members: Iterable[Row]) -> Counter[tuple[Any, ...]]:
     for row in members:
         if not row["broadcasting"]:
             topics = {each["topic"] for each in row["subscriptions"] or ()} | {retry(row)}
-            counts.update((*_part(row, (*BROKER, "group")), topic) for topic in topics)
+            counts.update((*part_of(row, (*BROKER, "group")), topic) for topic in topics)
     return counts
 
 
@@ -166,11 +166,12 @@ def _best(rows: Iterable[Row], by: tuple[str, ...], choose: Any) -> dict[tuple[A
     """The newest or oldest commit of each."""
     found: dict[tuple[Any, ...], int] = {}
     for row in rows:
-        key, at_ms = _part(row, by), row["committed_at_ms"]
+        key, at_ms = part_of(row, by), row["committed_at_ms"]
         if at_ms is not None and key[-1] not in ("", None):
             found[key] = choose(found.get(key, at_ms), at_ms)
     return found
 
 
-def _part(row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
+def part_of(row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """The values of some columns."""
     return tuple(row[name] for name in names)

@@ -343,9 +343,11 @@ def _number_text(number: float, digits: int) -> str:
 
 
 def _date_text(moment: datetime, form: str) -> str:
-    if form != "yyyy-MM-dd HH:mm:ss":
-        raise ValueError(f"no date is written as {form!r} here")
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
+    if form == "yyyy-MM-dd HH:mm:ss":
+        return f"{moment:%Y-%m-%d %H:%M:%S}"
+    if form == "yyyy-MM-dd'T'HH:mm:ss.SSS":
+        return moment.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    raise ValueError(f"no date is written as {form!r} here")
 
 
 _FUNCTIONS: Final[Mapping[str, Callable[[list[Value]], Value]]] = {

@@ -18,6 +18,10 @@ _UNSAFE: Final = "[^A-Za-z0-9_@%+=:,./-]"
 _MINUTE: Final = 60_000
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
+_MOMENTS: Final = {
+    "moment": ("yyyy-MM-dd HH:mm:ss", " UTC"),
+    "instant": ("yyyy-MM-dd'T'HH:mm:ss.SSS", "Z"),
+}
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 _SPEC: Final = re.compile(r"(.*)\|([a-z]+)", re.DOTALL)
 
@@ -31,7 +35,8 @@ def phrase(template: str, **parts: str) -> str:
 
     `{expression}` is a column, an SQL expression or one of `parts`; unknown values read `?`, so
     that no sentence gets lost. `{expression|spec}`: `n` 12,345; `rate` 12.3; `duration` of
-    milliseconds; `moment` of Unix milliseconds; any plural noun counts: 1 message, 2 messages.
+    milliseconds; `moment` of Unix milliseconds, `instant` with its milliseconds; any plural noun
+    counts: 1 message, 2 messages.
     """
     pieces = []
     for index, piece in enumerate(_FIELD.split(template)):
@@ -103,11 +108,12 @@ def _formatted(expression: str, spec: str) -> str:
         return f"format_number({expression}, 1)"
     if spec == "duration":
         return _duration(expression)
-    if spec == "moment":
+    if spec in _MOMENTS:
+        form, end = _MOMENTS[spec]
         is_date = f"{expression} between 0 and {TIME_MS_MAX}"
         date = f"timestamp_millis(if({is_date}, {expression}, null))"
         return (
-            f"if({is_date}, concat(date_format({date}, 'yyyy-MM-dd HH:mm:ss'), ' UTC'),"
+            f"if({is_date}, concat(date_format({date}, {sql_text(form)}), '{end}'),"
             f" concat({expression}, ' ms'))"
         )
     return (

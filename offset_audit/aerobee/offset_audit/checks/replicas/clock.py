@@ -16,14 +16,13 @@ from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
     count_text,
     finding_rows,
-    replica_name,
     sentence,
     utc_time,
 )
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
+from aerobee.offset_audit.rules import clock as rules
+from aerobee.offset_audit.rules.rule import numbers_of
 from aerobee.offset_audit.tables import Tables
-
-NAME = "CLOCK"
 
 
 def run(tables: Tables, limits: Limits) -> DataFrame:
@@ -33,27 +32,19 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
 
 
 def _wrong_now(tables: Tables, limits: Limits) -> DataFrame:
-    stamps = F.array_compact(F.array("commits_read_at_ms", "ends_read_at_ms"))
     judged = (
         tables.brokers.where(F.col("answered") & (F.col("role") != "STORE"))
-        .withColumn("behind_ms", F.try_subtract(F.col("asked_at_ms"), F.array_min(stamps)))
-        .withColumn("ahead_ms", F.try_subtract(F.array_max(stamps), F.col("answered_at_ms")))
-        .withColumn(
-            "off_ms",
-            F.when(F.col("ahead_ms") > F.col("behind_ms"), F.col("ahead_ms")).otherwise(
-                -F.col("behind_ms")
-            ),
-        )
+        .withColumn("behind_ms", F.expr(rules.BEHIND))
+        .withColumn("ahead_ms", F.expr(rules.AHEAD))
+        .withColumn("off_ms", F.expr(rules.OFF))
     )
     by_place = Window.partitionBy(*REPLICA).orderBy(F.abs("off_ms").desc(), F.col("address"))
     everybody = Window.partitionBy(F.lit(1))
-    is_off = F.abs("off_ms") > limits.clock_skew_ms
-    is_outside = F.greatest("behind_ms", "ahead_ms") > limits.clock_skew_ms
     found = (
         judged.where(F.col("off_ms").isNotNull())
         .withColumn("place", F.row_number().over(by_place))
         .where("place = 1")
-        .withColumn("is_wrong", is_off & is_outside)
+        .withColumn("is_wrong", F.expr(rules.IS_WRONG.format(**numbers_of(limits))))
         # Judged in one partition: there is one row for each broker.
         .withColumn("brokers", F.count("*").over(everybody))
         .withColumn("wrong", F.count_if("is_wrong").over(everybody))
@@ -61,29 +52,11 @@ def _wrong_now(tables: Tables, limits: Limits) -> DataFrame:
     )
     return finding_rows(
         found,
-        NAME,
+        rules.NAME,
         severity=Severity.WARNING,
-        evidence=sentence(
-            "The clock of ",
-            replica_name(),
-            " is at least ",
-            F.abs("off_ms"),
-            F.when(F.col("off_ms") > 0, F.lit(" ms ahead")).otherwise(F.lit(" ms behind")),
-            ": it read ",
-            utc_time(F.coalesce("ends_read_at_ms", "commits_read_at_ms")),
-            " between ",
-            utc_time(F.col("asked_at_ms")),
-            " and ",
-            utc_time(F.col("answered_at_ms")),
-            " here",
-            F.when(
-                (F.col("brokers") > 1) & (F.col("wrong") == F.col("brokers")),
-                "; the clocks of all brokers are wrong: check this machine's clock first",
-            ).otherwise(""),
-            ".",
-        ),
-        affected=F.abs("off_ms"),
-        command="aerobee cluster show",
+        evidence=F.expr(rules.EVIDENCE),
+        affected=F.expr(rules.SIZE),
+        command=rules.COMMAND,
     )
 
 
@@ -115,7 +88,7 @@ def _stepped_back(tables: Tables, limits: Limits) -> DataFrame:
     )
     return finding_rows(
         found,
-        NAME,
+        rules.NAME,
         severity=Severity.WARNING,
         evidence=sentence(
             "The clock was set back ",
@@ -127,7 +100,7 @@ def _stepped_back(tables: Tables, limits: Limits) -> DataFrame:
             ".",
         ),
         affected=F.col("steps"),
-        command=sentence("aerobee cluster show"),
+        command=rules.COMMAND,
     )
 
 
@@ -240,7 +213,7 @@ def _minutes_ahead(tables: Tables, limits: Limits) -> DataFrame:
 
 
 CHECK = Check(
-    NAME,
+    rules.NAME,
     "A broker's clock is wrong, or was.",
     run,
     needs={

@@ -23,6 +23,7 @@ from aerobee.offset_audit.checks.replicas.leaders import (
     leader_ids,
     with_small_tables,
 )
+from aerobee.offset_audit.rules import unclean_election as rules
 from aerobee.offset_audit.tables import Tables
 
 
@@ -224,43 +225,29 @@ def _unclean_election(tables: Tables, _limits: Limits) -> DataFrame:
     found = (
         elected.join(starts, ["broker_name", "unclean_epoch"], "left")
         .join(logs, "broker_name", "left")
-        .withColumn("is_past", F.coalesce(F.col("start") < F.col("log_begin"), F.lit(False)))
+        .withColumn("is_past", F.expr(rules.IS_PAST))
         .groupBy("cluster", "broker_name")
         .agg(
-            F.sort_array(F.collect_set("unclean_epoch")).alias("epochs"),
-            F.max_by(F.struct("unclean_epoch", "start"), "unclean_epoch").alias("last"),
+            F.sort_array(F.collect_set("unclean_epoch")).alias("unclean"),
+            F.max_by("start", "unclean_epoch").alias("start"),
             F.bool_and("is_past").alias("is_past"),
         )
-        .withColumn("epoch", F.col("last.unclean_epoch"))
+        .withColumn("elections", F.size("unclean"))
+        .withColumn("epochs", F.array_join("unclean", ", "))
+        .withColumn("epoch", F.array_max("unclean"))
     )
     return finding_rows(
         found,
-        "UNCLEAN_ELECTION",
-        severity=F.when(F.col("is_past"), Severity.INFO.value).otherwise(Severity.ERROR.value),
-        evidence=sentence(
-            F.when(F.size("epochs") == 1, "An unclean election began epoch ").otherwise(
-                "Unclean elections began epochs "
-            ),
-            F.array_join("epochs", ", "),
-            " of ",
-            F.col("broker_name"),
-            ": a replica that may lack acknowledged messages became master",
-            F.when(
-                F.col("last.start").isNotNull(),
-                sentence("; the last one at byte ", F.col("last.start"), " of the log"),
-            ).otherwise(""),
-            F.when(
-                F.col("is_past"), "; retention has removed everything that was stored until then"
-            ).otherwise(""),
-            ".",
-        ),
-        command="aerobee cluster show",
+        rules.NAME,
+        severity=F.expr(rules.SEVERITY),
+        evidence=F.expr(rules.EVIDENCE),
+        command=rules.COMMAND,
     )
 
 
 UNCLEAN_ELECTION = Check(
-    "UNCLEAN_ELECTION",
-    "A replica that may lack acknowledged messages became master.",
+    rules.NAME,
+    rules.TITLE,
     _unclean_election,
     needs={"registry_groups": "bool_or(size(unclean_epochs) > 0)"},
 )

@@ -18,7 +18,6 @@ from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import (
     count_text,
     finding_rows,
-    replica_name,
     sentence,
 )
 from aerobee.offset_audit.checks.replicas.leaders import (
@@ -27,6 +26,7 @@ from aerobee.offset_audit.checks.replicas.leaders import (
     heard_replicas,
     with_small_tables,
 )
+from aerobee.offset_audit.rules import replica_gap as rules
 from aerobee.offset_audit.tables import Tables
 
 QUEUE = [*GROUP, "topic", "queue_id"]
@@ -254,23 +254,17 @@ def _replica_gap(tables: Tables, _limits: Limits) -> DataFrame:
     )
     return finding_rows(
         found,
-        "REPLICA_GAP",
+        rules.NAME,
         severity=Severity.ERROR,
-        evidence=sentence(
-            replica_name(),
-            " met ",
-            count_text(F.col("misplaced"), "record that does", "records that do"),
-            " not continue their queue, since it opened its folder: messages in between are "
-            "missing, or came twice.",
-        ),
+        evidence=F.expr(rules.EVIDENCE),
         affected=F.col("misplaced"),
-        command="aerobee audit --deep",
+        command=rules.COMMAND,
     )
 
 
 REPLICA_GAP = Check(
-    "REPLICA_GAP",
-    "A broker met records that do not continue their queues.",
+    rules.NAME,
+    rules.TITLE,
     _replica_gap,
     needs={"brokers": "count_if(misplaced_records is not null) > 0"},
 )

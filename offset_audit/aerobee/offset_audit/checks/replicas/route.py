@@ -14,19 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
-from aerobee.offset_audit.checks.finding_rows import (
-    command_line,
-    count_text,
-    finding_rows,
-    sentence,
-)
+from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, with_small_tables
+from aerobee.offset_audit.rules import route as rules
 from aerobee.offset_audit.tables import Tables
-
-NAME = "ROUTE"
-SHOW = "aerobee cluster show"
-NAMED_MAX = 3
-_CHANGE = "; a change of master since it was read may explain this: run the audit again."
 
 
 def run(tables: Tables, _limits: Limits) -> DataFrame:
@@ -72,40 +63,22 @@ def _two_masters(live: DataFrame, tables: Tables) -> DataFrame:
         _masters(live)
         .where(F.col("masters") > 1)
         .join(registered, "broker_name", "left")
+        .withColumn("is_proven", F.expr(rules.IS_PROVEN))
         .withColumn(
-            "is_proven",
-            (F.col("epochs") <= 1)
-            | F.coalesce(F.col("registry_epoch") >= F.col("newest_epoch"), F.lit(False))
-            | F.coalesce(F.col("newest_answered_ms") <= F.col("last_asked_ms"), F.lit(False)),
+            "names",
+            F.expr(
+                f"array_join(transform(slice(told, 1, {rules.NAMED_MAX}), one -> "
+                f"{rules.ONE_MASTER}), ', ')"
+            ),
         )
-    )
-    names = F.transform(
-        F.slice("told", 1, NAMED_MAX),
-        lambda one: sentence(
-            F.col("broker_name"),
-            ":",
-            one.broker_id,
-            " at ",
-            one.address,
-            " (epoch ",
-            one.epoch,
-            ")",
-        ),
     )
     return finding_rows(
         found.withColumn("role", F.lit("MASTER")),
-        NAME,
-        severity=F.when(F.col("is_proven"), Severity.CRITICAL.value).otherwise(Severity.INFO.value),
-        evidence=sentence(
-            F.col("masters"),
-            " replicas of the group each say that they are its master: ",
-            F.array_join(names, ", "),
-            F.when(F.col("is_proven"), ".").otherwise(
-                "; a hand-over while they were asked may explain this: run the audit again."
-            ),
-        ),
+        rules.NAME,
+        severity=F.expr(rules.TWO_SEVERITY),
+        evidence=F.expr(rules.TWO_EVIDENCE),
         affected=F.col("masters"),
-        command=SHOW,
+        command=rules.COMMAND,
     )
 
 
@@ -129,33 +102,18 @@ def _other_master(live: DataFrame, tables: Tables) -> DataFrame:
         .withColumn("epoch", F.col("told")[0].epoch)
         .withColumn("role", F.lit("MASTER"))
     )
-    found = told.join(_registered(tables), "broker_name").where(
-        (F.col("broker_id") != F.col("registry_master_id"))
-        | (F.col("epoch") != F.col("registry_epoch"))
+    found = (
+        told.join(_registered(tables), "broker_name")
+        .where(rules.OTHER_HOLDS)
+        .withColumn("is_newer", F.expr(rules.OTHER_IS_NEWER))
     )
-    is_newer = F.coalesce(F.col("epoch") > F.col("registry_epoch"), F.lit(False))
     return finding_rows(
         found,
-        NAME,
-        severity=F.when(is_newer, Severity.INFO.value).otherwise(Severity.ERROR.value),
-        evidence=sentence(
-            F.col("broker_name"),
-            ":",
-            F.col("broker_id"),
-            " says that it is the master of epoch ",
-            F.col("epoch"),
-            "; the registry, at revision ",
-            F.col("registry_revision"),
-            ", names ",
-            F.col("broker_name"),
-            ":",
-            F.col("registry_master_id"),
-            ", of epoch ",
-            F.col("registry_epoch"),
-            F.when(is_newer, _CHANGE).otherwise("."),
-        ),
+        rules.NAME,
+        severity=F.expr(rules.IF_NEWER),
+        evidence=F.expr(rules.OTHER_EVIDENCE),
         affected=F.lit(1),
-        command=SHOW,
+        command=rules.COMMAND,
     )
 
 
@@ -177,24 +135,16 @@ def _no_master(live: DataFrame, tables: Tables) -> DataFrame:
         .where(F.size(F.array_except("replicas", "heard")) == 0)
         .join(live.where(~F.col("answered")).select(*GROUP).distinct(), GROUP, "left_anti")
     )
-    is_newer = F.coalesce(F.col("newest_epoch") > F.col("registry_epoch"), F.lit(False))
+    found = found.withColumn("heard", F.size("heard")).withColumn(
+        "is_newer", F.expr(rules.NONE_IS_NEWER)
+    )
     return finding_rows(
         found,
-        NAME,
-        severity=F.when(is_newer, Severity.INFO.value).otherwise(Severity.ERROR.value),
-        evidence=sentence(
-            count_text(F.size("heard"), "replica answers", "replicas answer"),
-            " and none is master; the registry names ",
-            F.coalesce(
-                sentence(F.col("broker_name"), ":", F.col("registry_master_id")),
-                F.lit("none either"),
-            ),
-            ", epoch ",
-            F.col("registry_epoch"),
-            F.when(is_newer, _CHANGE).otherwise("."),
-        ).cast("string"),
-        affected=F.size("heard"),
-        command=SHOW,
+        rules.NAME,
+        severity=F.expr(rules.IF_NEWER),
+        evidence=F.expr(rules.NONE_EVIDENCE),
+        affected=F.col("heard"),
+        command=rules.COMMAND,
     )
 
 
@@ -218,20 +168,11 @@ def _unknown_brokers(live: DataFrame, tables: Tables) -> DataFrame:
     )
     return finding_rows(
         found,
-        NAME,
+        rules.NAME,
         severity=Severity.ERROR,
-        evidence=sentence(
-            count_text(F.col("topics"), "topic is", "topics are"),
-            " routed to ",
-            F.col("broker_name"),
-            ", but no broker has this name: ",
-            count_text(F.col("queues"), "queue", "queues"),
-            ", among them ",
-            F.col("first_topic"),
-            "'s.",
-        ),
+        evidence=F.expr(rules.UNKNOWN_EVIDENCE),
         affected=F.col("topics"),
-        command=command_line("aerobee topic show", "first_topic", otherwise=SHOW),
+        command=F.expr(rules.TOPIC_COMMAND),
     )
 
 
@@ -258,33 +199,18 @@ def _lacking_topics(live: DataFrame, tables: Tables) -> DataFrame:
             F.min(F.struct("broker_id", "role", "epoch")).alias("broker"),
             F.count_distinct("topic").alias("topics"),
             F.min("topic").alias("first_topic"),
-            F.bool_and(F.coalesce(F.col("topic_revision") > F.col("known"), F.lit(False))).alias(
-                "is_new"
-            ),
+            F.bool_and(F.expr(rules.IS_NEW)).alias("is_new"),
         )
         .select("*", "broker.*")
         .withColumn("topic", F.when(F.col("topics") == 1, F.col("first_topic")))
     )
     return finding_rows(
         found,
-        NAME,
-        severity=F.when(F.col("is_new"), Severity.INFO.value).otherwise(Severity.ERROR.value),
-        evidence=sentence(
-            count_text(F.col("topics"), "topic is", "topics are"),
-            " routed to ",
-            F.col("broker_name"),
-            ":",
-            F.col("broker_id"),
-            ", which does not know ",
-            F.when(F.col("topics") == 1, F.lit("it: ")).otherwise(F.lit("them; the first: ")),
-            F.col("first_topic"),
-            F.when(
-                F.col("is_new"),
-                "; the broker may not know of the change yet: run the audit again.",
-            ).otherwise("."),
-        ),
+        rules.NAME,
+        severity=F.expr(rules.IF_NEW),
+        evidence=F.expr(rules.LACKING_EVIDENCE),
         affected=F.col("topics"),
-        command=command_line("aerobee topic show", "first_topic", otherwise=SHOW),
+        command=F.expr(rules.TOPIC_COMMAND),
     )
 
 
@@ -294,7 +220,7 @@ def _deleted_topics(tables: Tables, masters: DataFrame) -> DataFrame:
         tables.queues.join(masters.select(*GROUP, "broker_id"), [*GROUP, "broker_id"], "left_semi")
         .groupBy("broker_name", "topic")
         .agg(
-            F.bool_and(F.col("min_offset") == F.col("max_offset")).alias("is_trimmed"),
+            F.bool_and(F.expr(rules.IS_TRIMMED)).alias("is_trimmed"),
             F.max("max_offset").alias("end"),
         )
         .where(F.col("is_trimmed") & (F.col("end") > 0))
@@ -303,8 +229,8 @@ def _deleted_topics(tables: Tables, masters: DataFrame) -> DataFrame:
 
 
 CHECK = Check(
-    NAME,
-    "The registry and the brokers contradict each other.",
+    rules.NAME,
+    rules.TITLE,
     run,
     needs={"brokers": "bool_or(coalesce(role, '') <> 'STORE')", "registry_topics": "count(1) > 0"},
 )
