@@ -262,7 +262,13 @@ async def test_a_transaction_is_begun_and_ended_in_its_trace(
 
 
 async def test_a_context_that_others_made_is_kept(cluster: RealCluster, watched: Watched) -> None:
-    consumer = PullConsumer("guest", nameservers=cluster.nameservers, start_from=StartFrom.FIRST)
+    consumer = PullConsumer(
+        "guest",
+        nameservers=cluster.nameservers,
+        auto_commit=False,
+        start_from=StartFrom.FIRST,
+        telemetry=watched.telemetry,
+    )
     async with (
         Producer(cluster.nameservers, telemetry=watched.telemetry) as producer,
         consumer.subscribe("foreign"),
@@ -270,8 +276,9 @@ async def test_a_context_that_others_made_is_kept(cluster: RealCluster, watched:
         await producer.send(Message("foreign", b"{}", properties={"traceparent": FOREIGN}))
         [message] = await consumer.poll(timeout=PATIENCE_S)
         assert message.properties["traceparent"] == FOREIGN
-        with watched.telemetry.processing(message, group="guest"):
-            pass
+        async with consumer.processing(message):
+            handling = trace.get_current_span().get_span_context()
+        assert not trace.get_current_span().get_span_context().is_valid
         # No room for a context: the message goes without, as it would have without telemetry.
         await producer.send(Message("foreign", b"{}", properties={"long": "x" * 32_600}))
     told = watched.told()
@@ -279,6 +286,7 @@ async def test_a_context_that_others_made_is_kept(cluster: RealCluster, watched:
     assert (sent.kind, sent.links) == ("CLIENT", (SPAN,))
     assert sent.trace_id != TRACE
     assert (process.trace_id, process.parent_id) == (TRACE, SPAN)
+    assert process.span_id == f"{handling.span_id:016x}"
 
 
 def received_with(properties: dict[str, str]) -> ReceivedMessage:

@@ -92,6 +92,11 @@ class Telemetry(Protocol):
     def listening(self, listener: L, *, group: str) -> L:
         """A listener that calls this one."""
 
+    def processing(
+        self, messages: ReceivedMessage, *, group: str
+    ) -> AbstractContextManager[object]:
+        """Around the handling of a polled message."""
+
     def polling(self, *, group: str) -> Polling:
         """A consumer begins to wait for messages."""
 

@@ -123,14 +123,16 @@ class OpenTelemetry:
 
         return cast(L, traced)
 
+    @contextmanager
     def processing(
         self, messages: ReceivedMessage | Sequence[ReceivedMessage], *, group: str
-    ) -> AbstractContextManager[None]:
+    ) -> Iterator[None]:
         """A span around the handling of polled messages: `with telemetry.processing(message,
-        group="report"):`. A PushConsumer has it around its listener."""
+        group="report"):`. Listeners, and blocks of `PullConsumer.processing`, have it."""
         if isinstance(messages, ReceivedMessage):
             messages = [messages]
-        return self._processing(messages, group, None).around()
+        with self._processing(messages, group, None).around():
+            yield
 
     def _processing(
         self, messages: Sequence[ReceivedMessage], group: str, counter: Any

@@ -131,7 +131,8 @@ class BlockingPullConsumer:
         block = self._thread.do(lambda consumer: consumer.processing(message))
         self._thread.do(lambda _: block.begin())
         try:
-            yield message
+            with block.watched:
+                yield message
         except BaseException as error:
             failure = error  # The name of `except` is gone when the thread uses it.
             self._thread.do(lambda _: block.end(failure))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 from aerobee.client_core.message import ReceivedMessage
@@ -12,8 +13,13 @@ from aerobee.runtime.errors import InvalidArgument
 class Processing:
     """See `PullConsumer.processing`."""
 
-    def __init__(self, message: ReceivedMessage) -> None:
-        """Raises InvalidArgument: no pull consumer counts this message by itself."""
+    def __init__(
+        self, message: ReceivedMessage, watched: AbstractContextManager[object] | None = None
+    ) -> None:
+        """`watched`: around the block, by a telemetry.
+
+        Raises InvalidArgument: no pull consumer counts this message by itself.
+        """
         owner = message.in_hand[0] if hasattr(message, "in_hand") else None
         if not isinstance(owner, Unfinished):
             raise InvalidArgument(
@@ -21,6 +27,7 @@ class Processing:
                 "was made with auto_commit=False"
             )
         self.message = message
+        self.watched = watched or nullcontext()
         self._owner = owner
 
     def begin(self) -> None:
@@ -34,6 +41,7 @@ class Processing:
 
     async def __aenter__(self) -> ReceivedMessage:
         self.begin()
+        self.watched.__enter__()
         return self.message
 
     async def __aexit__(
@@ -42,4 +50,7 @@ class Processing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.end(error)
+        try:
+            self.watched.__exit__(kind, error, traceback)
+        finally:
+            self.end(error)

@@ -311,7 +311,9 @@ class PullConsumer:
             InvalidArgument: polling again would acknowledge the message: the consumer was made
                 without auto_commit=False; or it is not of `poll`.
         """
-        return Processing(message)
+        telemetry, group = self._telemetry, self._settings.group
+        watched = None if telemetry is None else telemetry.processing(message, group=group)
+        return Processing(message, watched)
 
     async def commit(self) -> None:
         """All messages handed out so far are done, but for those in a block of `processing` and
