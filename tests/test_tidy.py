@@ -59,9 +59,11 @@ LAYERS: dict[str, frozenset[str]] = {
         }
     ),
     "errors.py": frozenset({"client_core", "cluster_view", "producer_client", "runtime"}),
-    "producer_client": frozenset({"client_core", "cluster_view", "v1", "runtime", "store_format"}),
+    "producer_client": frozenset(
+        {"access", "client_core", "cluster_view", "v1", "runtime", "store_format"}
+    ),
     "consumer_client": frozenset(
-        {"client_core", "cluster_view", "v1", "runtime", "store_format", "sql_filter"}
+        {"access", "client_core", "cluster_view", "v1", "runtime", "store_format", "sql_filter"}
     ),
     "offset_audit": frozenset({"client_core", "cluster_view", "v1", "runtime", "store_format"}),
     "cli": frozenset(

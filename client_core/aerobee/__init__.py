@@ -175,4 +175,4 @@ if not TYPE_CHECKING:  # Else every name would be right.
 
 
 def __dir__() -> list[str]:
-    return sorted({*_MODULE_OF, "errors", "__version__", *globals()})
+    return sorted({*_MODULE_OF, "errors", "__version__"})

@@ -215,9 +215,13 @@ class PullConsumer:
 
         Messages of one queue come in order; queues take turns.
 
-        Raises AerobeeError: what ended the consumer, for example DuplicateClient.
+        Raises:
+            InvalidArgument: nothing is subscribed.
+            AerobeeError: what ended the consumer, for example DuplicateClient.
         """
         runtime = self._started()
+        if not self._subscriptions:
+            raise InvalidArgument("nothing is subscribed that could come: subscribe to a topic")
         end_s = self._begin_poll(timeout)
         polling = self._polling()
         taken: list[ReceivedMessage] = []

@@ -73,7 +73,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def aerobee_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     """A running cluster, the same for all tests of this process; workers of xdist have one each.
 
-    `aerobee_cluster.nameservers` is what clients are given.
+    `aerobee_cluster.nameservers` is what clients are given. Those without an address find it, too,
+    and none finds another cluster of this machine: AEROBEE_NAMESERVER has it for the session.
     """
     kind = request.config.getini(INI)
     if kind not in (INSIDE, PROCESSES):
@@ -83,7 +84,11 @@ def aerobee_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     folder = Path(tempfile.mkdtemp(prefix="aerobee-"))
     is_kept = request.config.getoption("--aerobee-keep")
     try:
-        with RealCluster(folder, processes=kind == PROCESSES) as cluster:
+        with (
+            RealCluster(folder, processes=kind == PROCESSES) as cluster,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            patch.setenv("AEROBEE_NAMESERVER", cluster.nameservers)
             yield cluster
     finally:
         if is_kept:
