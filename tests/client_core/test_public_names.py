@@ -81,3 +81,8 @@ def test_errors_are_those_that_python_programs_catch() -> None:
         kind = getattr(errors, name)
         assert issubclass(kind, errors.AerobeeError), name
         assert kind.__module__ == "aerobee.errors", "tracebacks show where to import it from"
+
+
+def test_blocking_administration_says_how_its_parts_are_asked() -> None:
+    with pytest.raises(AttributeError, match=r"admin\.call\(lambda admin: admin\.topics"):
+        _ = aerobee.BlockingAdminClient().topics  # type: ignore[attr-defined]

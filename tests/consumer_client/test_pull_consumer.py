@@ -314,3 +314,9 @@ async def test_poll_goes_on_waiting_when_only_the_hashes_of_tags_matched(
         assert not poll.done()
         await cluster.send("single", 0, [b"wanted"], tag="Aa")
         assert [message.body for message in await poll] == [b"wanted"]
+
+
+async def test_a_poll_for_which_nothing_can_come_says_so(cluster: RealCluster) -> None:
+    async with PullConsumer("g", nameservers=cluster.address) as consumer:
+        with pytest.raises(errors.InvalidArgument, match="subscribe to a topic, or assign queues"):
+            await consumer.poll(timeout=0.1)

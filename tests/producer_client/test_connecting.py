@@ -99,3 +99,9 @@ async def test_a_send_that_waits_for_a_cluster_says_so(caplog: pytest.LogCapture
             await producer.send(Message("orders", b"x"), timeout=1.8)
     (line,) = [each.getMessage() for each in caplog.records if "waits for the" in each.msg]
     assert line.startswith("a send waits for the cluster topic=orders reason=")
+
+
+async def test_what_is_no_message_is_refused_by_its_type() -> None:
+    producer = Producer("127.0.0.1:1")
+    with pytest.raises(TypeError, match=r"takes a Message\(topic, body\), not bytes"):
+        await producer.send(b"x")  # type: ignore[arg-type]

@@ -33,6 +33,14 @@ def used_bytes(folder):
     return sum(path.stat().st_blocks * 512 for path in Path(folder).rglob("*"))
 
 
+def test_a_client_without_an_address_finds_this_cluster(
+    aerobee_topic, aerobee_blocking_consumer
+):
+    with BlockingProducer() as producer:
+        producer.send(Message(aerobee_topic, b"here"))
+    assert [one.body for one in aerobee_blocking_consumer.receive()] == [b"here"]
+
+
 @pytest.mark.asyncio
 async def test_own_clients(aerobee_cluster, aerobee_topic):
     async with Producer(aerobee_cluster.nameservers) as producer:
@@ -110,7 +118,7 @@ def folders_of(output: str) -> list[tuple[Path, int]]:
 def test_tests_of_every_kind_have_a_cluster_that_leaves_nothing(tmp_path: Path) -> None:
     write_project(tmp_path)
     done = run_pytest(tmp_path, "-rP")
-    assert "5 passed" in done.stdout, done.stdout + done.stderr
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
     [(folder, size)] = folders_of(done.stdout)
     assert 0 < size < DISK_MAX
     assert not folder.exists()

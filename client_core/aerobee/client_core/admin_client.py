@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.access import Access
@@ -132,6 +132,13 @@ class BlockingAdminClient:
     def call(self, ask: Callable[[AdminClient], Coroutine[Any, Any, T]]) -> T:
         """What a call of `AdminClient` returns. Raises what it raises."""
         return self._thread.call(ask)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            raise AttributeError(
+                f"BlockingAdminClient has no {name!r}: say admin.call(lambda admin: admin.{name}...)"
+            )
 
     def start(self) -> None:
         """See `AdminClient.start`."""

@@ -216,12 +216,12 @@ class PullConsumer:
         Messages of one queue come in order; queues take turns.
 
         Raises:
-            InvalidArgument: nothing is subscribed.
+            InvalidArgument: it has no topics and was given no queues.
             AerobeeError: what ended the consumer, for example DuplicateClient.
         """
         runtime = self._started()
-        if not self._subscriptions:
-            raise InvalidArgument("nothing is subscribed that could come: subscribe to a topic")
+        if not self._subscriptions and not runtime.consumption.queues:
+            raise InvalidArgument("nothing can come: subscribe to a topic, or assign queues")
         end_s = self._begin_poll(timeout)
         polling = self._polling()
         taken: list[ReceivedMessage] = []

@@ -575,6 +575,8 @@ class Producer:
 
     def _checked_size(self, message: Message) -> int:
         """The message's bytes as the budget counts them. Raises MessageTooLarge, MessageIllegal."""
+        if not isinstance(message, Message):
+            raise TypeError(f"send takes a Message(topic, body), not {type(message).__name__}")
         if message.schedule is not None:
             message.schedule.check(self._clock.now_ms())
         body_size = len(message.body)

@@ -59,6 +59,8 @@ def store_failures(folder: Path) -> Iterator[None]:
         yield
     except StoreUnusable as error:
         raise EnvironmentFailure(str(error)) from error
+    except BrokenPipeError:
+        raise  # Who reads our output has enough of it.
     except OSError as error:
         raise EnvironmentFailure(f"cannot use the store {folder}: {error}") from error
 
