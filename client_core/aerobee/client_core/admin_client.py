@@ -136,9 +136,7 @@ class BlockingAdminClient:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Never:
-            raise AttributeError(
-                f"BlockingAdminClient has no {name!r}: say admin.call(lambda admin: admin.{name}...)"
-            )
+            raise AttributeError(f"no {name!r} here: say admin.call(lambda admin: admin.{name}...)")
 
     def start(self) -> None:
         """See `AdminClient.start`."""
