@@ -323,9 +323,12 @@ async def test_polling_and_committing_raise_nothing_when_the_master_is_killed(
             await poll()
         await group.replicas[await group.master()].kill()
         end_s = time.monotonic() + 6
-        while time.monotonic() < end_s or not all(body in counts for body in sender.stored[:150]):
+        while (
+            time.monotonic() < end_s
+            or len(counts) <= 150
+            or not all(body in counts for body in sender.stored[:150])
+        ):
             await poll()
-        assert len(counts) > 150
         assert await consumer.committed(consumer.assignment)
         assert await consumer.end_offsets(consumer.assignment)
 
