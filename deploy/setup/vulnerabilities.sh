@@ -4,8 +4,8 @@
 #   vulnerabilities.sh [UV]
 #
 # Exits with 0 if none is known, with 1 if some are, and with 2 if it could not be found out, which is
-# no good news. OSV_URL names another service of that kind. Knows Python packages alone: give the bill of materials of the image (dist/*.cdx.json)
-# to a scanner of images for those of Debian.
+# no good news. OSV_URL names another service of that kind. Knows Python packages alone: give the
+# bill of materials of the image (dist/*.cdx.json) to a scanner of images for those of Debian.
 set -u
 cd "$(dirname "$0")/../.."
 uv=${1:-uv}
@@ -26,6 +26,6 @@ checked() {
 }
 
 worst=0
-checked "what a cluster and its clients run" --no-dev --extra server
+checked "what a cluster and its clients run" --no-dev --no-extra audit --no-extra demo --no-extra otel
 checked "all, with the audit and what developers use"
 exit $worst

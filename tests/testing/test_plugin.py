@@ -94,6 +94,7 @@ def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "TMPDIR": str(folder),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTEST_ADDOPTS": "",  # Those of this run are not the project's.
     }
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", *PLUGINS, *options]
     return subprocess.run(

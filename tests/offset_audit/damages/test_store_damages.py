@@ -23,7 +23,7 @@ from tests.offset_audit.damages.stores_at_rest import (
     Audited,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(400)]
 
 PAIRS = {
     "two-contents": Expected("REPLICA_DATA", "CRITICAL", affected=1, says="CRC-32"),
