@@ -58,7 +58,7 @@ test-thorough: setup .venv/.java
 # Once more, and one at a time, what failed in `make test`: a test that waits in vain on a machine
 # that does too much at once passes here; one that fails here has a cause.
 test-failed-alone: setup
-	$(RUN) pytest --last-failed --last-failed-no-failures none -p no:xdist
+	$(RUN) pytest --last-failed --last-failed-no-failures none -n 0
 
 # What is marked `long`, but for the audit's.
 long: setup
