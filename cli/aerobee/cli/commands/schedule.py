@@ -16,8 +16,9 @@ from aerobee.cli.target import Target, target_options
 from aerobee.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from aerobee.cli.one_by_one import Change
-    from aerobee.client_core import ClusterConnection, WaitingMessage, WaitingMessages
+    from collections.abc import Awaitable, Callable
+
+    from aerobee.client_core import ClusterConnection, Schedules, WaitingMessage, WaitingMessages
 
 handles_argument = click.argument("handles", metavar="HANDLE...", nargs=-1, required=True)
 
@@ -119,11 +120,8 @@ def recall(target: Target, handles: tuple[str, ...], yes: bool, as_json: bool) -
     """
     confirm(f"Cancel {counted(len(handles), 'message')} for good?", yes=yes)
 
-    async def change(connection: ClusterConnection, handle: str) -> dict[str, Any]:
-        from aerobee.client_core import Schedules
-
-        await Schedules(connection).recall(handle)
-        return {}
+    async def change(waiting: Schedules, handle: str) -> None:
+        await waiting.recall(handle)
 
     _each(target, handles, change, "recalled", "message", as_json)
 
@@ -140,11 +138,8 @@ def deliver_now(target: Target, handles: tuple[str, ...], yes: bool, as_json: bo
     """
     confirm(f"Deliver {counted(len(handles), 'message')} now?", yes=yes)
 
-    async def change(connection: ClusterConnection, handle: str) -> dict[str, Any]:
-        from aerobee.client_core import Schedules
-
-        await Schedules(connection).deliver_now(handle)
-        return {}
+    async def change(waiting: Schedules, handle: str) -> None:
+        await waiting.deliver_now(handle)
 
     _each(target, handles, change, "delivered", "message", as_json)
 
@@ -179,10 +174,8 @@ def move(
     at_ms = deliver_ms if delay_ms is None else SystemClock().now_ms() + delay_ms
     assert at_ms is not None, "one of them is given"
 
-    async def change(connection: ClusterConnection, handle: str) -> dict[str, Any]:
-        from aerobee.client_core import Schedules
-
-        moved = await Schedules(connection).move(handle, at_ms)
+    async def change(waiting: Schedules, handle: str) -> dict[str, Any]:
+        moved = await waiting.move(handle, at_ms)
         if not as_json:
             say(moved)
         return {"newRecallHandle": moved, "deliverMs": at_ms}
@@ -193,12 +186,19 @@ def move(
 def _each(
     target: Target,
     handles: tuple[str, ...],
-    change: Change,
+    change: Callable[[Schedules, str], Awaitable[dict[str, Any] | None]],
     done: str,
     noun: str,
     as_json: bool,
 ) -> None:
-    do_each(target, handles, change, member="recallHandle", done=done, noun=noun, as_json=as_json)
+    async def change_one(connection: ClusterConnection, handle: str) -> dict[str, Any]:
+        from aerobee.client_core import Schedules
+
+        return await change(Schedules(connection), handle) or {}
+
+    do_each(
+        target, handles, change_one, member="recallHandle", done=done, noun=noun, as_json=as_json
+    )
 
 
 def _document(waiting: WaitingMessage) -> dict[str, object]:
