@@ -11,7 +11,7 @@ import inspect
 import itertools
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -70,7 +70,7 @@ def entry(name: str, module: ModuleType) -> str:
     """The part of one name."""
     node, below = definition(name, module)
     if isinstance(node, ast.ClassDef):
-        return class_entry(node)
+        return class_entry(node, hidden_bases(getattr(module, name)))
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return f"### {name}\n\n{signature(node)}\n\n{prose(ast.get_docstring(node))}\n"
     return f"### {name}\n\n`{ast.unparse(node)}`\n\n{prose(below)}\n"
@@ -103,12 +103,28 @@ def text_of(node: ast.stmt) -> str:
     return inspect.cleandoc(str(node.value.value)) if is_text else ""  # type: ignore[attr-defined]
 
 
-def class_entry(node: ast.ClassDef) -> str:
+def hidden_bases(kind: type) -> dict[str, ast.ClassDef]:
+    """Classes of ours that have no entry of their own, farthest first: what they bring is said
+    here."""
+    public = dict(public_names())
+    found = {}
+    for base in reversed(kind.__mro__[1:]):
+        if base.__module__.startswith("aerobee.") and base.__name__ not in public:
+            node, _ = definition(base.__name__, import_module(base.__module__))
+            assert isinstance(node, ast.ClassDef)
+            found[base.__name__] = node
+    return found
+
+
+def methods_of(node: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def class_entry(node: ast.ClassDef, hidden: Mapping[str, ast.ClassDef]) -> str:
     bases = [ast.unparse(base) for base in node.bases]
+    bases = [base for base in bases if base.partition("[")[0] not in hidden]
     parts = [f"### {node.name}\n"]
-    methods = [
-        each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
+    methods = methods_of(node)
     made = next((each for each in methods if each.name == "__init__"), None)
     if made is not None:
         parts.append(signature(made, name=node.name) + "\n")
@@ -116,7 +132,9 @@ def class_entry(node: ast.ClassDef) -> str:
         parts.append(f"Is a {', '.join(f'`{base}`' for base in bases)}.\n")
     parts.append(prose(ast.get_docstring(node)) + "\n")
     parts += field_table(node, is_enum=any("Enum" in base for base in bases))
-    for method in methods:
+    own = {method.name for method in methods}
+    inherited = [each for base in hidden.values() for each in methods_of(base)]
+    for method in [*(each for each in inherited if each.name not in own), *methods]:
         if not method.name.startswith("_"):
             parts.append(method_entry(node.name, method))
     return "\n".join(parts)

@@ -20,7 +20,7 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.dead_letters import DeadLetters
 from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.deletions import Deletions
-from aerobee.client_core.loop_thread import LoopThread
+from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.messages import Messages
 from aerobee.client_core.offsets import Offsets
 from aerobee.client_core.schedules import Schedules
@@ -104,7 +104,7 @@ class AdminClient:
         await self._connection.__aexit__(kind, error, traceback)
 
 
-class BlockingAdminClient:
+class BlockingAdminClient(BlockingClient[AdminClient]):
     """An `AdminClient` for code without an event loop; the arguments are the same.
 
     For example::
@@ -122,11 +122,13 @@ class BlockingAdminClient:
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        self._thread = LoopThread(
-            "admin client",
-            lambda: AdminClient(
-                nameservers, cluster, timeout=timeout, tls=tls, credentials=credentials
-            ),
+        super().__init__(
+            LoopThread(
+                "admin client",
+                lambda: AdminClient(
+                    nameservers, cluster, timeout=timeout, tls=tls, credentials=credentials
+                ),
+            )
         )
 
     def call(self, ask: Callable[[AdminClient], Coroutine[Any, Any, T]]) -> T:
@@ -137,23 +139,3 @@ class BlockingAdminClient:
 
         def __getattr__(self, name: str) -> Never:
             raise AttributeError(f"no {name!r} here: say admin.call(lambda admin: admin.{name}...)")
-
-    def start(self) -> None:
-        """See `AdminClient.start`."""
-        self._thread.open()
-
-    def close(self) -> None:
-        """See `AdminClient.aclose`."""
-        self._thread.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -13,7 +13,8 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.runtime import errors
@@ -140,3 +141,31 @@ class LoopThread(Generic[Client]):
                 await self._stop.wait()
         finally:
             self._client = None
+
+
+class BlockingClient(Generic[Client]):
+    """A client for code without an event loop: its life, which is that of its thread."""
+
+    def __init__(self, thread: LoopThread[Client]) -> None:
+        self._thread = thread
+
+    def start(self) -> None:
+        """See `start` of the asynchronous client."""
+        self._thread.open()
+
+    def close(self) -> None:
+        """See `aclose` of the asynchronous client. Closing again does nothing, nor does a child of
+        the process that opened it."""
+        self._thread.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

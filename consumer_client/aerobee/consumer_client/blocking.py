@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from aerobee.access.credentials import Credentials
-from aerobee.client_core.loop_thread import LoopThread
+from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.cluster_view.route import MessageQueue
@@ -27,8 +26,30 @@ from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import RebalanceStrategy
 from aerobee.runtime.tls_config import TlsConfig
 
+Consumer = TypeVar("Consumer", bound=PullConsumer | PushConsumer)
 
-class BlockingPullConsumer:
+
+class _BlockingConsumer(BlockingClient[Consumer]):
+    """What both kinds share."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        super().__init__(LoopThread("consumer", lambda: consumer))
+        self._consumer = consumer
+
+    def __repr__(self) -> str:
+        return f"Blocking{self._consumer!r}"
+
+    @property
+    def client_id(self) -> str:
+        return self._consumer.client_id
+
+    def subscribe(self, topic: str, expression: Expression = "*") -> Self:
+        """See `subscribe` of the asynchronous consumer."""
+        self._consumer.subscribe(topic, expression)
+        return self
+
+
+class BlockingPullConsumer(_BlockingConsumer[PullConsumer]):
     """A `PullConsumer` for code without an event loop; the arguments are the same.
 
     For example::
@@ -56,55 +77,24 @@ class BlockingPullConsumer:
         offsets_folder: Path | None = None,
         config: ConsumerConfig | None = None,
     ) -> None:
-        self._consumer = PullConsumer(
-            group,
-            nameservers=nameservers,
-            cluster=cluster,
-            auto_commit=auto_commit,
-            broadcasting=broadcasting,
-            strategy=strategy,
-            start_from=start_from,
-            start_timestamp_ms=start_timestamp_ms,
-            client_id=client_id,
-            tls=tls,
-            credentials=credentials,
-            telemetry=telemetry,
-            offsets_folder=offsets_folder,
-            config=config,
+        super().__init__(
+            PullConsumer(
+                group,
+                nameservers=nameservers,
+                cluster=cluster,
+                auto_commit=auto_commit,
+                broadcasting=broadcasting,
+                strategy=strategy,
+                start_from=start_from,
+                start_timestamp_ms=start_timestamp_ms,
+                client_id=client_id,
+                tls=tls,
+                credentials=credentials,
+                telemetry=telemetry,
+                offsets_folder=offsets_folder,
+                config=config,
+            )
         )
-        self._thread = LoopThread("consumer", lambda: self._consumer)
-
-    def __repr__(self) -> str:
-        return f"Blocking{self._consumer!r}"
-
-    @property
-    def client_id(self) -> str:
-        return self._consumer.client_id
-
-    def subscribe(self, topic: str, expression: Expression = "*") -> Self:
-        """See `PullConsumer.subscribe`."""
-        self._consumer.subscribe(topic, expression)
-        return self
-
-    def start(self) -> None:
-        """See `PullConsumer.start`."""
-        self._thread.open()
-
-    def close(self) -> None:
-        """See `PullConsumer.aclose`."""
-        self._thread.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Each message as it comes, without end; see `PullConsumer.__aiter__`."""
@@ -199,7 +189,7 @@ class BlockingPullConsumer:
         return self._thread.do(lambda consumer: consumer.obstacles())
 
 
-class BlockingPushConsumer:
+class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
     """A `PushConsumer` for code without an event loop; the arguments are the same.
 
     For example::
@@ -237,50 +227,31 @@ class BlockingPushConsumer:
         offsets_folder: Path | None = None,
         config: ConsumerConfig | None = None,
     ) -> None:
-        self._consumer = PushConsumer(
-            group,
-            listener,
-            nameservers=nameservers,
-            cluster=cluster,
-            ordering=ordering,
-            max_concurrency=max_concurrency,
-            consume_batch_max=consume_batch_max,
-            run_in_thread=run_in_thread,
-            retry=retry,
-            suspend_ms=suspend_ms,
-            on_exhausted=on_exhausted,
-            broadcasting=broadcasting,
-            strategy=strategy,
-            start_from=start_from,
-            start_timestamp_ms=start_timestamp_ms,
-            client_id=client_id,
-            tls=tls,
-            credentials=credentials,
-            telemetry=telemetry,
-            offsets_folder=offsets_folder,
-            config=config,
+        super().__init__(
+            PushConsumer(
+                group,
+                listener,
+                nameservers=nameservers,
+                cluster=cluster,
+                ordering=ordering,
+                max_concurrency=max_concurrency,
+                consume_batch_max=consume_batch_max,
+                run_in_thread=run_in_thread,
+                retry=retry,
+                suspend_ms=suspend_ms,
+                on_exhausted=on_exhausted,
+                broadcasting=broadcasting,
+                strategy=strategy,
+                start_from=start_from,
+                start_timestamp_ms=start_timestamp_ms,
+                client_id=client_id,
+                tls=tls,
+                credentials=credentials,
+                telemetry=telemetry,
+                offsets_folder=offsets_folder,
+                config=config,
+            )
         )
-        self._thread = LoopThread("consumer", lambda: self._consumer)
-
-    def __repr__(self) -> str:
-        return f"Blocking{self._consumer!r}"
-
-    @property
-    def client_id(self) -> str:
-        return self._consumer.client_id
-
-    def subscribe(self, topic: str, expression: Expression = "*") -> Self:
-        """See `PushConsumer.subscribe`."""
-        self._consumer.subscribe(topic, expression)
-        return self
-
-    def start(self) -> None:
-        """See `PushConsumer.start`."""
-        self._thread.open()
-
-    def close(self) -> None:
-        """See `PushConsumer.aclose`."""
-        self._thread.close()
 
     def run(self) -> None:
         """Start, work until `stop` or an interrupt of this thread, close gracefully.
@@ -295,18 +266,6 @@ class BlockingPushConsumer:
     def stop(self) -> None:
         """Have `run` return. From any thread, a listener, or a handler of signals."""
         self._consumer.stop()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def statistics(self) -> ConsumerStatistics:
         """See `PushConsumer.statistics`; also after closing."""

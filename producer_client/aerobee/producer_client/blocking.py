@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from aerobee.access.credentials import Credentials
-from aerobee.client_core.loop_thread import LoopThread
+from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.message import Message
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.client_core.transactions import TransactionOutcome
@@ -64,7 +63,7 @@ class BlockingTransaction:
         return repr(self._transaction)
 
 
-class BlockingProducer:
+class BlockingProducer(BlockingClient[Producer]):
     """Sends messages from code without an event loop. `check_transaction` is called in a thread.
 
     Example::
@@ -86,40 +85,21 @@ class BlockingProducer:
         telemetry: Telemetry | None = None,
     ) -> None:
         self._check = check_transaction
-        self._thread = LoopThread(
-            "producer",
-            lambda: Producer(
-                nameservers,
-                cluster,
-                check_transaction=None if check_transaction is None else self._ask,
-                transaction_topics=transaction_topics,
-                config=config,
-                tls=tls,
-                credentials=credentials,
-                telemetry=telemetry,
-            ),
+        super().__init__(
+            LoopThread(
+                "producer",
+                lambda: Producer(
+                    nameservers,
+                    cluster,
+                    check_transaction=None if check_transaction is None else self._ask,
+                    transaction_topics=transaction_topics,
+                    config=config,
+                    tls=tls,
+                    credentials=credentials,
+                    telemetry=telemetry,
+                ),
+            )
         )
-
-    def start(self) -> None:
-        """See `Producer.start`."""
-        self._thread.open()
-
-    def close(self) -> None:
-        """Wait for open receipts as `Producer.aclose` does. Closing again does nothing, nor does a
-        child of the process that opened it."""
-        self._thread.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def send(
         self,
