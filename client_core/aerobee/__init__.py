@@ -167,11 +167,9 @@ if not TYPE_CHECKING:  # Else every name would be right.
             return version("aerobee")
         if name == "errors":
             return import_module("aerobee.errors")
-        if name not in _MODULE_OF:
-            raise AttributeError(f"module 'aerobee' has no attribute {name!r}")
-        found = getattr(import_module(_MODULE_OF[name]), name)
-        globals()[name] = found  # The next time it is simply there.
-        return found
+        from aerobee.runtime.lazy_names import load_name
+
+        return load_name(globals(), _MODULE_OF, name)
 
 
 def __dir__() -> list[str]:

@@ -6,10 +6,10 @@ loads no client.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aerobee.runtime.errors import *  # noqa: F403
+from aerobee.runtime.lazy_names import load_name
 
 if TYPE_CHECKING:
     from aerobee.client_core.transactions import TransactionEnded as TransactionEnded
@@ -30,11 +30,7 @@ _MODULES = {
 if not TYPE_CHECKING:  # Else every name would be right.
 
     def __getattr__(name: str) -> object:
-        try:
-            module = _MODULES[name]
-        except KeyError:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-        return getattr(import_module(module), name)
+        return load_name(globals(), _MODULES, name)
 
 
 def __dir__() -> list[str]:

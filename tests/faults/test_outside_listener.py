@@ -188,7 +188,7 @@ async def test_clients_outside_see_outside_addresses_and_nodes_use_none_of_them(
                     (place,) = each.message_queue.broker.endpoints.addresses
                     assert {f"{place.host}:{place.port}"} == shown(route)
 
-        # What nodes do among themselves is refused there, whoever asks.
+        # What nodes do among themselves is refused there, also to nodes.
         async with grpc.aio.insecure_channel(cluster.access_point) as channel:
             stub = nameserver_pb2_grpc.NameserverServiceStub(channel)
             with pytest.raises(grpc.aio.AioRpcError, match="outside listener"):

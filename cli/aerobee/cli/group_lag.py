@@ -138,7 +138,7 @@ async def _look(connection: ClusterConnection, names: Sequence[str]) -> list[Top
     from aerobee.client_core import Admin
 
     admin = Admin(connection)
-    # Whoever names a group wants to know that it does not exist.
+    # A group that was named and does not exist is worth a word.
     if names:
         states = [await admin.describe_group(name) for name in names]
     else:

@@ -22,7 +22,7 @@ from aerobee.client_core import (
 from aerobee.consumer_client.filters import Expression, is_wanted, wire_filter
 
 WAIT_MS = 1_000
-"""For so long a broker waits for a new message before it answers that there is none."""
+"""How long a broker waits for a new message before it answers that there is none."""
 ANSWERS_AHEAD = 4
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from aerobee.runtime.lazy_names import load_name
+
 if TYPE_CHECKING:
     from aerobee.access.credentials import Credentials, user_credentials
     from aerobee.client_core.access import Access
@@ -168,11 +170,7 @@ if not TYPE_CHECKING:  # Else every name would be right.
     def __getattr__(name: str) -> object:
         if name == "errors":
             return import_module("aerobee.runtime.errors")
-        if name not in _MODULE_OF:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(import_module(_MODULE_OF[name]), name)
-        globals()[name] = found  # The next time it is simply there.
-        return found
+        return load_name(globals(), _MODULE_OF, name)
 
 
 def __dir__() -> list[str]:

@@ -192,7 +192,7 @@ class Messages:
 
         Args:
             messages_max: 0: as many as fit.
-            wait_ms: for so long the broker waits for a message, if there is none.
+            wait_ms: how long the broker waits for a message, if there is none.
 
         Raises:
             TopicNotFound, QueueNotFound, NoBrokerAvailable, Unreachable, DeadlineExceeded.

@@ -35,7 +35,7 @@ from aerobee.otel.trace_context import context_of, injected, span_context_of
 from aerobee.runtime.clock import Clock, clock_here
 
 LINKS_MAX: Final = 128
-"""Of one span; the SDK keeps no more either, unless it is told to."""
+"""Of one span: as many as the SDK keeps by default."""
 RETRY_LATER: Final = "retry_later"
 """The answer of a listener that wants its messages again."""
 
@@ -79,7 +79,7 @@ class OpenTelemetry:
         ]
         under_way = Operation(
             self._instruments,
-            # Whoever made the context in the message is its producer.
+            # The context in the message is its producer's.
             SpanKind.CLIENT if len(carried) == len(messages) else SpanKind.PRODUCER,
             common(operation, destination_of(messages)),
             of_sent(messages, operation),

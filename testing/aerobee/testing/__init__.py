@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["NotVirtual", "RealCluster", "VirtualCluster", "faults"]
 
 _MODULES = {
-    "NotVirtual": "virtual_time",
-    "RealCluster": "real_cluster",
-    "VirtualCluster": "virtual_cluster",
+    "NotVirtual": "aerobee.testing.virtual_time",
+    "RealCluster": "aerobee.testing.real_cluster",
+    "VirtualCluster": "aerobee.testing.virtual_cluster",
 }
 
 
 def __getattr__(name: str) -> object:
     if name == "faults":
         return import_module("aerobee.testing.faults")
-    if name in _MODULES:
-        return getattr(import_module(f"aerobee.testing.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from aerobee.runtime.lazy_names import load_name
+
+    return load_name(globals(), _MODULES, name)

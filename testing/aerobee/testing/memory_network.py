@@ -1,7 +1,7 @@
 """Connections within one event loop, without sockets: who listens, who connects, which links are
 cut.
 
-Every place (a node, or `CLIENT`: whoever is no node) has a name; tasks know theirs by a context
+Every place (a node, or `CLIENT` for all others) has a name; tasks know theirs by a context
 variable, which tasks and callbacks inherit. What goes over a cut link waits, as packets that are
 sent again and again; connections break only when an end gives up, or is killed.
 """

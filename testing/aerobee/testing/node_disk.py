@@ -49,8 +49,8 @@ class DiskFaults:
 
 
 class NodeDisk:
-    """A `Disk`. With `waits`, a hung disk holds the calling thread; otherwise whoever hands it
-    works holds them back."""
+    """A `Disk`. With `waits`, a hung disk holds the calling thread; otherwise its caller holds
+    its works back."""
 
     def __init__(self, disk: Disk, faults: DiskFaults, *, waits: bool) -> None:
         self._disk = disk
