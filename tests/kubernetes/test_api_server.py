@@ -208,7 +208,7 @@ def test_the_cron_job_makes_the_audits_job(ha: Space) -> None:
 
     wait_until(succeeded, "an audit has run", timeout_s=90)
     ha.api.merge(path, {"spec": {"suspend": True}})
-    (pod, *_) = ha.pods_of("aerobee-audit")
+    (pod, *_) = ha.job_pods_of("aerobee-audit")
     assert pod["spec"]["containers"][0]["args"][0] == "audit"
 
 

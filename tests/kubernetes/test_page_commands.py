@@ -255,7 +255,7 @@ def test_all_of_etcd_gets_new_claims(shell: Shell, space: Space, *, with_snapsho
     for name, claim in claims_of(space).items():
         assert (claims[name] != claim) == name.startswith("data-aerobee-etcd"), name
     assert not space.pods_of("aerobee-volume-tools")
-    assert not space.pods_of("aerobee-restore-etcd")
+    assert not space.job_pods_of("aerobee-restore-etcd")
     check_executed(shell)
 
 

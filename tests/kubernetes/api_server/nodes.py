@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import sleep
 
 from tests.kubernetes.api_server.client import Api, Object, Refused
+from tests.kubernetes.api_server.space import is_of_job
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "200Gi"}
@@ -97,14 +98,13 @@ def kubelets(api: Api, *, interval_s: float = 0.1) -> Iterator[None]:
 def _stand_in(api: Api, ended: threading.Event, interval_s: float) -> None:
     addresses = (f"10.1.{high}.{low}" for high in range(256) for low in range(1, 255))
     while not ended.is_set():
-        for pod in api.items("/api/v1/pods"):
-            if pod["spec"].get("nodeName"):
-                try:
-                    _attend(api, pod, addresses)
-                except Refused as refused:
-                    # Changed or gone since the list was made; the next round sees it as it is.
-                    if refused.status not in (404, 409):
-                        raise
+        # Changed or gone since the list was made, or a server out of breath: the next round sees it
+        # as it is.
+        with suppress(Refused, OSError):
+            for pod in api.items("/api/v1/pods"):
+                if pod["spec"].get("nodeName"):
+                    with suppress(Refused):
+                        _attend(api, pod, addresses)
         sleep(interval_s)
 
 
@@ -114,9 +114,8 @@ def _attend(api: Api, pod: Object, addresses: Iterator[str]) -> None:
     if "deletionTimestamp" in metadata:
         api.request("DELETE", path, query={"gracePeriodSeconds": "0"})
     elif pod["status"].get("phase") == "Pending":
-        is_job = any(owner["kind"] == "Job" for owner in metadata.get("ownerReferences", ()))
         address = next(addresses)
-        api.merge(f"{path}/status", {"status": _status(pod, address, has_ended=is_job)})
+        api.merge(f"{path}/status", {"status": _status(pod, address, has_ended=is_of_job(pod))})
 
 
 def _status(pod: Object, address: str, *, has_ended: bool) -> Object:

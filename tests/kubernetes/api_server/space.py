@@ -22,6 +22,13 @@ class Space:
         return self.objects("api/v1", "pods")
 
     def pods_of(self, owner: str) -> list[Object]:
+        """Those that stay: a cron job of a similar name makes others, at its minute."""
+        return [pod for pod in self._named(owner) if not is_of_job(pod)]
+
+    def job_pods_of(self, owner: str) -> list[Object]:
+        return [pod for pod in self._named(owner) if is_of_job(pod)]
+
+    def _named(self, owner: str) -> list[Object]:
         return [pod for pod in self.pods() if pod["metadata"]["name"].startswith(f"{owner}-")]
 
     def wait_ready(self, counts: dict[str, int]) -> None:
@@ -35,14 +42,21 @@ class Space:
 
         try:
             wait_until(all_ready, "every pod is ready")
-        except TimeoutError as error:
+        except AssertionError as error:
             raise AssertionError(f"{error}; {self._why()}") from None
 
     def _why(self) -> list[str]:
-        return [event["message"] for event in self.objects("api/v1", "events")][-20:]
+        unready = [pod["metadata"]["name"] for pod in self.pods() if not is_ready(pod)]
+        events = [event["message"] for event in self.objects("api/v1", "events")]
+        return [f"not ready: {unready}", *events[-20:]]
 
 
 def is_ready(pod: Object) -> bool:
     """Whether Kubernetes takes it for ready."""
     conditions = pod["status"].get("conditions", ())
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def is_of_job(pod: Object) -> bool:
+    """Whether it ends when its work is done."""
+    return any(owner["kind"] == "Job" for owner in pod["metadata"].get("ownerReferences", ()))
