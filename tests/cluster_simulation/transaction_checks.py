@@ -70,9 +70,10 @@ class TransactionChecks:
             self._comes(stored.record)
 
     def forget_removed(self, begins: Mapping[QueueId, int], before: TransactionChecks) -> None:
-        """After a lossy election: retention had removed half messages that were done, and now the
-        records by which they were done are lost. Nothing is left of these transactions. `begins`:
-        where the new master's queues begin; `before`: what was known before the loss."""
+        """After a lossy election: retention had removed half messages that were done, and the
+        records by which they were done are lost, or stand in the new master's log, whose rest is
+        judged from now on. `begins`: where its queues begin; `before`: what was known before the
+        loss."""
         for topic, waiting, known in (
             (HALF_TOPIC, self._waiting, before._waiting),
             (ASIDE_TOPIC, self._aside, before._aside),
@@ -90,7 +91,8 @@ class TransactionChecks:
         self._world.note("half message %s of transaction %s", record.queue_offset, number)
         waiting = self._waiting.setdefault(number, set())
         if half.is_copy:
-            if number in self._outcomes or number in self._visible or not waiting:
+            has_ended = number in self._outcomes or number in self._visible
+            if has_ended or not (waiting or number in self._forgotten):
                 raise Violation(f"I14: transaction {number} is checked, and has ended")
             if half.checks > CHECKS_MAX:
                 raise Violation(f"I15: transaction {number} is checked {half.checks} times")
@@ -103,7 +105,8 @@ class TransactionChecks:
     def _set_aside(self, record: StoredRecord) -> None:
         number = _number_of(record)
         self._world.note("transaction %s is set aside", number)
-        if number in self._outcomes or not self._waiting.get(number):
+        is_open = self._waiting.get(number) or number in self._forgotten
+        if number in self._outcomes or not is_open:
             raise Violation(f"I14: transaction {number} is set aside, and has ended")
         self._aside.setdefault(number, set()).add(record.queue_offset)
         self._asides[record.queue_offset] = number
@@ -146,7 +149,8 @@ class TransactionChecks:
             raise Violation(f"I13: the message of transaction {number} is visible twice")
         if number in self._outcomes:
             raise Violation(f"I13: transaction {number} had ended, and its message comes")
-        if not self._waiting.get(number) and not self._aside.get(number):
+        waiting = self._waiting.get(number) or self._aside.get(number)
+        if not waiting and number not in self._forgotten:
             raise Violation(f"I13: no half message of transaction {number} waits")
         if (number, Outcome.COMMITTED) not in self.asked:
             raise Violation(f"I13: nobody has committed transaction {number}")
