@@ -331,7 +331,7 @@ def _retry_line(settings: broker_pb2.RetrySettings) -> str:
     elif kind == "steps":
         how = f"after steps of {len(settings.steps.delays_ms)} delays"
     else:
-        how = "by delay levels, from the third on"
+        how = "after the broker's delay levels, starting with level 3"
     again = f"failed messages come again up to {settings.retries_max} times, {how}"
     return f"in order of message groups; {again}" if settings.ordered else again
 

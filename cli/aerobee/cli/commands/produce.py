@@ -93,7 +93,7 @@ def produce(
     """Send each line of FILE, or of standard input, to TOPIC as one message.
 
     Skips empty lines. Prints the number of messages and their rate at the end, and before it the
-    recall handle of each message that is to arrive at a time. After 3 s, prints what it is waiting
+    recall handle of each message that has a delay or a time. After 3 s, prints what it is waiting
     for to standard error.
     """
     from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
