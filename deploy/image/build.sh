@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the images of deploy/Dockerfile with what is here: buildah, podman or docker.
 #
-#   deploy/image/build.sh [server] [audit] [etcd]      without a name: server and etcd
+#   deploy/image/build.sh [server] [audit] [dev] [etcd]      without a name: server and etcd
 #
 # Where no registry of images answers, mmdebstrap makes the machine that builds (DEBIAN in the
 # Dockerfile) from a Debian mirror, once; the images themselves are the same either way.
@@ -12,8 +12,8 @@ cd "$(dirname "$0")/../.."
 
 [ $# -gt 0 ] || set -- server etcd
 for name in "$@"; do
-    case $name in server | audit | etcd) ;; *)
-        echo "build.sh builds server, audit or etcd, not $name" >&2
+    case $name in server | audit | dev | etcd) ;; *)
+        echo "build.sh builds server, audit, dev or etcd, not $name" >&2
         exit 2
         ;;
     esac
@@ -162,6 +162,8 @@ build_aerobee() {
         --build-arg "VERSION=$version" --build-arg "REVISION=$revision" \
         --build-arg "CREATED=$created" .
     build "$image" --target "$target" "$@"
+    # Its list would be the server's: etcd is for developers alone.
+    [ "$target" != dev ] || return 0
     # The stage has run already: this is a copy.
     run_builder "the bill of materials" --target "sbom-of-$target" \
         --output "type=local,dest=$work/sbom" "$@"
@@ -223,7 +225,7 @@ for name in "$@"; do
         write_secrets
         case $name in
         server) image=$registry/aerobee:$tag ;;
-        audit) image=$registry/aerobee-audit:$tag ;;
+        *) image=$registry/aerobee-$name:$tag ;;
         esac
         build_aerobee "$image" "$name"
         say_what_next "$image"

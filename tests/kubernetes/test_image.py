@@ -7,10 +7,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from cyclonedx.schema import SchemaVersion
@@ -24,12 +27,14 @@ from tests.kubernetes.containers import (
     image_name,
     require_image,
 )
+from tests.support.ports import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes]
 
 IMAGE = image_name()
 ETCD = image_name("aerobee-etcd", "test")
 AUDIT = image_name("aerobee-audit")
+DEV = image_name("aerobee-dev")
 NAME = f"aerobee-image-{os.getpid()}"
 SIZE_MAX = 190_000_000
 READY_TIMEOUT_S = 60.0
@@ -193,6 +198,46 @@ def cluster(podman: Podman) -> Iterator[Callable[..., str]]:
     ):
         _wait_until_ready(podman)
         yield command
+
+
+def test_up_in_a_container_serves_clients_outside_and_keeps_what_it_had_when_killed(
+    podman: Podman,
+) -> None:
+    """As compose.yaml runs it, but on other ports: a client of this machine is told addresses that
+    it reaches, by the ports that are published."""
+    try:
+        require_image(podman, DEV)
+    except NoContainers as error:
+        pytest.skip(f"{error} (deploy/image/build.sh dev)")
+    name = f"{NAME}-dev"
+    nameserver_port, broker_port = free_ports(2)
+    told = ("--host=aerobee", "--outside-host=localhost", f"--broker-port={broker_port - 5}")
+    published = (
+        f"-p=127.0.0.1:{nameserver_port}:8082",
+        f"-p=127.0.0.1:{broker_port}:{broker_port}",
+    )
+    words = ("--hostname=aerobee", "--init", *CONFINED, *published, DEV, "up")
+
+    def client(*command: str, text_in: str = "") -> str:
+        asks = [sys.executable, "-m", "aerobee.cli", *command]
+        asks.append(f"--nameserver=127.0.0.1:{nameserver_port}")
+        return subprocess.run(asks, input=text_in, stdout=PIPE, text=True, check=True).stdout
+
+    def wait_until_ready() -> None:
+        began = time.monotonic()
+        asks = ("exec", name, "aerobee", "health", f"127.0.0.1:{broker_port - 5}")
+        while podman.run(*asks).returncode != 0:
+            assert time.monotonic() - began < READY_TIMEOUT_S
+            time.sleep(0.2)
+
+    with podman.running(name, *words, "--data=/var/lib/aerobee", *told):
+        wait_until_ready()
+        client("produce", "greetings", text_in="hello\n")
+        assert f"localhost:{broker_port}" in client("topic", "show", "greetings")
+        podman.output("kill", name)
+        podman.output("start", name)
+        wait_until_ready()
+        assert client("consume", "greetings", "--group=readers", "--count=1") == "hello\n"
 
 
 def test_etcd_for_tests_starts_again_where_it_was_started_before(podman: Podman) -> None:

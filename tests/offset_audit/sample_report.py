@@ -62,7 +62,7 @@ FINDINGS = (
         broker_name="broker-c",
         broker_id=1,
         role="SLAVE",
-        evidence="10.2.0.33:10911 did not answer within 5,000 ms: connection refused.",
+        evidence="10.2.0.43:10911 did not answer within 5,000 ms: connection refused.",
         affected=None,
         command="aerobee cluster show",
     ),
@@ -218,7 +218,7 @@ def sample(runs: int = 40) -> ReportData:
     return ReportData(
         run=RunFacts(
             cluster="eu-north",
-            run_id="2026-11-21T03:06:40Z-7c1e",
+            run_id="2026-11-18T11:06:40Z-7c1e",
             run_at_ms=NOW_MS,
             took_ms=4_230,
             depth="snapshot",
