@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from aerobee.cli.local_cluster.certificates import make_certificates
 from aerobee.cli.local_cluster.plan import LocalTls
@@ -125,3 +127,12 @@ def replace_file(path: Path, content: bytes) -> None:
     beside.write_bytes(content)
     beside.chmod(0o600)
     beside.replace(path)
+
+
+def test_the_nodes_certificate_names_the_hosts_that_clients_elsewhere_know(tmp_path: Path) -> None:
+    tls = LocalTls(tmp_path / "tls")
+    make_certificates(tls, SystemClock(), hosts=["mq.example.net", "192.0.2.7"])
+    certificate = x509.load_pem_x509_certificate(tls.certificate.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "mq.example.net" in names.get_values_for_type(x509.DNSName)
+    assert ipaddress.ip_address("192.0.2.7") in names.get_values_for_type(x509.IPAddress)

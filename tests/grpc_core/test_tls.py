@@ -10,6 +10,7 @@ import shutil
 import socket
 import ssl
 import warnings
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,39 @@ async def test_a_server_ends_calls_of_those_it_trusts_no_more_and_no_others(tmp_
         await chats[1].write(b"after")
         assert await chats[1].read() == b"after"
         chats[1].cancel()
+
+
+async def test_an_authority_that_one_listener_trusts_no_more_is_still_good_at_the_other(
+    tmp_path: Path,
+) -> None:
+    leaving, staying = trustme.CA(), trustme.CA()
+    own = issued(leaving, tmp_path / "client", "client.example")
+    client = client_context(own)
+    listeners = {}
+    async with serving(*echo_methods([])) as running:
+        chats = {}
+        async with AsyncExitStack() as stack:
+            for name in ("inside", "outside"):
+                served = issued(leaving, tmp_path / name, "localhost")
+                write_authorities(tmp_path / name / "ca.crt", leaving, staying)
+                listeners[name] = FollowedTls(served, server_context)
+                port = await running.server.listen(
+                    "127.0.0.1", 0, tls=listeners[name], listener=name
+                )
+                channel = await stack.enter_async_context(
+                    channel_to(f"127.0.0.1:{port}", tls=client, server_name="localhost")
+                )
+                chats[name] = channel.stream(SERVICE + "Chat")
+                await chats[name].write(b"before")
+                assert await chats[name].read() == b"before"
+            write_authorities(tmp_path / "outside" / "ca.crt", staying)
+            assert await asyncio.to_thread(listeners["outside"].refresh)
+            with pytest.raises(CallError) as ended:
+                await asyncio.wait_for(chats["outside"].read(), 20)
+            assert ended.value.status is Status.UNAVAILABLE
+            await chats["inside"].write(b"after")
+            assert await chats["inside"].read() == b"after"
+            chats["inside"].cancel()
 
 
 async def test_a_client_ends_calls_to_servers_it_trusts_no_more(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ def client_connection_limits() -> ConnectionLimits:
     """A client chooses its peer, so its connection may hold more and be asked for more; and calls
     of a connection that takes no new ones end in their own time."""
     return ConnectionLimits(
+        decompressed_bytes_max=1 << 30,
         stream_window_bytes=1 << 20,
         connection_window_bytes=16 << 20,
         control_burst=4_000,

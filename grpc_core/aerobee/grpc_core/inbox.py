@@ -24,12 +24,15 @@ _PART_BYTES_MIN: Final = 1_024
 class Inbox:
     """The receiving half of one stream that is more than one whole message at once."""
 
-    __slots__ = ("_flag", "encoding", "extension", "message_bytes_max", "messages", "missing",
-                 "partial", "reader", "size")  # fmt: skip
+    __slots__ = ("_flag", "decompressed_bytes_max", "encoding", "extension", "message_bytes_max",
+                 "messages", "missing", "partial", "reader", "size")  # fmt: skip
 
-    def __init__(self, message_bytes_max: int, encoding: bytes) -> None:
+    def __init__(
+        self, message_bytes_max: int, encoding: bytes, *, decompressed_bytes_max: int
+    ) -> None:
         """`encoding`: what `grpc-encoding` said; empty for none."""
         self.message_bytes_max = message_bytes_max
+        self.decompressed_bytes_max = min(message_bytes_max, decompressed_bytes_max)
         self.encoding = encoding
         self.messages: deque[bytes] | tuple[()] = ()
         """Whole ones; a deque while there are any: an empty one takes 0.7 KiB in each stream."""
@@ -90,7 +93,7 @@ class Inbox:
 
     def _add(self, message: bytes, flag: int) -> None:
         if flag:
-            message = decompressed(message, self.encoding, self.message_bytes_max)
+            message = decompressed(message, self.encoding, self.decompressed_bytes_max)
         messages = self.messages = self.messages or deque()
         messages.append(message)
 
@@ -108,7 +111,7 @@ def too_large(length: int, length_max: int) -> RpcError:
 
 
 def decompressed(message: bytes, encoding: bytes, length_max: int) -> bytes:
-    """A message whose Compressed-Flag is set."""
+    """A message whose Compressed-Flag is set; no more than `length_max` bytes are made of it."""
     if encoding != b"gzip":
         if encoding in (b"", b"identity"):
             raise RpcError(
@@ -124,7 +127,11 @@ def decompressed(message: bytes, encoding: bytes, length_max: int) -> bytes:
     except zlib.error:
         raise RpcError(Status.INTERNAL, "a message cannot be decompressed") from None
     if len(plain) > length_max:
-        raise too_large(len(plain), length_max)
+        raise RpcError(
+            Status.RESOURCE_EXHAUSTED,
+            f"a compressed message has more than {length_max} bytes when decompressed, which are "
+            "allowed: send less at a time, or send it uncompressed",
+        )
     if not inflating.eof:
         raise RpcError(Status.INTERNAL, "a compressed message is cut off")
     return plain

@@ -87,7 +87,8 @@ class Server:
         self.memory: MemoryAccount = self._connections.memory
         self._handshaking: set[ServerConnection] = set()
         self._listeners: list[asyncio.Server | TlsListener] = []
-        self._followed: list[FollowedTls] = []
+        self._followed: dict[str, FollowedTls] = {}
+        """By the listener."""
         self._is_stopping = False
 
     def add(self, *methods: Method) -> None:
@@ -153,7 +154,8 @@ class Server:
                 )
             )
             if isinstance(tls, FollowedTls):
-                self._followed.append(tls)
+                known = self._followed.setdefault(listener, tls)
+                assert known is tls, "a listener has one certificate, whatever its sockets"
                 tls.on_withdrawal(self, self._end_distrusted)
 
     @property
@@ -168,7 +170,7 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-        for followed in self._followed:
+        for followed in self._followed.values():
             followed.forget(self)
         for connection in self._connections:
             connection.part()
@@ -227,7 +229,10 @@ class Server:
                 connection.fail(ErrorCode.INADEQUATE_SECURITY, DISTRUSTED, Limit.HANDSHAKE)
 
     def _distrusts(self, connection: ServerConnection) -> bool:
-        return any(followed.distrusts(connection.transport) for followed in self._followed)
+        """By the files of its own listener: another may still trust, or trust no more, the same
+        authority."""
+        followed = self._followed.get(connection.listener)
+        return followed is not None and followed.distrusts(connection.transport)
 
     def _is_full(self) -> bool:
         return len(self._connections) + len(self._handshaking) >= self._connections_max

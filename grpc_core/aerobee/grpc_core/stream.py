@@ -201,7 +201,10 @@ class Stream(ABC):
 
     def open_inbox(self, encoding: bytes, *, window_bytes: int = 0) -> Inbox:
         """Begin to collect messages; `window_bytes`: a wider window than every stream has."""
-        inbox = self.inbox = Inbox(self.connection.limits.message_bytes_max, encoding)
+        limits = self.connection.limits
+        inbox = self.inbox = Inbox(
+            limits.message_bytes_max, encoding, decompressed_bytes_max=limits.decompressed_bytes_max
+        )
         if window_bytes > self.receive_window:
             self.connection.write(
                 frames.window_update(self.stream_id, window_bytes - self.receive_window)

@@ -30,10 +30,15 @@ _BEGUN_BEFORE: Final = timedelta(hours=1)
 
 
 def make_certificates(
-    tls: LocalTls, clock: Clock, *, nodes: Sequence[str] = (), operator: str = ""
+    tls: LocalTls,
+    clock: Clock,
+    *,
+    nodes: Sequence[str] = (),
+    operator: str = "",
+    hosts: Sequence[str] = (),
 ) -> None:
-    """Write them all anew. The certificate of the nodes names this machine and its loopback, and
-    has the URIs `nodes`; the client's has the URI `operator`.
+    """Write them all anew. The certificate of the nodes names this machine, its loopback and
+    `hosts`, and has the URIs `nodes`; the client's has the URI `operator`.
 
     Raises:
         EnvironmentFailure: the folder cannot be written.
@@ -41,7 +46,7 @@ def make_certificates(
     authority = _Authority(datetime.fromtimestamp(clock.now_ms() / 1_000, UTC))
     # Nodes call each other, so theirs is for both ends.
     both = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
-    node, node_key = authority.issue("node", [*_hosts(), *nodes], both)
+    node, node_key = authority.issue("node", [*_hosts(hosts), *nodes], both)
     names = ["client", operator] if operator else ["client"]
     client, client_key = authority.issue("client", names, both[1:])
     written = {
@@ -132,11 +137,11 @@ def _general(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _hosts() -> list[str]:
+def _hosts(others: Sequence[str]) -> list[str]:
     own = socket.gethostname()
     # Others no certificate can say as the name of a host.
     names = [own] if own.isascii() and 0 < len(own) < 64 else []
-    return list(dict.fromkeys(("localhost", HOST, "::1", *names)))
+    return list(dict.fromkeys(("localhost", HOST, "::1", *names, *others)))
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -104,7 +104,13 @@ async def running_cluster(
         if plan.is_encrypted:
             from aerobee.cli.local_cluster.certificates import make_certificates
 
-            make_certificates(plan.tls, clock, nodes=plan.node_uris(), operator=plan.operator_uri())
+            make_certificates(
+                plan.tls,
+                clock,
+                nodes=plan.node_uris(),
+                operator=plan.operator_uri(),
+                hosts=[name for name in (plan.host, plan.outside_host) if name],
+            )
         cluster = LocalCluster(plan, clock=clock, chance=chance)
         try:
             async with asyncio.TaskGroup() as supervisors:
