@@ -118,6 +118,40 @@ async def test_a_message_that_ends_its_process_is_one_dead_letter_after_the_grou
 
 
 @pytest.mark.slow
+async def test_a_message_that_ends_its_process_takes_none_of_its_neighbours_along(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    """Three calls of the listener run when it dies for the first time, and nobody is counted then.
+    Alone, the message is known, and dies as often as the group allows."""
+    await cluster.send("single", 0, [b"exit", b"slow 1", b"slow 2"])
+    lives: list[list[str]] = []
+    for _ in range(1 + RETRIES_MAX + 1):
+        async with member(cluster, tmp_path, "threads") as running:
+            await asyncio.wait_for(running.process.wait(), 40)
+            assert running.process.returncode == 3
+        lives.append(running.said)
+    assert sorted(lives[0]) == ["exit 0", "slow 1 0", "slow 2 0"]
+    assert lives[1] == ["exit 0"], "suspects come one at a time"
+    async with member(cluster, tmp_path, "threads") as running:
+
+        async def is_dead() -> bool:
+            return len(await letters(cluster)) > 0
+
+        await until(is_dead, timeout_s=40)
+        said = [line for life in lives for line in life]
+        await until(lambda: {"slow 1 done", "slow 2 done"} <= {*said, *running.said})
+        assert running.process.returncode is None
+    said += running.said
+    assert [line for line in said if "exit" in line] == ["exit 0", "exit 0", "exit 1", "exit 2"]
+    assert {line for line in said if "slow" in line and "done" not in line} == {
+        "slow 1 0",
+        "slow 2 0",
+    }, "nothing was counted for what finished"
+    (letter,) = await letters(cluster)
+    assert (letter.body, letter.properties["DLQ_ATTEMPTS"]) == (b"exit", "3")
+
+
+@pytest.mark.slow
 async def test_another_machine_goes_on_counting_what_was_tried_in_order(
     cluster: RealCluster, tmp_path: Path
 ) -> None:

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
+
 from aerobee.client_core import MessageQueue, ReceivedMessage
+from aerobee.consumer_client.attempts import Attempts, Counted
 from aerobee.consumer_client.flow_control import FlowLimits
-from aerobee.consumer_client.listener import Listener, ListenerOptions
+from aerobee.consumer_client.listener import Listener, ListenerOptions, Ordering
 from aerobee.consumer_client.listener_pool import SLICE_S, ListenerPool
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.push_queue import PushQueue
@@ -16,8 +19,6 @@ from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.runtime.clock import Clock, ManualClock, SystemClock
 from aerobee.store_format.record import HostAddress, encode_record
 from tests.support.waiting import until
-
-QUEUE = MessageQueue("t", "b", 0)
 
 
 class Lease:
@@ -58,14 +59,17 @@ def frame(first: int, count: int) -> bytes:
     return b"".join(records)
 
 
-def new_queue(pool: ListenerPool, lease: Lease) -> PushQueue:
+def new_queue(
+    pool: ListenerPool, lease: Lease, number: int = 0, attempts: Attempts | None = None
+) -> PushQueue:
     queue = PushQueue(
-        Assignment(QUEUE, "*", 1, lease),
+        Assignment(MessageQueue("t", "b", number), "*", 1, lease),
         0,
         FlowLimits(),
         on_ready=pool.on_ready,
         on_room=lambda queue: None,
         on_dropped=pool.forget,
+        attempts=attempts,
     )
     lease.held.append(queue)
     return queue
@@ -73,9 +77,12 @@ def new_queue(pool: ListenerPool, lease: Lease) -> PushQueue:
 
 @asynccontextmanager
 async def running(
-    listener: Listener, clock: Clock, options: ListenerOptions | None = None
+    listener: Listener,
+    clock: Clock,
+    options: ListenerOptions | None = None,
+    attempts: Attempts | None = None,
 ) -> AsyncIterator[ListenerPool]:
-    pool = ListenerPool(listener, options or ListenerOptions(), clock=clock)
+    pool = ListenerPool(listener, options or ListenerOptions(), clock=clock, attempts=attempts)
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(pool.run())
         try:
@@ -223,14 +230,70 @@ async def test_queues_take_turns_of_a_slice() -> None:
 
     async with running(listener, clock, ListenerOptions(max_concurrency=1)) as pool:
         for number in range(3):
-            queue = PushQueue(
-                Assignment(MessageQueue("t", "b", number), "*", 1, Lease(clock, seconds=100)),
-                0,
-                FlowLimits(),
-                on_ready=pool.on_ready,
-                on_room=lambda queue: None,
-                on_dropped=pool.forget,
-            )
+            queue = new_queue(pool, Lease(clock, seconds=100), number)
             queue.on_records(frame(0, 3), 3, 3)
         await until(lambda: len(seen) == 9)
     assert seen == [0, 1, 2] * 3
+
+
+@pytest.mark.parametrize("ordering", list(Ordering))
+async def test_a_suspect_of_a_death_is_with_the_listener_alone(ordering: Ordering) -> None:
+    """On queues beside each other, some suspects, all of them slow."""
+    attempts = Attempts()
+    suspects = {(number, offset) for number in (0, 1) for offset in (2, 3, 7)}
+    attempts.inherit(
+        [
+            Counted(MessageQueue("t", "b", number), offset, 0, 0, 1 << 60, is_suspect=True)
+            for number, offset in suspects
+        ]
+    )
+    seen: dict[tuple[int, int], int] = {}
+    running_now: set[tuple[int, int]] = set()
+
+    async def listener(messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            place = message.queue.queue_id, message.queue_offset
+            running_now.add(place)
+            seen[place] = 0
+            for other in running_now:
+                seen[other] = max(seen[other], len(running_now))
+            await asyncio.sleep(0.002)
+            running_now.discard(place)
+
+    options = ListenerOptions(max_concurrency=4, ordering=ordering)
+    async with running(listener, SystemClock(), options, attempts) as pool:
+        for number in range(3):
+            queue = new_queue(pool, Lease(SystemClock(), seconds=100), number, attempts)
+            queue.on_records(frame(0, 12), 12, 12)
+        await until(lambda: pool.counters.handled == 36)
+    assert {place for place in seen if place in suspects and seen[place] > 1} == set()
+    assert max(seen.values()) > 1, "the others were handled beside each other"
+
+
+async def test_a_suspect_whose_queue_is_taken_away_while_it_waits_holds_nothing_up() -> None:
+    attempts = Attempts()
+    suspect = Counted(MessageQueue("t", "b", 0), 1, 0, 0, 1 << 60, is_suspect=True)
+    attempts.inherit([suspect])
+    seen: list[tuple[int, int]] = []
+    release = asyncio.Event()
+
+    async def listener(messages: Sequence[ReceivedMessage]) -> None:
+        seen.append((messages[0].queue.queue_id, messages[0].queue_offset))
+        if messages[0].queue.queue_id == 1:
+            await release.wait()
+
+    options = ListenerOptions(max_concurrency=3)
+    async with running(listener, SystemClock(), options, attempts) as pool:
+        other = new_queue(pool, Lease(SystemClock(), seconds=100), 1, attempts)
+        other.on_records(frame(0, 1), 1, 1)
+        await until(lambda: (1, 0) in seen)
+        queue = new_queue(pool, Lease(SystemClock(), seconds=100), 0, attempts)
+        queue.on_records(frame(0, 3), 3, 3)
+        await until(lambda: (0, 0) in seen)
+        await until(lambda: queue.messages.running_count == 1)  # It waits for the long call.
+        queue.drop()
+        release.set()
+        third = new_queue(pool, Lease(SystemClock(), seconds=100), 2, attempts)
+        third.on_records(frame(0, 3), 3, 3)
+        await until(lambda: pool.counters.handled == 5)
+    assert (0, 1) not in seen

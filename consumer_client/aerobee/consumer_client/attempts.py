@@ -8,8 +8,13 @@ third, with the times of what came from them: a message is only believed to be t
 counted if it was stored within these, for another cluster's may have the same queue and offset.
 All tables are bounded: what does not fit is counted in memory alone.
 
+Of several messages that were in hand when the process died, one may have ended it, and nobody knows
+which. So an attempt is counted only for a message that was there alone. The others are suspects:
+they come again one at a time, and the one that ends the next process is alone then.
+
     cells of 8 bytes   header | workers: mark + offset, span | failed: mark + offset, span,
-                       attempts, stored from, until, 0 | queues: from, until, name's length, name
+                       attempts, stored from, until, 1 if in hand at a death | queues: from, until,
+                       name's length, name
 
 Invariants: a mark is the number of a queue, from 1, times 2**47; 0 is nobody. What is finished
 stands nowhere. PURE but for the buffer.
@@ -18,17 +23,22 @@ stands nowhere. PURE but for the buffer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.process_queue import Entry
+from aerobee.store_format.record import RecordCorrupt
 
 MAGIC = 0x41_45_52_4F_41_54_54_31
 WORKERS_MAX = 1_024
 FAILED_MAX = 2_048
 QUEUES_MAX = 1_024
+DEATHS_MAX = 1_024
 _QUEUE_CELLS = 64
 _FAILED_CELLS = 6
 _WORKERS_AT = 8
+_OTHER_WORKERS_AT = _WORKERS_AT - 2
 _FAILED_AT = _WORKERS_AT + 2 * WORKERS_MAX
 _QUEUES_AT = _FAILED_AT + _FAILED_CELLS * FAILED_MAX
 CELLS = _QUEUES_AT + _QUEUE_CELLS * QUEUES_MAX
@@ -52,6 +62,8 @@ class Counted:
     stored_until_ms: int
     is_reported: bool = False
     """Whether the broker of the queue has counted so far, too."""
+    is_suspect: bool = False
+    """Whether a process died while it was in hand: it is handed out with no other."""
 
     def is_of(self, store_timestamp_ms: int) -> bool:
         """Whether a message at this place that was stored then can be the one."""
@@ -69,12 +81,13 @@ class Attempts:
         """Of failed messages: mark + offset to the cell."""
         self._free: list[int] = []
         self._past: dict[MessageQueue, dict[int, Counted]] = {}
+        self._deaths: dict[str, None] = {}
         self.use(buffer if buffer is not None else bytearray(SIZE))
 
     def use(self, buffer: memoryview | bytearray) -> None:
         """Write into this buffer of SIZE bytes from now on, which is emptied."""
         self.cells = memoryview(buffer).cast("B").cast("q")
-        for cell in range(_WORKERS_AT, _QUEUES_AT):
+        for cell in range(_OTHER_WORKERS_AT, _QUEUES_AT):
             if self.cells[cell]:
                 self.cells[cell] = 0
         self._marks.clear()
@@ -94,8 +107,8 @@ class Attempts:
     @staticmethod
     def worker_cell(number: int) -> int:
         """The cell of a worker; the next one has the span of its batch. Those beyond the table
-        share the header's last ones, which nobody reads."""
-        return _WORKERS_AT + 2 * number if number < WORKERS_MAX else _WORKERS_AT - 2
+        share the header's last ones, which tell only that there are some."""
+        return _WORKERS_AT + 2 * number if number < WORKERS_MAX else _OTHER_WORKERS_AT
 
     def mark(self, queue: MessageQueue) -> int:
         """What is added to an offset to name a message of this queue; 0: it finds no room."""
@@ -126,7 +139,7 @@ class Attempts:
 
     def nothing_in_hand(self) -> None:
         """The workers have ended in order."""
-        for cell in range(_WORKERS_AT, _FAILED_AT):
+        for cell in range(_OTHER_WORKERS_AT, _FAILED_AT):
             if self.cells[cell]:
                 self.cells[cell] = 0
 
@@ -136,7 +149,8 @@ class Attempts:
         """These messages were given to the listener so often, and are not finished."""
         if mark:
             at = _queue_cell(mark >> _MARK_SHIFT)
-            self._note(mark + first, last - first, attempts, self.cells[at], self.cells[at + 1])
+            from_ms, until_ms = self.cells[at], self.cells[at + 1]
+            self._note(mark + first, last - first, attempts, from_ms, until_ms, is_suspect=False)
 
     def on_finished(self, queue: MessageQueue, mark: int, offsets: Sequence[int]) -> None:
         """These need no count any more."""
@@ -146,7 +160,9 @@ class Attempts:
             if past is not None:
                 past.pop(offset, None)
 
-    def _note(self, name: int, span: int, attempts: int, from_ms: int, until_ms: int) -> None:
+    def _note(
+        self, name: int, span: int, attempts: int, from_ms: int, until_ms: int, *, is_suspect: bool
+    ) -> None:
         at = self._slots.pop(name, 0)
         if not at:
             if not self._free:
@@ -156,6 +172,7 @@ class Attempts:
         self.cells[at] = 0
         self.cells[at + 1], self.cells[at + 2] = span, attempts
         self.cells[at + 3], self.cells[at + 4] = from_ms, until_ms
+        self.cells[at + 5] = int(is_suspect)
         self.cells[at] = name
 
     def _forget(self, name: int) -> None:
@@ -171,13 +188,14 @@ class Attempts:
         for each in counted:
             past = self._past.setdefault(each.queue, {})
             known = past.get(each.offset)
-            if known is not None and known.attempts >= each.attempts:
+            if known is not None and _weight(known) >= _weight(each):
                 continue
             past[each.offset] = each
             mark = self.mark(each.queue)
             if mark:
                 name = mark + each.offset
-                self._note(name, 0, each.attempts, each.stored_from_ms, each.stored_until_ms)
+                from_ms, until_ms = each.stored_from_ms, each.stored_until_ms
+                self._note(name, 0, each.attempts, from_ms, until_ms, is_suspect=each.is_suspect)
 
     def past_of(self, queue: MessageQueue, start_offset: int) -> dict[int, Counted]:
         """By offset, what was counted on a queue that is read from here on; the rest is finished.
@@ -192,7 +210,32 @@ class Attempts:
         past = self._past.setdefault(queue, {})
         known = past.get(offset)
         if known is None or known.attempts <= attempts:
-            past[offset] = Counted(queue, offset, attempts, 0, _TIME_END_MS, is_reported=True)
+            counted = Counted(queue, offset, attempts, 0, _TIME_END_MS, is_reported=True)
+            is_suspect = known is not None and known.is_suspect
+            past[offset] = replace(counted, is_suspect=is_suspect)
+
+    def sent_back(self, counted: Counted, origin_message_id: str) -> None:
+        """Of this one a process died, and its broker is told: it is a suspect when it comes again.
+        Only this process remembers that; one more death in company is what another one needs."""
+        self._deaths[origin_message_id] = None
+        if len(self._deaths) > DEATHS_MAX:
+            del self._deaths[next(iter(self._deaths))]
+        reported = replace(counted, attempts=0, is_reported=True)
+        self._past.setdefault(counted.queue, {})[counted.offset] = reported
+
+    def on_came(self, queue: MessageQueue, entries: Sequence[Entry[ReceivedMessage]]) -> None:
+        """Find among these what was sent back."""
+        if not self._deaths:
+            return
+        for offset, _, message in entries:
+            try:
+                origin, stored_ms = message.origin_message_id, message.store_timestamp_ms
+            except RecordCorrupt:
+                continue
+            if origin in self._deaths:
+                suspect = Counted(queue, offset, 0, stored_ms, stored_ms, is_suspect=True)
+                self.inherit([suspect])
+                del self._deaths[origin]
 
     @property
     def is_empty(self) -> bool:
@@ -207,34 +250,33 @@ def counted_in(buffer: memoryview | bytes) -> list[Counted]:
     cells = memoryview(buffer).cast("B").cast("q")
     if cells[0] != MAGIC:
         return []
-    found: dict[tuple[MessageQueue, int], Counted] = {}
-    for each in (*_failed_in(cells), *_in_hand_in(cells)):
-        place = each.queue, each.offset
-        known = found.get(place)
-        if known is None:
-            found[place] = each
-        elif each.attempts == 0:
-            # In hand for another time.
-            found[place] = Counted(
-                each.queue,
-                each.offset,
-                known.attempts + 1,
-                known.stored_from_ms,
-                max(known.stored_until_ms, each.stored_until_ms),
-            )
-    return [
-        each
-        if each.attempts
-        else Counted(each.queue, each.offset, 1, each.stored_from_ms, each.stored_until_ms)
-        for each in found.values()
-    ]
+    found = {(each.queue, each.offset): each for each in _failed_in(cells)}
+    in_hand = list(_in_hand_in(cells))
+    calls = sum(1 for at in range(_OTHER_WORKERS_AT, _FAILED_AT, 2) if cells[at])
+    died_of = 1 if calls == len(in_hand) == 1 else 0
+    for each in in_hand:
+        known = found.get((each.queue, each.offset), each)
+        found[each.queue, each.offset] = replace(
+            each,
+            attempts=known.attempts + died_of,
+            stored_from_ms=known.stored_from_ms,
+            stored_until_ms=max(known.stored_until_ms, each.stored_until_ms),
+        )
+    return list(found.values())
+
+
+def _weight(counted: Counted) -> tuple[int, bool]:
+    """What two files say of one message: the one that has seen more of it is right."""
+    return counted.attempts, counted.is_suspect
 
 
 def _failed_in(cells: memoryview) -> Iterator[Counted]:
     for at in range(_FAILED_AT, _QUEUES_AT, _FAILED_CELLS):
         if cells[at] and (queue := _queue_in(cells, cells[at])) is not None:
             for offset in _offsets(cells[at], cells[at + 1]):
-                yield Counted(queue, offset, cells[at + 2], cells[at + 3], cells[at + 4])
+                times = cells[at + 3], cells[at + 4]
+                suspect = bool(cells[at + 5])
+                yield Counted(queue, offset, cells[at + 2], *times, is_suspect=suspect)
 
 
 def _in_hand_in(cells: memoryview) -> Iterator[Counted]:
@@ -242,7 +284,8 @@ def _in_hand_in(cells: memoryview) -> Iterator[Counted]:
         if cells[at] and (queue := _queue_in(cells, cells[at])) is not None:
             queue_at = _queue_cell(cells[at] >> _MARK_SHIFT)
             for offset in _offsets(cells[at], cells[at + 1]):
-                yield Counted(queue, offset, 0, cells[queue_at], cells[queue_at + 1])
+                times = cells[queue_at], cells[queue_at + 1]
+                yield Counted(queue, offset, 0, *times, is_suspect=True)
 
 
 def _offsets(name: int, span: int) -> range:

@@ -5,8 +5,9 @@ for another try. No task is made per message; a plain function is called in a lo
 and only a listener that awaits something sets another worker going.
 Invariants: before every call the queue's deadline is looked at, so that no call begins after this
 consumer's right to the queue has ended; a message is finished only by its listener's success or by
-an explicit decision to skip it; in order, a queue is with one worker at a time. Workers leave the
-loop to others after a time slice, whatever the listener costs.
+an explicit decision to skip it; in order, a queue is with one worker at a time; while the listener
+has a message that may have ended a process, it has no other. Workers leave the loop to others after
+a time slice, whatever the listener costs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee.client_core.message import ReceivedMessage
-from aerobee.consumer_client.attempts import Attempts
+from aerobee.consumer_client.attempts import Attempts, Counted
 from aerobee.consumer_client.listener import (
     ConsumeResult,
     Exhausted,
@@ -104,6 +105,9 @@ class ListenerPool:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s = 0.0
         self._waiters: deque[asyncio.Future[None]] = deque()
+        # Of the worker that has a suspect: done when all others wait.
+        self._alone: asyncio.Future[None] | None = None
+        self._alone_worker = -1
         self._slice_end_s = 0.0
         self._slice_begun = asyncio.Event()
         self._slice_begun.set()
@@ -145,15 +149,15 @@ class ListenerPool:
         cells, mine = self._attempts.cells, self._attempts.worker_cell(number)
         now = self._clock.monotonic_s
         while True:
-            work = self._next_work()
+            work = self._next_work(number)
             if work is None:
                 # The next message takes the place of the one before: only here nothing follows.
                 cells[mine] = 0
                 await self._wait_for_work()
                 continue
-            queue, entries, failures = work
+            queue, entries, _ = work
             if (now() >= queue.trust.deadline_s and not queue.trust.check_deadline()) or (
-                failures and await self._is_given_up(work)
+                queue.past and await self._is_held_back(work, number)
             ):
                 continue
             try:
@@ -222,13 +226,17 @@ class ListenerPool:
     def _on_success(self, work: _Work) -> None:
         self.counters.handled += len(work.entries)
         work.queue.finish(work.entries)
-        if work.failures:
+        if work.failures or work.queue.past:
             self._forget_attempts(work)
         if self._is_orderly:
             self._line_up_again(work.queue)
 
-    def _next_work(self) -> _Work | None:
+    def _next_work(self, worker: int) -> _Work | None:
         """What to do next: a repetition that is due, or new messages of the next queue in line."""
+        if self._alone is not None:
+            if worker != self._alone_worker:
+                return None
+            self._alone = None
         while self._due:
             work = self._due.popleft()
             if not work.queue.is_stopped:
@@ -258,8 +266,9 @@ class ListenerPool:
         """The work with what is known of its attempts from before this process."""
         offset, _, message = entries[0]
         counted = queue.past.get(offset)
-        # Offsets rise: what was passed does not come any more.
-        passed = [each for each in queue.past if each < offset]
+        # Offsets rise: what was passed does not come any more, unless it is in hand now.
+        end = min(offset, queue.safe_offset)
+        passed = [each for each in queue.past if each < end]
         if counted is not None and not counted.is_of(message.store_timestamp_ms):
             counted = None
             passed.append(offset)
@@ -315,7 +324,30 @@ class ListenerPool:
     async def _wait_for_work(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
+        self._look_whether_alone()
         await waiter
+
+    async def _is_alone(self, work: _Work, worker: int) -> bool:
+        """Wait until all other workers do; then none begins before this one asks for its next work.
+        Returns False if the work is not to be done now."""
+        if self._alone is not None:
+            self._due.append(work)
+            return False
+        self._attempts.cells[self._attempts.worker_cell(worker)] = 0
+        self._alone = asyncio.get_running_loop().create_future()
+        self._alone_worker = worker
+        self._look_whether_alone()
+        await self._alone
+        trust = work.queue.trust
+        return not work.queue.is_stopped and (
+            self._clock.monotonic_s() < trust.deadline_s or trust.check_deadline()
+        )
+
+    def _look_whether_alone(self) -> None:
+        alone = self._alone
+        others = self._options.max_concurrency - 1
+        if alone is not None and len(self._waiters) == others and not alone.done():
+            alone.set_result(None)
 
     def _wake_one(self) -> None:
         waiters = self._waiters
@@ -392,18 +424,23 @@ class ListenerPool:
         if not work.queue.is_stopped:
             self._try_later(_Work(work.queue, [*work.entries], work.failures))
 
-    async def _is_given_up(self, work: _Work) -> bool:
-        """Before messages are handled that a process had in hand when it died: there was nobody to
-        ask, or to tell their broker, then."""
-        queue, entries, failures = work
-        counted = queue.past.get(entries[0][0]) if entries else None
+    async def _is_held_back(self, work: _Work, worker: int) -> bool:
+        """Before a message is handled that was counted before: whether it is not handled now."""
+        counted = work.queue.past.get(work.entries[0][0]) if work.entries else None
         if counted is None:
             return False
+        if counted.attempts and await self._is_given_up(work, counted):
+            return True
+        return counted.is_suspect and not await self._is_alone(work, worker)
+
+    async def _is_given_up(self, work: _Work, counted: Counted) -> bool:
+        """There was nobody to ask, or to tell its broker, when the process died."""
+        queue, entries, failures = work
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return True
         if self._send_back is None or counted.is_reported:
             return False
-        del queue.past[entries[0][0]]
+        self._attempts.sent_back(counted, entries[0][2].origin_message_id)
         self._send_back(FailedWork(queue, entries, failures, *_DIED))
         return True
 

@@ -125,6 +125,7 @@ class PushQueue:
         if entries:
             first, last = entries[0][2], entries[-1][2]
             self._attempts.on_received(self.mark, first.store_timestamp_ms, last.store_timestamp_ms)
+            self._attempts.on_came(self.assignment.queue, entries)
         self.messages.add(entries, next_offset)
         if self.messages.waiting and not self.is_ready:
             self._on_ready(self)
