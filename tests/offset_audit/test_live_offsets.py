@@ -21,9 +21,9 @@ from aerobee.offset_audit.sources.live.columns import split_tables
 from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
 from aerobee.offset_audit.tables import COLUMNS, schema
 from aerobee.offset_audit.tables import LOG_RANGE_BYTES as G
+from aerobee.testing.real_cluster import ClusterThread
 from aerobee.v1 import audit_pb2, broker_pb2, common_pb2
 from tests.support.fake_cluster import BrokerAt, BrokerPlace, FakeNameserver, FakeTopic
-from tests.support.loop_thread import LoopThread
 from tests.support.real_brokers import RealBroker, RealCluster, RouteServer
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 class Live:
     """Two brokers with topic `orders`, and a third that is registered and away."""
 
-    loop: LoopThread
+    loop: ClusterThread
     nameserver: FakeNameserver
     cluster: RealCluster
     folder: Path
@@ -52,7 +52,7 @@ class Live:
         self._call(broker, RESET_OFFSETS, request)
 
     def send(self, broker: str, queue_id: int, count: int) -> None:
-        self.loop.run(self.cluster.send("orders", queue_id, [b"x"] * count, broker=broker))
+        self.loop.call(self.cluster.send("orders", queue_id, [b"x"] * count, broker=broker))
 
     def address(self, broker: str) -> str:
         return self.cluster.brokers[broker].address
@@ -63,26 +63,30 @@ class Live:
         return ",".join(broker.address for broker in self.cluster.brokers.values())
 
     def _call(self, broker: str, method: Any, request: Any) -> None:
-        answer = self.loop.run(self.cluster.channels.call(self.address(broker), method, request))
+        answer = self.loop.call(self.cluster.channels.call(self.address(broker), method, request))
         assert [result.code for result in answer.results] == [1]
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("live")
-    with LoopThread() as loop:
-        live = loop.run(_start(loop, folder))
+    loop = ClusterThread("test-brokers")
+    loop.start()
+    try:
+        live = loop.call(_start(loop, folder))
         live.send("broker-a", 0, 10)
         live.send("broker-b", 1, 5)
-        loop.run(live.cluster.send("orders", 0, [b"x"] * 3, broker="broker-b", level=18))
+        loop.call(live.cluster.send("orders", 0, [b"x"] * 3, broker="broker-b", level=18))
         live.commit("broker-a", "billing", 0, 4)
         live.commit("broker-b", "billing", 1, 5)
         live.reset("broker-a", "audit", 0, 2)
         yield live
-        loop.run(_stop(live))
+        loop.call(_stop(live))
+    finally:
+        loop.stop()
 
 
-async def _start(loop: LoopThread, folder: Path) -> Live:
+async def _start(loop: ClusterThread, folder: Path) -> Live:
     names = ("broker-a", "broker-b")
     brokers = {name: await RealBroker(name, folder / name, {"orders": 2}).start() for name in names}
     places: dict[str, BrokerPlace] = {
