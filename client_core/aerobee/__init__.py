@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from aerobee.client_core.admin_access import Policy as Policy
     from aerobee.client_core.admin_access import Quota as Quota
     from aerobee.client_core.admin_access import User as User
+    from aerobee.client_core.admin_brokers import BrokerStatistics as BrokerStatistics
+    from aerobee.client_core.admin_brokers import CleanedStore as CleanedStore
+    from aerobee.client_core.admin_brokers import HandOver as HandOver
+    from aerobee.client_core.admin_brokers import MasterSeen as MasterSeen
+    from aerobee.client_core.admin_brokers import RemovedUnread as RemovedUnread
+    from aerobee.client_core.admin_brokers import ReplicaLag as ReplicaLag
     from aerobee.client_core.admin_client import AdminClient as AdminClient
     from aerobee.client_core.admin_client import BlockingAdminClient as BlockingAdminClient
     from aerobee.client_core.admin_cluster import Broker as Broker
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
     from aerobee.client_core.admin_groups import Member as Member
     from aerobee.client_core.admin_topics import Permission as Permission
     from aerobee.client_core.admin_topics import Topic as Topic
+    from aerobee.client_core.admin_topics import TopicDescription as TopicDescription
+    from aerobee.client_core.admin_topics import TopicQueue as TopicQueue
     from aerobee.client_core.broker_groups import BrokerGroupState as BrokerGroupState
     from aerobee.client_core.cluster import ClusterConnection as ClusterConnection
     from aerobee.client_core.dead_letters import Letter as Letter
@@ -99,7 +107,15 @@ if TYPE_CHECKING:
 _NAMES = {
     "aerobee.access.credentials": ("Credentials", "user_credentials"),
     "aerobee.client_core.admin_client": ("AdminClient", "BlockingAdminClient"),
-    "aerobee.client_core.admin_topics": ("Permission", "Topic"),
+    "aerobee.client_core.admin_topics": ("Permission", "Topic", "TopicDescription", "TopicQueue"),
+    "aerobee.client_core.admin_brokers": (
+        "BrokerStatistics",
+        "CleanedStore",
+        "HandOver",
+        "MasterSeen",
+        "RemovedUnread",
+        "ReplicaLag",
+    ),
     "aerobee.client_core.admin_groups": ("BackOff", "Group", "GroupRetry", "Member"),
     "aerobee.client_core.admin": ("GroupQueueState",),
     "aerobee.client_core.admin_access": ("AccessAnswer", "NewSecret", "Policy", "Quota", "User"),

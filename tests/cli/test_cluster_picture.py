@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from aerobee import AdminClient
 from aerobee.cli import cluster_picture
 from aerobee.cli.cluster_picture import HEADERS, Replica
 from aerobee.client_core import Admin
+from aerobee.client_core.admin_brokers import BrokerAdmin
+from aerobee.client_core.admin_cluster import broker_group, cluster_state
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
 
 
 class KnownStats:
-    """As much of an Admin as a picture needs."""
+    """As much of an AdminClient as a picture needs: what single brokers say."""
 
     def __init__(self, stats: dict[str, broker_pb2.BrokerStats]) -> None:
         self._stats = stats
+        self.brokers = BrokerAdmin(cast("Admin", self))
 
     async def broker_stats(self, address: str) -> broker_pb2.BrokerStats:
         if address not in self._stats:
@@ -63,7 +67,9 @@ async def picture(
     description: pb.ClusterDescription, **stats: broker_pb2.BrokerStats
 ) -> list[Replica]:
     known = {f"h:{name[1:]}": value for name, value in stats.items()}
-    return await cluster_picture.look(cast("Admin", KnownStats(known)), description)
+    return await cluster_picture.look(
+        cast("AdminClient", KnownStats(known)), cluster_state(description)
+    )
 
 
 def cells(replica: Replica) -> dict[str, object]:
@@ -156,8 +162,8 @@ async def test_a_nameserver_that_knows_no_groups_is_shown_as_before() -> None:
 
 
 def test_a_group_without_master_has_none_in_its_document() -> None:
-    assert cluster_picture.group_document(group(master_id=-1))["masterId"] is None
-    assert cluster_picture.group_document(group()) == {
+    assert cluster_picture.group_document(broker_group(group(master_id=-1)))["masterId"] is None
+    assert cluster_picture.group_document(broker_group(group())) == {
         "broker": "broker-a",
         "closed": False,
         "epoch": 5,

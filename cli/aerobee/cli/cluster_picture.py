@@ -10,14 +10,12 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from aerobee.client_core.admin_cluster import BrokerGroup
+from aerobee.client_core.broker_groups import BrokerGroupState
 from aerobee.runtime.errors import AerobeeError
-from aerobee.v1 import common_pb2, nameserver_pb2
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from aerobee.client_core import Admin
-    from aerobee.v1 import broker_pb2
+    from aerobee import AdminClient, Broker, BrokerStatistics, ClusterState
 
 MIB = 1024 * 1024
 
@@ -62,103 +60,88 @@ class Replica:
 
     broker_name: str
     broker_id: int
-    group: nameserver_pb2.GroupRecord
-    endpoint: nameserver_pb2.BrokerEndpoint | None = None
+    group: BrokerGroup
+    broker: Broker | None = None
     """None: it is not registered now."""
-    heartbeat: nameserver_pb2.BrokerHeartbeat | None = None
-    heartbeat_age_ms: int = -1
-    stats: broker_pb2.BrokerStats | None = None
+    statistics: BrokerStatistics | None = None
     """None: it does not answer."""
-    master_stats: broker_pb2.BrokerStats | None = None
+    of_master: BrokerStatistics | None = None
 
     @property
     def role(self) -> str:
-        if self.endpoint is None:
+        if self.broker is None:
             return "away"
-        return common_pb2.BrokerRole.Name(self.endpoint.role).lower()
+        return "master" if self.broker.is_master else "slave"
 
     @property
     def condition(self) -> str:
         """What keeps it from its work; empty if nothing does."""
-        if self.endpoint is None or not self.endpoint.condition:
+        if self.broker is None or self.broker.condition == "well":
             return ""
-        name = nameserver_pb2.BrokerCondition.Name(self.endpoint.condition)
-        return name.removeprefix("BROKER_").lower().replace("_", " ")
+        return self.broker.condition
 
     @property
     def zone(self) -> str:
-        return "" if self.endpoint is None else self.endpoint.zone
+        return "" if self.broker is None else self.broker.zone
 
     @property
     def epoch(self) -> int:
         """Of its group."""
-        return max(self.group.epoch, 0 if self.endpoint is None else self.endpoint.epoch)
+        return max(self.group.epoch, 0 if self.broker is None else self.broker.epoch)
 
     @property
     def is_in_sync(self) -> bool:
         """Whether its log, as it is, belongs to those that an election chooses from."""
-        known = self.heartbeat.incarnation if self.heartbeat is not None else ""
-        return any(
-            name.broker_id == self.broker_id and known in ("", name.incarnation)
-            for name in self.group.in_sync
-        )
+        if self.broker is not None:
+            return self.broker.is_in_sync
+        return self.broker_id in self.group.in_sync
 
     @property
     def lag(self) -> Lag | None:
-        if self.endpoint is None or self.endpoint.role == common_pb2.MASTER:
+        if self.broker is None or self.broker.is_master:
             return None
-        if self.master_stats is not None:
-            for progress in self.master_stats.replicas:
-                if progress.broker_id == self.broker_id and progress.connected:
-                    return Lag(progress.lag_bytes, progress.lag_ms)
-        if self.stats is not None and self.stats.HasField("slave") and self.stats.slave.master_end:
-            missing = self.stats.slave.master_end - self.stats.log_appended_end
-            return Lag(max(0, missing), None)
+        if self.of_master is not None:
+            for replica in self.of_master.replicas:
+                if replica.broker_id == self.broker_id and replica.is_connected:
+                    return Lag(replica.lag_bytes, replica.lag_ms)
+        own = self.statistics
+        if own is not None and own.master is not None and own.master.log_end:
+            return Lag(max(0, own.master.log_end - own.log_appended_end), None)
         return None
 
     @property
     def trouble(self) -> str:
         """Why it does not follow its master; empty while it does."""
-        if self.endpoint is None or self.endpoint.role == common_pb2.MASTER:
+        if self.broker is None or self.broker.is_master:
             return ""
-        if self.stats is not None and self.stats.HasField("slave"):
-            return self.stats.slave.trouble
-        return self.heartbeat.replication_trouble if self.heartbeat is not None else ""
+        if self.statistics is not None and self.statistics.master is not None:
+            return self.statistics.master.trouble
+        return self.broker.replication_trouble
 
 
-async def look(admin: Admin, description: nameserver_pb2.ClusterDescription) -> list[Replica]:
+async def look(admin: AdminClient, state: ClusterState) -> list[Replica]:
     """All replicas, by broker and id. Brokers are asked at once; one that does not answer is shown
     without what only it knows."""
-    async with asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(_stats(admin, broker.address)) for broker in description.brokers]
-    groups = {group.broker_name: group for group in description.groups}
+    answers = await asyncio.gather(*(_statistics(admin, each.address) for each in state.brokers))
+    groups = {group.broker_name: group for group in state.groups}
     found: dict[tuple[str, int], Replica] = {}
-    masters: dict[str, broker_pb2.BrokerStats | None] = {}
-    for number, endpoint in enumerate(description.brokers):
-        name, broker_id = endpoint.identity.broker_name, endpoint.identity.broker_id
-        stats = asked[number].result()
-        heartbeats, ages = description.last_heartbeats, description.heartbeat_age_ms
-        found[name, broker_id] = Replica(
-            name,
-            broker_id,
-            groups.get(name, nameserver_pb2.GroupRecord(broker_name=name)),
-            endpoint,
-            heartbeats[number] if number < len(heartbeats) else None,
-            ages[number] if number < len(ages) else -1,
-            stats,
-        )
-        if endpoint.role == common_pb2.MASTER:
-            masters[name] = stats
+    masters: dict[str, BrokerStatistics | None] = {}
+    for broker, statistics in zip(state.brokers, answers, strict=True):
+        name = broker.broker_name
+        group = groups.get(name, BrokerGroup(name, BrokerGroupState.OPEN, 0, None, (), (), ()))
+        found[name, broker.broker_id] = Replica(name, broker.broker_id, group, broker, statistics)
+        if broker.is_master:
+            masters[name] = statistics
     for name, group in groups.items():
         for broker_id in group.replicas:
             found.setdefault((name, broker_id), Replica(name, broker_id, group))
-    return [replace(found[key], master_stats=masters.get(key[0])) for key in sorted(found)]
+    return [replace(found[key], of_master=masters.get(key[0])) for key in sorted(found)]
 
 
-async def _stats(admin: Admin, address: str) -> broker_pb2.BrokerStats | None:
+async def _statistics(admin: AdminClient, address: str) -> BrokerStatistics | None:
     """None for a broker that is registered but does not answer."""
     try:
-        return await admin.broker_stats(address)
+        return await admin.brokers.statistics(address)
     except AerobeeError:
         return None
 
@@ -175,7 +158,8 @@ def table(replicas: list[Replica]) -> tuple[list[str], list[list[object]]]:
 
 def row(replica: Replica) -> list[object]:
     """The cells below HEADERS."""
-    endpoint, stats, age_ms = replica.endpoint, replica.stats, replica.heartbeat_age_ms
+    broker, stats = replica.broker, replica.statistics
+    age_ms = None if broker is None else broker.heartbeat_age_ms
     begin: list[object] = [
         replica.broker_name,
         replica.broker_id,
@@ -183,14 +167,14 @@ def row(replica: Replica) -> list[object]:
         replica.epoch,
         replica.is_in_sync,
         _lag_text(replica.lag),
-        None if endpoint is None else endpoint.address,
-        "-" if age_ms < 0 else f"{age_ms / 1_000:.1f} s ago",
+        None if broker is None else broker.address,
+        "-" if age_ms is None else f"{age_ms / 1_000:.1f} s ago",
     ]
     if stats is None:
-        return [*begin, "-" if endpoint is None else "no answer", "-", "-", None, None, "-"]
+        return [*begin, "-" if broker is None else "no answer", "-", "-", None, None, "-"]
     return [
         *begin,
-        stats.flush_mode if stats.writable or replica.role == "slave" else "read-only",
+        stats.flush_mode if stats.is_writable or replica.role == "slave" else "read-only",
         f"{(stats.log_appended_end - stats.log_min_offset) / MIB:,.1f} MiB",
         _disk(stats),
         stats.messages_in,
@@ -208,7 +192,7 @@ def _lag_text(lag: Lag | None) -> str:
     return size if lag.age_ms is None else f"{size}, {lag.age_ms / 1_000:.1f} s"
 
 
-def _disk(stats: broker_pb2.BrokerStats) -> str:
+def _disk(stats: BrokerStatistics) -> str:
     """How full it is."""
     if not stats.disk_total_bytes:
         return "-"
@@ -250,9 +234,9 @@ def _group_remarks(members: list[Replica]) -> list[str]:
 
 def _replica_remarks(replica: Replica) -> list[str]:
     lines = []
-    if replica.endpoint is None and replica.is_in_sync:
+    if replica.broker is None and replica.is_in_sync:
         lines.append("not registered; start it again: it has all messages")
-    elif replica.endpoint is None:
+    elif replica.broker is None:
         lines.append(
             "not registered; if it has gone for good: "
             f"aerobee cluster remove-replica {replica.broker_name} {replica.broker_id}"
@@ -262,15 +246,15 @@ def _replica_remarks(replica: Replica) -> list[str]:
         lines.append("disk hung: it is not elected, nor in sync, before its disk answers")
     elif condition == "slow":
         lines.append("slow: its event loop runs late; another replica should be master")
-    if replica.group.state == nameserver_pb2.BROKER_GROUP_CLOSED and replica.role != "slave":
+    if replica.group.state is BrokerGroupState.CLOSED and replica.role != "slave":
         lines.append(
             "closed, takes no new messages; see what remains with `aerobee broker-group show "
             f"{replica.broker_name}`"
         )
     if replica.trouble:
         lines.append(f"does not follow its master: {replica.trouble}")
-    stats = replica.stats
-    if stats is not None and not stats.writable and replica.role != "slave":
+    stats = replica.statistics
+    if stats is not None and not stats.is_writable and replica.role != "slave":
         lines.append(f"takes no messages: {stats.not_writable_reason}")
     if stats is not None and stats.removed_unread_messages:
         groups = sorted({each.group for each in stats.removed_unread})
@@ -283,11 +267,11 @@ def _replica_remarks(replica: Replica) -> list[str]:
 
 def replica_document(replica: Replica) -> dict[str, object]:
     """For --json."""
-    endpoint, lag, age_ms = replica.endpoint, replica.lag, replica.heartbeat_age_ms
+    broker, lag, statistics = replica.broker, replica.lag, replica.statistics
     return {
         "broker": replica.broker_name,
         "id": replica.broker_id,
-        "instance": None if endpoint is None else endpoint.identity.instance,
+        "instance": None if broker is None else broker.instance,
         "role": replica.role,
         "epoch": replica.epoch,
         "inSync": replica.is_in_sync,
@@ -295,31 +279,23 @@ def replica_document(replica: Replica) -> dict[str, object]:
         "lagMs": None if lag is None else lag.age_ms,
         "trouble": replica.trouble,
         "condition": replica.condition,
-        "address": None if endpoint is None else endpoint.address,
-        "outsideAddress": endpoint.outside_address or None if endpoint is not None else None,
+        "address": None if broker is None else broker.address,
+        "outsideAddress": None if broker is None else broker.outside_address or None,
         "zone": replica.zone or None,
-        "writable": endpoint is not None and endpoint.writable,
-        "heartbeatAgeMs": age_ms if age_ms >= 0 else None,
-        "stats": None if replica.stats is None else message_document(replica.stats),
+        "writable": broker is not None and broker.is_writable,
+        "heartbeatAgeMs": None if broker is None else broker.heartbeat_age_ms,
+        "stats": None if statistics is None else statistics.everything,
     }
 
 
-def group_document(group: nameserver_pb2.GroupRecord) -> dict[str, object]:
+def group_document(group: BrokerGroup) -> dict[str, object]:
     """For --json; a group without master has masterId null."""
     return {
         "broker": group.broker_name,
-        "closed": group.state == nameserver_pb2.BROKER_GROUP_CLOSED,
+        "closed": group.state is BrokerGroupState.CLOSED,
         "epoch": group.epoch,
-        "masterId": group.master_id if group.master_id >= 0 else None,
-        "inSync": [name.broker_id for name in group.in_sync],
+        "masterId": group.master_id,
+        "inSync": list(group.in_sync),
         "replicas": list(group.replicas),
         "uncleanEpochs": list(group.unclean_epochs),
     }
-
-
-def message_document(message: Message) -> dict[str, object]:
-    """A protobuf message as JSON values."""
-    from google.protobuf.json_format import MessageToDict
-
-    document: dict[str, object] = MessageToDict(message, always_print_fields_with_no_presence=True)
-    return document

@@ -17,7 +17,7 @@ from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from aerobee.client_core import Admin, ClusterConnection, GroupState
+    from aerobee import AdminClient, Group
 
 DAY_S = 86_400
 
@@ -59,7 +59,7 @@ class TopicLag:
         }
 
 
-def lags_of(state: GroupState) -> list[TopicLag]:
+def lags_of(state: Group) -> list[TopicLag]:
     """By topic. The group's retry topic is one that it has only while messages fail."""
     found = []
     for topic in sorted({each.queue.topic for each in state.queues}):
@@ -69,7 +69,7 @@ def lags_of(state: GroupState) -> list[TopicLag]:
             continue
         found.append(
             TopicLag(
-                state.group,
+                state.name,
                 topic,
                 len(state.members),
                 lag,
@@ -109,12 +109,12 @@ def watch_lag(
 ) -> None:
     """Print it once, or each `interval_s`, until interrupted; the connection stays."""
 
-    async def question(connection: ClusterConnection) -> None:
+    async def question(admin: AdminClient) -> None:
         clock = SystemClock()
         before: list[TopicLag] = []
         before_s = 0.0
         while True:
-            found = await _look(connection, names)
+            found = await _look(admin, names)
             now_s = clock.monotonic_s()
             found = with_rates(found, before, now_s - before_s)
             if interval_s is not None and as_json:
@@ -131,33 +131,16 @@ def watch_lag(
             before, before_s = found, now_s
             await asyncio.sleep(interval_s)
 
-    target.ask(question)
+    target.administer(question)
 
 
-async def _look(connection: ClusterConnection, names: Sequence[str]) -> list[TopicLag]:
-    from aerobee.client_core import Admin
-
-    admin = Admin(connection)
+async def _look(admin: AdminClient, names: Sequence[str]) -> list[TopicLag]:
     # A group that was named and does not exist is worth a word.
     if names:
-        states = [await admin.describe_group(name) for name in names]
+        states = [await admin.groups.describe(name) for name in names]
     else:
-        states = await _all_groups(admin)
+        states = await admin.groups.describe_all()
     return [each for state in states for each in lags_of(state)]
-
-
-async def _all_groups(admin: Admin) -> list[GroupState]:
-    from aerobee.runtime.errors import GroupNotFound
-
-    async def described(name: str) -> GroupState | None:
-        try:
-            return await admin.describe_group(name)
-        except GroupNotFound:
-            # It has gone since it was listed.
-            return None
-
-    asked = await asyncio.gather(*(described(name) for name in await admin.list_groups()))
-    return [state for state in asked if state is not None]
 
 
 def _print(found: Sequence[TopicLag], *, is_watched: bool, wide: bool) -> None:

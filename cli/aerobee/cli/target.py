@@ -18,7 +18,10 @@ from aerobee.runtime import errors
 from aerobee.runtime.tls_config import TlsConfig
 
 if TYPE_CHECKING:
+    from aerobee import AdminClient
     from aerobee.client_core import ClusterConnection
+
+TIMEOUT_S = 5.0
 
 _UNRESOLVED = re.compile(r"the host name \S+ cannot be resolved")
 _ENCRYPTION = re.compile(
@@ -47,6 +50,22 @@ class Target:
         async def main() -> T:
             async with ClusterConnection(self.nameserver, self.cluster, tls=self.tls) as connection:
                 return await question(connection)
+
+        return run(main)
+
+    def administer(
+        self, question: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = TIMEOUT_S
+    ) -> T:
+        """The answer of an `AdminClient`, which is closed by then; with `timeout_s` for each call.
+
+        Raises click.exceptions.Exit if a signal ends it.
+        """
+        from aerobee import AdminClient
+
+        async def main() -> T:
+            client = AdminClient(self.nameserver, self.cluster, timeout=timeout_s, tls=self.tls)
+            async with client as admin:
+                return await question(admin)
 
         return run(main)
 

@@ -105,6 +105,10 @@ class UserAdmin:
         """Whether the user may do anything."""
         return _user(await self._access.enable_user(name, is_enabled))
 
+    async def reseal(self, name: str) -> User:
+        """Encrypt its secrets again, with the first line of the cluster secret's file."""
+        return _user(await self._access.reseal_user(name))
+
     async def delete(self, name: str) -> None:
         """The user and its policies."""
         await self._access.delete_user(name)

@@ -11,6 +11,7 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.access import Access
 from aerobee.client_core.admin import Admin
 from aerobee.client_core.admin_access import PolicyAdmin, QuotaAdmin, UserAdmin
+from aerobee.client_core.admin_brokers import BrokerAdmin
 from aerobee.client_core.admin_cluster import ClusterState, cluster_state
 from aerobee.client_core.admin_groups import GroupAdmin
 from aerobee.client_core.admin_messages import MessageAdmin
@@ -66,13 +67,14 @@ class AdminClient:
         self._admin = Admin(connection, timeout_ms=timeout_ms)
         access = Access(connection, timeout_ms=timeout_ms)
         deletions = Deletions(connection, timeout_ms=timeout_ms)
-        self.topics = TopicAdmin(Topics(connection, timeout_ms=timeout_ms))
+        self.topics = TopicAdmin(Topics(connection, timeout_ms=timeout_ms), connection.routes)
         self.groups = GroupAdmin(self._admin, deletions)
         self.offsets = Offsets(connection, timeout_ms=timeout_ms)
         self.messages = MessageAdmin(Messages(connection, timeout_ms=timeout_ms))
         self.dead_letters = DeadLetters(connection, timeout_ms=timeout_ms)
         self.schedules = Schedules(connection, timeout_ms=timeout_ms)
         self.transactions = Transactions(connection, timeout_ms=timeout_ms)
+        self.brokers = BrokerAdmin(self._admin)
         self.broker_groups = BrokerGroups(connection, timeout_ms=timeout_ms)
         self.users = UserAdmin(access)
         self.policies = PolicyAdmin(access)

@@ -31,6 +31,16 @@ class Broker:
     epoch: int
     heartbeat_age_ms: int | None
     """None: another nameserver hears its heartbeats."""
+    is_in_sync: bool
+    """Its log, as it is now, belongs to those that an election chooses from."""
+    replication_trouble: str
+    """Why a slave does not follow its master; empty while it does."""
+    instance: str
+    """Of the process: another after each start."""
+    outside_address: str
+    """Where clients outside the cluster's network reach it; empty: at `address`."""
+    zone: str
+    """Empty: it says none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +74,55 @@ class ClusterState:
 
 def cluster_state(found: nameserver_pb2.ClusterDescription) -> ClusterState:
     """Of a nameserver's answer."""
-    ages = [*found.heartbeat_age_ms, *[-1] * len(found.brokers)]
-    brokers = [_broker(each, age) for each, age in zip(found.brokers, ages, strict=False)]
+    groups = {each.broker_name: each for each in found.groups}
+    brokers = []
+    for number, each in enumerate(found.brokers):
+        heard = found.last_heartbeats[number] if number < len(found.last_heartbeats) else None
+        age_ms = found.heartbeat_age_ms[number] if number < len(found.heartbeat_age_ms) else -1
+        brokers.append(_broker(each, heard, age_ms, groups.get(each.identity.broker_name)))
     return ClusterState(
         name=found.cluster,
         brokers=tuple(sorted(brokers, key=lambda each: (each.broker_name, each.broker_id))),
         groups=tuple(
-            _group(each) for each in sorted(found.groups, key=lambda each: each.broker_name)
+            broker_group(each) for each in sorted(found.groups, key=lambda each: each.broker_name)
         ),
         etcd_trouble=found.etcd_trouble,
         is_stale=found.stale,
     )
 
 
-def _broker(found: nameserver_pb2.BrokerEndpoint, age_ms: int) -> Broker:
+def _broker(
+    found: nameserver_pb2.BrokerEndpoint,
+    heard: nameserver_pb2.BrokerHeartbeat | None,
+    age_ms: int,
+    group: nameserver_pb2.GroupRecord | None,
+) -> Broker:
+    broker_id = found.identity.broker_id
+    # A log that was begun anew has another incarnation: that replica lacks messages.
+    incarnation = "" if heard is None else heard.incarnation
+    in_sync = () if group is None else group.in_sync
     return Broker(
         broker_name=found.identity.broker_name,
-        broker_id=found.identity.broker_id,
+        broker_id=broker_id,
         address=found.address,
         is_master=found.role == common_pb2.MASTER,
         is_writable=found.writable,
         condition=_CONDITIONS.get(found.condition, "unknown"),
         epoch=found.epoch,
         heartbeat_age_ms=None if age_ms < 0 else age_ms,
+        is_in_sync=any(
+            name.broker_id == broker_id and incarnation in ("", name.incarnation)
+            for name in in_sync
+        ),
+        replication_trouble="" if heard is None else heard.replication_trouble,
+        instance=found.identity.instance,
+        outside_address=found.outside_address,
+        zone=found.zone,
     )
 
 
-def _group(found: nameserver_pb2.GroupRecord) -> BrokerGroup:
+def broker_group(found: nameserver_pb2.GroupRecord) -> BrokerGroup:
+    """Of a nameserver's record."""
     return BrokerGroup(
         broker_name=found.broker_name,
         state=state_of(found),

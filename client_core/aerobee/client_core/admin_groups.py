@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import builtins
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from aerobee.client_core.admin import Admin, GroupQueueState
 from aerobee.client_core.deletions import DeletedGroup, Deletions
+from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.errors import GroupNotFound, InvalidArgument
+from aerobee.runtime.names import is_system_group
 from aerobee.v1 import broker_pb2
 
 
@@ -28,7 +32,7 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class BackOff:
     """How long a failed message waits before it comes again: `initial_ms`, then `multiplier` times
-    as long each time, `max_ms` at most."""
+    as long each time, `max_ms` at most. 0 takes the default: 5 s, 2 h, 2 times."""
 
     initial_ms: int
     max_ms: int
@@ -48,6 +52,13 @@ class GroupRetry:
     ordered: bool
     """A message that comes again holds back those of its message group."""
 
+    @property
+    def kind(self) -> Literal["exponential", "steps", "levels"]:
+        """Of the back-off."""
+        if self.back_off is not None:
+            return "exponential"
+        return "steps" if self.steps_ms else "levels"
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -58,6 +69,12 @@ class Group:
     queues: tuple[GroupQueueState, ...]
     retry: Mapping[str, GroupRetry]
     """By broker group."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Those that a member subscribes to, or on which the group has offsets, by name."""
+        subscribed = {topic for member in self.members for topic in member.subscriptions}
+        return tuple(sorted(subscribed | {queue.queue.topic for queue in self.queues}))
 
     @property
     def lag(self) -> int:
@@ -73,9 +90,10 @@ class GroupAdmin:
         self._admin = admin
         self._deletions = deletions
 
-    async def list(self) -> list[str]:
-        """The names of all groups."""
-        return await self._admin.list_groups()
+    async def list(self, *, with_own: bool = False) -> list[str]:
+        """The names of all groups; with `with_own` also those of the system."""
+        names = await self._admin.list_groups()
+        return [name for name in names if with_own or not is_system_group(name)]
 
     async def describe(self, name: str) -> Group:
         """A group's members, offsets and lag. Raises GroupNotFound, IllegalName."""
@@ -86,6 +104,23 @@ class GroupAdmin:
             queues=state.queues,
             retry={broker: _retry(each) for broker, each in state.retry.items()},
         )
+
+    async def describe_all(self, *, with_own: bool = False) -> builtins.list[Group]:
+        """All groups that `list` names, by name, without those that have gone meanwhile."""
+
+        async def ask(name: str) -> Group | None:
+            try:
+                return await self.describe(name)
+            except GroupNotFound:
+                return None
+
+        found = await all_of([ask(name) for name in await self.list(with_own=with_own)])
+        return [each for each in found if each is not None]
+
+    async def removed_unread(self, name: str) -> dict[MessageQueue, int]:
+        """How many messages each queue lost before the group had read them, since its broker's
+        start. Brokers that do not answer are left out."""
+        return await self._admin.removed_unread(name)
 
     async def configure(
         self,
@@ -125,10 +160,25 @@ class GroupAdmin:
         """
         return await self._deletions.delete_group(name, force=force)
 
-    async def delete_offsets(self, name: str, topic: str) -> dict[MessageQueue, int]:
-        """Forget what a group committed on a topic, which need not exist; returns what stood.
-        Raises LeaseHeld: a member holds one of the queues."""
-        return await self._deletions.delete_offsets(name, topic)
+    async def committed_offsets(
+        self, name: str, topic: str, queues: Sequence[tuple[str, int]] = ()
+    ) -> dict[MessageQueue, int]:
+        """What `delete_offsets` would delete."""
+        return await self._deletions.committed_offsets(name, topic, queues)
+
+    async def delete_offsets(
+        self, name: str, topic: str, queues: Sequence[tuple[str, int]] = ()
+    ) -> dict[MessageQueue, int]:
+        """Forget what a group committed on a topic; returns what stood. Neither the topic nor the
+        queues need exist.
+
+        Args:
+            queues: (broker name, queue id) of those that are meant; empty: all.
+
+        Raises:
+            LeaseHeld: a member holds one of the queues.
+        """
+        return await self._deletions.delete_offsets(name, topic, queues)
 
 
 def _member(found: broker_pb2.GroupMember) -> Member:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from aerobee.client_core.topics import Topics
-from aerobee.cluster_view.route import PERM_READ, PERM_WRITE
+from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, MessageQueue
+from aerobee.cluster_view.routes import Routes
 from aerobee.runtime.errors import InvalidArgument, TopicNotFound
 from aerobee.v1 import common_pb2
 
 Permission = Literal["rw", "r", "w"]
 """What clients may do with a topic: read, write."""
 
-_MASKS: Final = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE}
+_MASKS: Final[Mapping[str, int]] = {
+    "rw": PERM_READ | PERM_WRITE,
+    "r": PERM_READ,
+    "w": PERM_WRITE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +29,13 @@ class Topic:
     name: str
     queues_by_broker: Mapping[str, int]
     """How many queues each broker group has of it."""
-    permission: Permission
+    permission: Permission | Literal[""]
+    """Empty: clients may do nothing with it."""
     ordered: bool
     """Meant for ordered messages."""
     attributes: Mapping[str, str]
+    revision: int = field(default=0, compare=False)
+    """Of its last change in etcd; 0: brokers made the topic themselves."""
 
     @property
     def queues(self) -> int:
@@ -35,12 +43,34 @@ class Topic:
         return sum(self.queues_by_broker.values())
 
 
-class TopicAdmin:
-    """Topics: create, list, change, delete. Every call may raise RegistryUnavailable, Unreachable,
-    DeadlineExceeded and AccessDenied."""
+@dataclass(frozen=True, slots=True)
+class TopicQueue:
+    """One queue, and where it is now."""
 
-    def __init__(self, topics: Topics) -> None:
+    queue: MessageQueue
+    address: str | None
+    """Of the master of its broker group; None: it has none now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic, as its clients see it."""
+
+    name: str
+    permission: Permission | Literal[""]
+    ordered: bool
+    attributes: Mapping[str, str]
+    queues: tuple[TopicQueue, ...]
+    """In ascending order."""
+
+
+class TopicAdmin:
+    """Topics: create, list, show, change, delete. Every call may raise RegistryUnavailable,
+    Unreachable, DeadlineExceeded and AccessDenied."""
+
+    def __init__(self, topics: Topics, routes: Routes) -> None:
         self._topics = topics
+        self._routes = routes
 
     async def create(
         self,
@@ -106,6 +136,20 @@ class TopicAdmin:
         failed messages and dead letters, and of the system."""
         return [_topic(each) for each in await self._topics.list(with_own=with_own)]
 
+    async def describe(self, name: str) -> TopicDescription:
+        """A topic's queues and where they are. Raises TopicNotFound."""
+        route = await self._routes.route(name)
+        masters = {broker: master.address for broker, master in route.masters.items()}
+        return TopicDescription(
+            name=name,
+            permission=_permission(route.perm),
+            ordered=route.is_ordered,
+            attributes=dict(route.attributes),
+            queues=tuple(
+                TopicQueue(queue, masters.get(queue.broker_name)) for queue in route.queues
+            ),
+        )
+
 
 def _mask(permission: str) -> int:
     if permission not in _MASKS:
@@ -113,13 +157,19 @@ def _mask(permission: str) -> int:
     return _MASKS[permission]
 
 
+def _permission(perm: int) -> Permission | Literal[""]:
+    mask = perm & (PERM_READ | PERM_WRITE)
+    if mask == PERM_READ | PERM_WRITE:
+        return "rw"
+    return "r" if mask == PERM_READ else "w" if mask == PERM_WRITE else ""
+
+
 def _topic(config: common_pb2.TopicConfig) -> Topic:
-    letters = ("r" if config.perm & PERM_READ else "") + ("w" if config.perm & PERM_WRITE else "")
-    permission: Permission = "r" if letters == "r" else "w" if letters == "w" else "rw"
     return Topic(
         name=config.name,
         queues_by_broker=dict(sorted(config.queues_by_broker.items())),
-        permission=permission,
+        permission=_permission(config.perm),
         ordered=config.order,
         attributes=dict(config.attributes),
+        revision=config.revision,
     )

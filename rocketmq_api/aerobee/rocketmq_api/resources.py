@@ -20,6 +20,7 @@ from aerobee.runtime.errors import IllegalName
 from aerobee.runtime.names import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
+    SYSTEM_GROUP_PREFIX,
     check_group_name,
     check_topic_name,
     is_system_topic,
@@ -27,7 +28,6 @@ from aerobee.runtime.names import (
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 NAMESPACE_LENGTH_MAX: Final = 64
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 # Without `%`, so that a stored name has one reading only.
 _NAMESPACE: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAMESPACE_LENGTH_MAX}}}")

@@ -34,6 +34,19 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+SYSTEM_GROUPS = frozenset(
+    {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+    }
+)
+
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -73,6 +86,11 @@ def is_system_topic(name: str) -> bool:
     """Topics that clients neither create nor delete, nor send to: our own, and those of Apache's
     brokers, which a folder that was taken over may have."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
+
+
+def is_system_group(name: str) -> bool:
+    """Groups of the system's own and of tools."""
+    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_retry_topic(name: str) -> bool:

@@ -10,7 +10,6 @@ from aerobee.broker.delayed.counts import WaitingCount
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.observe.metrics.wired import lag_reading
-from aerobee.broker.retention.unread_readers import is_system_group
 from aerobee.broker.retries.dead_letters import SETTLED_BY
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.message_store import MessageStore
@@ -20,7 +19,7 @@ from aerobee.broker.transactions.wired import Transactions
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
 from aerobee.runtime.metrics.slices import Slices
-from aerobee.runtime.names import DEAD_LETTER_PREFIX, is_system_topic
+from aerobee.runtime.names import DEAD_LETTER_PREFIX, is_system_group, is_system_topic
 
 if TYPE_CHECKING:
     from aerobee.broker.wiring import Wiring

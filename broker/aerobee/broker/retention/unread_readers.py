@@ -29,28 +29,11 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.runtime.names import is_system_topic
+from aerobee.runtime.names import is_system_group, is_system_topic
 from aerobee.runtime.topic_attributes import keep_unread_max_bytes
 
 _QUEUES_PER_TURN = 200
 _NAMES_PER_TURN = 5_000
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-_SYSTEM_GROUPS = frozenset(
-    {
-        "TOOLS_CONSUMER",
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "CID_ONS-HTTP-PROXY",
-        "CID_ONSAPI_PULL",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
-    }
-)
-
-
-def is_system_group(group: str) -> bool:
-    """Groups of the system's own and of tools."""
-    return group in _SYSTEM_GROUPS or group.startswith(_SYSTEM_GROUP_PREFIX)
 
 
 class UnreadReaders:

@@ -12,7 +12,7 @@ from aerobee.cli.output import print_documents, print_json, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.v1 import access_pb2
+    from aerobee import Policy
 
 
 @click.group()
@@ -63,18 +63,17 @@ def add(
     as_json: bool,
 ) -> None:
     """Let USER do ACTIONS on RESOURCE; replaces the user's policy for RESOURCE."""
-    from aerobee.client_core.access import Access
-    from aerobee.v1 import access_pb2
+    from aerobee import Policy
 
-    policy = access_pb2.AccessPolicy(
+    policy = Policy(
         user=user,
         resource=resource,
         actions=actions,
         decision="Deny" if deny else "Allow",
         sources=sources,
-        default=is_default,
+        is_default=is_default,
     )
-    target.ask(lambda connection: Access(connection).put_policy(policy))
+    target.administer(lambda admin: admin.policies.put(policy))
     if as_json:
         print_json(_document(policy))
         return
@@ -89,11 +88,7 @@ def add(
 @target_options
 def remove(target: Target, user: str, resource: str, is_default: bool, as_json: bool) -> None:
     """Remove the policy of USER for RESOURCE."""
-    from aerobee.client_core.access import Access
-
-    target.ask(
-        lambda connection: Access(connection).remove_policy(user, resource, is_default=is_default)
-    )
+    target.administer(lambda admin: admin.policies.remove(user, resource, is_default=is_default))
     if as_json:
         print_json({"user": user, "resource": resource, "default": is_default, "removed": True})
         return
@@ -106,10 +101,8 @@ def remove(target: Target, user: str, resource: str, is_default: bool, as_json: 
 @target_options
 def list_policies(target: Target, user: str, as_json: bool) -> None:
     """List the policies of USER, or of all users."""
-    from aerobee.client_core.access import Access
-
     policies = [
-        _document(each) for each in target.ask(lambda connection: Access(connection).policies(user))
+        _document(each) for each in target.administer(lambda admin: admin.policies.list(user))
     ]
     if as_json:
         print_json(policies)
@@ -142,10 +135,8 @@ def test(
 
     With several actions, one allowed action is enough. Exit code 1: denied.
     """
-    from aerobee.client_core.access import Access
-
-    answer = target.ask(
-        lambda connection: Access(connection).test(user, resource, actions, source=source)
+    answer = target.administer(
+        lambda admin: admin.policies.test(user, resource, actions, source=source)
     )
     if as_json:
         print_json(
@@ -164,12 +155,12 @@ def test(
         sys.exit(1)
 
 
-def _document(policy: access_pb2.AccessPolicy) -> dict[str, Any]:
+def _document(policy: Policy) -> dict[str, Any]:
     return {
         "user": policy.user,
         "decision": policy.decision,
         "actions": policy.actions,
         "resource": policy.resource,
         "sources": list(policy.sources),
-        "default": policy.default,
+        "default": policy.is_default,
     }

@@ -12,12 +12,11 @@ from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
+    from aerobee import AdminClient, CleanedStore, ClusterState
     from aerobee.cli.cluster_picture import Replica
-    from aerobee.client_core import Admin, ClusterConnection
-    from aerobee.v1 import broker_pb2, nameserver_pb2
 
 MIB = 1024 * 1024
-STATS_TIMEOUT_MS = 2_000
+STATISTICS_TIMEOUT_S = 2.0
 
 
 @click.group()
@@ -37,29 +36,24 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
     """
     from aerobee.cli import cluster_picture
 
-    async def question(
-        connection: ClusterConnection,
-    ) -> tuple[nameserver_pb2.ClusterDescription, list[Replica]]:
-        from aerobee.client_core import Admin
+    async def question(admin: AdminClient) -> tuple[ClusterState, list[Replica]]:
+        state = await admin.cluster()
+        return state, await cluster_picture.look(admin, state)
 
-        admin = Admin(connection, timeout_ms=STATS_TIMEOUT_MS)
-        description = await admin.describe_cluster()
-        return description, await cluster_picture.look(admin, description)
-
-    description, replicas = target.ask(question)
-    name = description.cluster or target.cluster
+    state, replicas = target.administer(question, timeout_s=STATISTICS_TIMEOUT_S)
+    name = state.name or target.cluster
     if as_json:
         print_json(
             {
                 "cluster": name,
-                "stale": description.stale,
-                "etcdTrouble": description.etcd_trouble,
-                "groups": [cluster_picture.group_document(group) for group in description.groups],
+                "stale": state.is_stale,
+                "etcdTrouble": state.etcd_trouble,
+                "groups": [cluster_picture.group_document(group) for group in state.groups],
                 "brokers": [cluster_picture.replica_document(each) for each in replicas],
             }
         )
         return
-    if description.stale:
+    if state.is_stale:
         remark("etcd is away: this is what the nameserver last knew")
     headers, rows = cluster_picture.table(replicas)
     print_table(
@@ -68,10 +62,10 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
         droppable=cluster_picture.DROPPABLE,
         wide=wide,
         empty="no broker is registered yet; start one with `aerobee broker`",
-        title=f"cluster {name}: {counted(len(description.brokers), 'broker')}",
+        title=f"cluster {name}: {counted(len(state.brokers), 'broker')}",
     )
-    if description.etcd_trouble:
-        remark(description.etcd_trouble)
+    if state.etcd_trouble:
+        remark(state.etcd_trouble)
     for line in cluster_picture.remarks(replicas):
         remark(line)
 
@@ -89,10 +83,9 @@ def remove_replica(target: Target, broker: str, broker_id: int, yes: bool, as_js
     messages. If the replica is started again later, it joins as a new one.
     """
     from aerobee.cli.cluster_picture import group_document
-    from aerobee.client_core import Admin
 
     confirm(f"Forget replica {broker_id} of {broker} for good?", yes=yes)
-    group = target.ask(lambda connection: Admin(connection).remove_replica(broker, broker_id))
+    group = target.administer(lambda admin: admin.brokers.remove_replica(broker, broker_id))
     if as_json:
         print_json(group_document(group))
         return
@@ -115,21 +108,12 @@ def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_
     BROKER is a broker's name or its address. Segments that are not expired stay, and so do those
     with messages that a group has not read, unless an option says otherwise.
     """
-    from aerobee.cli.cluster_picture import message_document
-
     if unread:
         confirm(f"Remove messages of {broker} even if groups have not read them?", yes=yes)
 
-    async def question(connection: ClusterConnection) -> broker_pb2.CleanStoreResponse:
-        from aerobee.client_core import Admin
-
-        admin = Admin(connection)
-        address = await _address_of(admin, broker)
-        return await admin.clean_store(address, force=force, unread=unread)
-
-    done = target.ask(question)
+    done = target.administer(lambda admin: admin.brokers.clean(broker, force=force, unread=unread))
     if as_json:
-        print_json(message_document(done))
+        print_json(_clean_document(done))
         return
     say(
         f"{broker}: removed {counted(done.removed_segments, 'segment')} "
@@ -147,17 +131,20 @@ def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_
         remark(f"the rest is kept: {done.kept_because}")
 
 
-async def _address_of(admin: Admin, broker: str) -> str:
-    """Where the broker of a name is; an address is taken as it is.
-
-    Raises:
-        click.UsageError: no registered broker has the name.
-    """
-    if ":" in broker:
-        return broker
-    masters = await admin.masters()
-    for endpoint in masters:
-        if endpoint.broker_name == broker:
-            return endpoint.address
-    known = ", ".join(endpoint.broker_name for endpoint in masters) or "none"
-    raise click.UsageError(f"no broker is named {broker}; registered are: {known}")
+def _clean_document(done: CleanedStore) -> dict[str, object]:
+    """For --json; as in what brokers tell, integers of 64 bits are texts."""
+    return {
+        "removedSegments": done.removed_segments,
+        "removedBytes": str(done.removed_bytes),
+        "logMinOffset": str(done.log_min_offset),
+        "removedUnread": [
+            {
+                "group": each.group,
+                "topic": each.topic,
+                "queueId": each.queue_id,
+                "messages": str(each.messages),
+            }
+            for each in done.removed_unread
+        ],
+        "keptBecause": done.kept_because,
+    }

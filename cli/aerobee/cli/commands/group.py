@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,14 +15,7 @@ from aerobee.runtime.names import RETRY_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aerobee.client_core import (
-        Admin,
-        ClusterConnection,
-        GroupQueueState,
-        GroupState,
-        MessageQueue,
-    )
-    from aerobee.v1 import broker_pb2
+    from aerobee import AdminClient, Group, GroupQueueState, GroupRetry, Member, MessageQueue
 
 
 @click.group()
@@ -32,21 +24,13 @@ def group() -> None:
 
 
 @group.command("list")
+@click.option("--all", "with_own", is_flag=True, help="Also list groups of the system.")
 @json_option
+@wide_option
 @target_options
-def list_groups(target: Target, as_json: bool) -> None:
+def list_groups(target: Target, with_own: bool, as_json: bool, wide: bool) -> None:
     """List all groups that have members or offsets."""
-
-    async def question(connection: ClusterConnection) -> list[GroupState]:
-        from aerobee.client_core import Admin
-
-        admin = Admin(connection)
-        names = await admin.list_groups()
-        async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(_described(admin, name)) for name in names]
-        return [state for task in asked if (state := task.result()) is not None]
-
-    states = target.ask(question)
+    states = target.administer(lambda admin: admin.groups.describe_all(with_own=with_own))
     if as_json:
         print_json([_summary(state) for state in states])
         return
@@ -70,6 +54,8 @@ def list_groups(target: Target, as_json: bool) -> None:
             "queues held": "held",
             "lag": "lag",
         },
+        droppable=("queues held", "topics", "members"),
+        wide=wide,
         empty="no groups yet; create one with `aerobee consume TOPIC --group NAME`",
     )
 
@@ -82,13 +68,10 @@ def list_groups(target: Target, as_json: bool) -> None:
 def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
     """Show the members of the group NAME, and the holder, offset and lag of each queue."""
 
-    async def question(connection: ClusterConnection) -> tuple[GroupState, dict[MessageQueue, int]]:
-        from aerobee.client_core import Admin
+    async def question(admin: AdminClient) -> tuple[Group, dict[MessageQueue, int]]:
+        return await admin.groups.describe(name), await admin.groups.removed_unread(name)
 
-        admin = Admin(connection)
-        return await admin.describe_group(name), await admin.removed_unread(name)
-
-    state, lost = target.ask(question)
+    state, lost = target.administer(question)
     members = [_member(member) for member in state.members]
     queues = [_queue(queue) for queue in state.queues]
     losses = [{**_place(queue), "messages": lost[queue]} for queue in lost]
@@ -231,22 +214,20 @@ def configure(
         raise click.UsageError("name what to change: --retries-max, --back-off or --ordered")
     initial_ms, longest_ms = (_length_ms(each) for each in (initial, longest))
 
-    async def change(connection: ClusterConnection) -> dict[str, broker_pb2.RetrySettings]:
-        from aerobee.client_core import Admin
-        from aerobee.v1 import broker_pb2
+    async def change(admin: AdminClient) -> Mapping[str, GroupRetry]:
+        from aerobee import BackOff
 
-        settings = broker_pb2.RetrySettings(retries_max=retries_max, ordered=is_ordered)
-        if back_off == "levels":
-            settings.levels.SetInParent()
-        elif back_off == "exponential" or is_exponential:
-            settings.exponential.CopyFrom(
-                broker_pb2.ExponentialBackOff(
-                    initial_ms=initial_ms, max_ms=longest_ms, multiplier=multiplier or 0
-                )
-            )
-        return await Admin(connection).configure_group(name, settings)
+        return await admin.groups.configure(
+            name,
+            retries_max=retries_max,
+            back_off=BackOff(initial_ms, longest_ms, multiplier or 0)
+            if back_off == "exponential" or is_exponential
+            else None,
+            by_delay_levels=back_off == "levels",
+            ordered=is_ordered,
+        )
 
-    changed = target.ask(change)
+    changed = target.administer(change)
     if as_json:
         print_json({"group": name, "retry": {key: _retry(changed[key]) for key in changed}})
         return
@@ -270,17 +251,15 @@ def delete(target: Target, name: str, force: bool, dry_run: bool, yes: bool, as_
     if not dry_run:
         confirm(f"Delete group {name} with all its offsets?", yes=yes)
 
-    async def question(connection: ClusterConnection) -> tuple[int, int]:
-        from aerobee.client_core import Admin, Deletions
-
+    async def question(admin: AdminClient) -> tuple[int, int]:
         if dry_run:
-            state = await Admin(connection).describe_group(name)
+            state = await admin.groups.describe(name)
             committed = [each for each in state.queues if each.committed_offset is not None]
             return len(state.members), len(committed)
-        deleted = await Deletions(connection).delete_group(name, force=force)
+        deleted = await admin.groups.delete(name, force=force)
         return deleted.members_ended, deleted.offsets
 
-    members, offsets = target.ask(question)
+    members, offsets = target.administer(question)
     if as_json:
         document = {"group": name, "changed": not dry_run, "offsets": offsets}
         print_json({**document, "members": members})
@@ -299,59 +278,48 @@ def _length_ms(text: str | None) -> int:
         raise click.UsageError(str(error)) from None
 
 
-def _retry(settings: broker_pb2.RetrySettings) -> dict[str, Any]:
-    document: dict[str, Any] = {"retriesMax": settings.retries_max}
-    kind = settings.WhichOneof("back_off") or "levels"
-    document |= {"backOff": kind, "ordered": settings.ordered}
-    if kind == "exponential":
-        told = settings.exponential
-        document |= {"initialMs": told.initial_ms, "longestMs": told.max_ms}
-        document["multiplier"] = told.multiplier
-    elif kind == "steps":
-        document["delaysMs"] = list(settings.steps.delays_ms)
+def _retry(retry: GroupRetry) -> dict[str, Any]:
+    document: dict[str, Any] = {"retriesMax": retry.retries_max}
+    document |= {"backOff": retry.kind, "ordered": retry.ordered}
+    if retry.back_off is not None:
+        document |= {
+            "initialMs": retry.back_off.initial_ms,
+            "longestMs": retry.back_off.max_ms,
+            "multiplier": retry.back_off.multiplier,
+        }
+    elif retry.steps_ms:
+        document["delaysMs"] = list(retry.steps_ms)
     return document
 
 
-def _retry_lines(by_broker: Mapping[str, broker_pb2.RetrySettings]) -> list[str]:
+def _retry_lines(by_broker: Mapping[str, GroupRetry]) -> list[str]:
     """One for all brokers, or, if they differ, one for each."""
-    lines = {broker: _retry_line(settings) for broker, settings in by_broker.items()}
+    lines = {broker: _retry_line(retry) for broker, retry in by_broker.items()}
     if len(set(lines.values())) == 1:
         return [next(iter(lines.values()))]
     return [f"{broker}: {line}" for broker, line in lines.items()]
 
 
-def _retry_line(settings: broker_pb2.RetrySettings) -> str:
-    kind = settings.WhichOneof("back_off")
-    if kind == "exponential":
-        told = settings.exponential
+def _retry_line(retry: GroupRetry) -> str:
+    if retry.back_off is not None:
+        told = retry.back_off
         how = (
             f"after {told.initial_ms / 1_000:g} s, then {told.multiplier} times as long each time, "
             f"at most {told.max_ms / 1_000:g} s"
         )
-    elif kind == "steps":
-        how = f"after steps of {len(settings.steps.delays_ms)} delays"
+    elif retry.steps_ms:
+        how = f"after steps of {len(retry.steps_ms)} delays"
     else:
         how = "after the broker's delay levels, starting with level 3"
-    again = f"failed messages come again up to {settings.retries_max} times, {how}"
-    return f"in order of message groups; {again}" if settings.ordered else again
+    again = f"failed messages come again up to {retry.retries_max} times, {how}"
+    return f"in order of message groups; {again}" if retry.ordered else again
 
 
-async def _described(admin: Admin, name: str) -> GroupState | None:
-    """None for a group that has gone since it was listed."""
-    from aerobee.runtime.errors import GroupNotFound
-
-    try:
-        return await admin.describe_group(name)
-    except GroupNotFound:
-        return None
-
-
-def _summary(state: GroupState) -> dict[str, Any]:
-    subscribed = {each.topic for member in state.members for each in member.subscriptions}
+def _summary(state: Group) -> dict[str, Any]:
     return {
-        "group": state.group,
+        "group": state.name,
         "members": len(state.members),
-        "topics": sorted(subscribed | {queue.queue.topic for queue in state.queues}),
+        "topics": list(state.topics),
         "lag": state.lag,
     }
 
@@ -366,23 +334,14 @@ def _mode(member: Mapping[str, Any]) -> object:
     return member["official"] or own
 
 
-def _member(member: broker_pb2.GroupMember) -> dict[str, Any]:
+def _member(member: Member) -> dict[str, Any]:
     return {
         "clientId": member.client_id,
         "broadcasting": member.broadcasting,
         "official": member.official or None,
         "lastHeartbeatAgeMs": member.last_heartbeat_age_ms,
-        "subscriptions": {each.topic: _expression(each.filter) for each in member.subscriptions},
+        "subscriptions": dict(member.subscriptions),
     }
-
-
-def _expression(wanted: broker_pb2.Filter) -> str:
-    """An SQL filter as one line, so marked."""
-    from aerobee.v1 import broker_pb2
-
-    if wanted.type == broker_pb2.SQL92:
-        return f"SQL: {' '.join(wanted.expression.split())}"
-    return wanted.expression or "*"
 
 
 def _place(queue: MessageQueue) -> dict[str, Any]:

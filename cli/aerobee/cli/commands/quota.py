@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -12,7 +13,9 @@ from aerobee.cli.target import Target, target_options
 from aerobee.runtime.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from aerobee.v1 import access_pb2
+    from aerobee import AdminClient, Quota
+
+Kind = Literal["user", "group", "default"]
 
 NO_LIMIT = "none"
 TO_DEFAULT = "default"
@@ -40,13 +43,11 @@ def quota() -> None:
 @target_options
 def set_quota(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
     """Set limits; limits that are not named stay. NUMBER may be `none` (no limit) or `default`."""
-    from aerobee.client_core.access import Access
-
     words = [word for word in subject if "=" not in word]
     limits, to_default = _limits(subject[len(words) :])
     kind, name = _subject(words)
-    changed = target.ask(
-        lambda connection: Access(connection).set_quota(kind, name, limits, to_default)
+    changed = target.administer(
+        lambda admin: admin.quotas.set(kind, name, limits, to_default=to_default)
     )
     document = _document(changed)
     if as_json:
@@ -61,10 +62,8 @@ def set_quota(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
 @target_options
 def delete(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
     """Delete a quota; the default applies again."""
-    from aerobee.client_core.access import Access
-
     kind, name = _subject(subject)
-    target.ask(lambda connection: Access(connection).delete_quota(kind, name))
+    target.administer(lambda admin: admin.quotas.delete(kind, name))
     if as_json:
         print_json({"kind": kind, "name": name, "deleted": True})
         return
@@ -76,10 +75,12 @@ def delete(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
 @target_options
 def list_quotas(target: Target, as_json: bool) -> None:
     """List the quotas that were set, and the built-in ones that apply otherwise."""
-    from aerobee.client_core.access import Access
 
-    answer = target.ask(lambda connection: Access(connection).quotas())
-    rows = [*map(_document, answer.quotas), _document(answer.built_in) | {"kind": "built-in"}]
+    async def question(admin: AdminClient) -> tuple[list[Quota], Quota]:
+        return await admin.quotas.list(), await admin.quotas.built_in()
+
+    quotas, built_in = target.administer(question)
+    rows = [*map(_document, quotas), _document(built_in) | {"kind": "built-in"}]
     if as_json:
         print_json(rows)
         return
@@ -92,12 +93,14 @@ def list_quotas(target: Target, as_json: bool) -> None:
     )
 
 
-def _subject(words: list[str] | tuple[str, ...]) -> tuple[str, str]:
+def _subject(words: list[str] | tuple[str, ...]) -> tuple[Kind, str]:
     match list(words):
         case ["default"]:
             return "default", ""
-        case ["user" | "group" as kind, name]:
-            return kind, name
+        case ["user", name]:
+            return "user", name
+        case ["group", name]:
+            return "group", name
     raise InvalidArgument("say whose quota it is: user NAME, group NAME, or default")
 
 
@@ -123,9 +126,9 @@ def _limits(words: tuple[str, ...]) -> tuple[dict[str, int], list[str]]:
     return limits, to_default
 
 
-def _document(one: access_pb2.Quota) -> dict[str, Any]:
-    return {"kind": one.kind, "name": one.name, "limits": dict(sorted(one.limits.items()))}
+def _document(one: Quota) -> dict[str, Any]:
+    return {"kind": one.kind, "name": one.name, "limits": one.limits}
 
 
-def _limits_text(limits: dict[str, int]) -> str:
+def _limits_text(limits: Mapping[str, int]) -> str:
     return " ".join(f"{field}={limit or NO_LIMIT}" for field, limit in limits.items())

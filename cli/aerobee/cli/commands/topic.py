@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,20 @@ from aerobee.runtime.topic_attributes import MESSAGE_TYPE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aerobee.client_core import ClusterConnection, MessageQueue, QueueBounds, TopicRoute
-    from aerobee.v1 import common_pb2
+    from aerobee import (
+        AdminClient,
+        MessageQueue,
+        Permission,
+        QueueBounds,
+        Topic,
+        TopicDescription,
+        TopicQueue,
+    )
 
-READ = 4
-WRITE = 2
 COUNTED_TOPICS_MAX = 100
 COUNTED_QUEUES_MAX = 5_000
 """Within these, counting the messages of all topics takes a moment."""
-COUNT_TIMEOUT_MS = 2_000
+COUNT_TIMEOUT_S = 2.0
 TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 
 
@@ -78,15 +84,13 @@ def create(
 
     created: list[dict[str, Any]] = []
 
-    async def create_all(connection: ClusterConnection) -> None:
-        from aerobee.client_core import Topics
+    async def create_all(admin: AdminClient) -> None:
         from aerobee.runtime.errors import TopicExists
 
-        topics = Topics(connection)
         for name in names:
             try:
-                made = await topics.create(
-                    name, queues=queues or 0, order=ordered, attributes=attributes
+                made = await admin.topics.create(
+                    name, queues=queues, ordered=ordered, attributes=attributes
                 )
             except TopicExists:
                 if not if_missing:
@@ -98,7 +102,7 @@ def create(
                 if not as_json:
                     say(f"created topic {name} with {_spread(made)}")
 
-    target.ask(create_all)
+    target.administer(create_all)
     if as_json:
         print_json(created)
 
@@ -124,19 +128,15 @@ def list_topics(
     --all adds topics that brokers make: retry topics, dead-letter topics and system topics.
     """
 
-    async def question(
-        connection: ClusterConnection,
-    ) -> tuple[list[common_pb2.TopicConfig], dict[str, int | None]]:
-        from aerobee.client_core import Topics
-
-        listed = list(await Topics(connection).list(with_own=with_own))
-        queues = sum(sum(each.queues_by_broker.values()) for each in listed)
+    async def question(admin: AdminClient) -> tuple[list[Topic], dict[str, int | None]]:
+        listed = await admin.topics.list(with_own=with_own)
+        queues = sum(each.queues for each in listed)
         is_cheap = len(listed) <= COUNTED_TOPICS_MAX and queues <= COUNTED_QUEUES_MAX
         if not (is_cheap if is_counted is None else is_counted):
             return listed, {}
-        return listed, await _message_counts(connection, [each.name for each in listed])
+        return listed, await _message_counts(admin, [each.name for each in listed])
 
-    listed, counts = target.ask(question)
+    listed, counts = target.administer(question)
     topics = [_config(each) for each in listed]
     for each in topics:
         if counts:
@@ -172,23 +172,24 @@ def list_topics(
 def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
     """Show the queues of the topic NAME: where they are and what they hold."""
 
-    async def question(connection: ClusterConnection) -> tuple[TopicRoute, dict[MessageQueue, Any]]:
-        from aerobee.client_core import Offsets
-
-        route = await connection.routes.route(name)
+    async def question(
+        admin: AdminClient,
+    ) -> tuple[TopicDescription, dict[MessageQueue, QueueBounds]]:
+        described = await admin.topics.describe(name)
         # A queue whose broker is away is shown without its offsets.
-        alive = [queue for queue in route.queues if route.master(queue.broker_name)]
-        return route, await Offsets(connection).bounds(alive)
+        alive = [each.queue for each in described.queues if each.address is not None]
+        return described, await admin.offsets.bounds(alive)
 
-    route, bounds = target.ask(question)
-    queues = [_queue(queue, bounds.get(queue), route) for queue in route.queues]
+    described, bounds = target.administer(question)
+    permission = _permission(described.permission)
+    queues = [_queue(each, bounds.get(each.queue)) for each in described.queues]
     if as_json:
         print_json(
             {
                 "topic": name,
-                "permission": _permission(route.perm),
-                "ordered": route.is_ordered,
-                "attributes": dict(route.attributes),
+                "permission": permission,
+                "ordered": described.ordered,
+                "attributes": described.attributes,
                 "queues": queues,
             }
         )
@@ -208,7 +209,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
         },
         droppable=("address", "broker"),
         wide=wide,
-        title=f"{name}: {_permission(route.perm)}, "
+        title=f"{name}: {permission}, "
         f"{counted(sum(found.count for found in bounds.values()), 'message')}",
     )
 
@@ -224,7 +225,7 @@ def update(
     target: Target,
     name: str,
     queues: int | None,
-    permission: str | None,
+    permission: Permission | None,
     attributes: dict[str, str],
     as_json: bool,
 ) -> None:
@@ -232,22 +233,17 @@ def update(
 
     Settings that are not given stay as they are. An attribute with an empty value is removed.
     """
-    from aerobee.client_core import Topics
-
     if queues is None and permission is None and not attributes:
         raise click.UsageError("give what to change: --queues, --permission or --attribute")
-    perm = None
-    if permission is not None:
-        perm = READ * ("r" in permission) + WRITE * ("w" in permission)
-    changed = target.ask(
-        lambda connection: Topics(connection).update(
-            name, queues=queues, perm=perm, attributes=attributes
+    changed = target.administer(
+        lambda admin: admin.topics.update(
+            name, queues=queues, permission=permission, attributes=attributes
         )
     )
     if as_json:
         print_json(_config(changed))
         return
-    say(f"topic {name} now has {_spread(changed)}, permission {_permission(changed.perm)}")
+    say(f"topic {name} now has {_spread(changed)}, permission {_permission(changed.permission)}")
 
 
 # The name that Kafka's users look for.
@@ -263,65 +259,57 @@ topic.add_command(alter)
 @target_options
 def delete(target: Target, name: str, yes: bool, as_json: bool) -> None:
     """Delete the topic NAME with its messages and all groups' offsets on it, permanently."""
-    from aerobee.client_core import Topics
-
     confirm(f"Delete topic {name} with its messages?", yes=yes)
-    target.ask(lambda connection: Topics(connection).delete(name))
+    target.administer(lambda admin: admin.topics.delete(name))
     if as_json:
         print_json({"topic": name, "deleted": True})
         return
     say(f"deleted topic {name}")
 
 
-async def _message_counts(
-    connection: ClusterConnection, names: Sequence[str]
-) -> dict[str, int | None]:
+async def _message_counts(admin: AdminClient, names: Sequence[str]) -> dict[str, int | None]:
     """Messages that each topic's queues hold; None where a part of them is not known."""
-    from aerobee.client_core import Offsets
-    from aerobee.client_core.offsets import all_of
     from aerobee.runtime.errors import AerobeeError
-
-    offsets = Offsets(connection, timeout_ms=COUNT_TIMEOUT_MS)
 
     async def count(name: str) -> int | None:
         try:
-            route = await connection.routes.route(name, timeout_ms=COUNT_TIMEOUT_MS)
-            found = await offsets.bounds(route.queues)
-        except AerobeeError:
+            async with asyncio.timeout(COUNT_TIMEOUT_S):
+                described = await admin.topics.describe(name)
+                found = await admin.offsets.bounds([each.queue for each in described.queues])
+        except (AerobeeError, TimeoutError):
             return None
         return sum(each.count for each in found.values())
 
-    counts = await all_of([count(name) for name in names])
+    counts = await asyncio.gather(*(count(name) for name in names))
     return dict(zip(names, counts, strict=True))
 
 
-def _spread(config: common_pb2.TopicConfig) -> str:
-    spread = ", ".join(f"{n} on {name}" for name, n in sorted(config.queues_by_broker.items()))
-    return f"{counted(sum(config.queues_by_broker.values()), 'queue')} ({spread})"
+def _spread(topic: Topic) -> str:
+    spread = ", ".join(f"{n} on {name}" for name, n in topic.queues_by_broker.items())
+    return f"{counted(topic.queues, 'queue')} ({spread})"
 
 
-def _permission(perm: int) -> str:
-    return ("r" if perm & READ else "-") + ("w" if perm & WRITE else "-")
+def _permission(permission: str) -> str:
+    return "".join(each if each in permission else "-" for each in "rw")
 
 
-def _config(config: common_pb2.TopicConfig) -> dict[str, Any]:
+def _config(topic: Topic) -> dict[str, Any]:
     return {
-        "topic": config.name,
-        "queues": sum(config.queues_by_broker.values()),
-        "queuesByBroker": dict(sorted(config.queues_by_broker.items())),
-        "permission": _permission(config.perm),
-        "ordered": config.order,
-        "attributes": dict(config.attributes),
-        "revision": config.revision,
+        "topic": topic.name,
+        "queues": topic.queues,
+        "queuesByBroker": topic.queues_by_broker,
+        "permission": _permission(topic.permission),
+        "ordered": topic.ordered,
+        "attributes": topic.attributes,
+        "revision": topic.revision,
     }
 
 
-def _queue(queue: MessageQueue, bounds: QueueBounds | None, route: TopicRoute) -> dict[str, Any]:
-    master = route.master(queue.broker_name)
+def _queue(found: TopicQueue, bounds: QueueBounds | None) -> dict[str, Any]:
     return {
-        "broker": queue.broker_name,
-        "address": master.address if master else None,
-        "queue": queue.queue_id,
+        "broker": found.queue.broker_name,
+        "address": found.address,
+        "queue": found.queue.queue_id,
         "minOffset": bounds.min_offset if bounds else None,
         "maxOffset": bounds.max_offset_end if bounds else None,
         "lastStoredMs": bounds.last_store_timestamp_ms if bounds else None,

@@ -15,8 +15,7 @@ from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.private_files import private_opener
 
 if TYPE_CHECKING:
-    from aerobee.client_core import ClusterConnection
-    from aerobee.v1 import access_pb2
+    from aerobee import AdminClient, NewSecret, User
 
 
 STANDARD_OUTPUT = Path("-")
@@ -70,12 +69,10 @@ def create(
 
     Prints the access key and the secret, which cannot be shown again.
     """
-    from aerobee.client_core.access import Access
-
     secret = _secret_of(secret_file)
     _check_new(credentials_file, as_json)
-    made = target.ask(
-        lambda connection: Access(connection).create_user(
+    made = target.administer(
+        lambda admin: admin.users.create(
             name, is_super=is_super, certificate_names=certificate_names, secret=secret
         )
     )
@@ -100,15 +97,13 @@ def rotate(
 
     Once all clients have the new secret, --finish makes the former one invalid.
     """
-    from aerobee.client_core.access import Access
-
     if finish:
-        left = target.ask(lambda connection: Access(connection).forget_former_secret(name))
+        left = target.administer(lambda admin: admin.users.forget_former_secret(name))
         _print_user(left, f"user {name} has one valid secret", as_json=as_json)
         return
     secret = _secret_of(secret_file)
     _check_new(credentials_file, as_json)
-    made = target.ask(lambda connection: Access(connection).rotate_user(name, secret=secret))
+    made = target.administer(lambda admin: admin.users.rotate(name, secret=secret))
     said = (
         f"user {name} has a new secret; the former one is valid until "
         f"`aerobee user rotate {name} --finish`"
@@ -121,9 +116,7 @@ def rotate(
 @target_options
 def list_users(target: Target, as_json: bool) -> None:
     """List the users."""
-    from aerobee.client_core.access import Access
-
-    users = [_document(each) for each in target.ask(lambda connection: Access(connection).users())]
+    users = [_document(each) for each in target.administer(lambda admin: admin.users.list())]
     if as_json:
         print_json(users)
         return
@@ -165,10 +158,8 @@ def enable(target: Target, name: str, as_json: bool) -> None:
 @target_options
 def delete(target: Target, name: str, yes: bool, as_json: bool) -> None:
     """Delete the user NAME and its policies, and end its streams."""
-    from aerobee.client_core.access import Access
-
     confirm(f"Delete user {name} and its policies?", yes=yes)
-    target.ask(lambda connection: Access(connection).delete_user(name))
+    target.administer(lambda admin: admin.users.delete(name))
     if as_json:
         print_json({"user": name, "deleted": True})
         return
@@ -184,13 +175,10 @@ def reseal(target: Target, as_json: bool) -> None:
     Afterwards, the second line is no longer needed.
     """
 
-    async def question(connection: ClusterConnection) -> list[access_pb2.UserDescription]:
-        from aerobee.client_core.access import Access
+    async def question(admin: AdminClient) -> list[User]:
+        return [await admin.users.reseal(each.name) for each in await admin.users.list()]
 
-        access = Access(connection)
-        return [await access.reseal_user(each.name) for each in await access.users()]
-
-    users = target.ask(question)
+    users = target.administer(question)
     if as_json:
         print_json([_document(each) for each in users])
         return
@@ -198,25 +186,23 @@ def reseal(target: Target, as_json: bool) -> None:
 
 
 def _enable(target: Target, name: str, is_enabled: bool, *, as_json: bool) -> None:
-    from aerobee.client_core.access import Access
-
-    changed = target.ask(lambda connection: Access(connection).enable_user(name, is_enabled))
+    changed = target.administer(lambda admin: admin.users.enable(name, is_enabled))
     said = f"user {name} is {'enabled' if is_enabled else 'disabled'}"
     _print_user(changed, said, as_json=as_json)
 
 
-def _print_user(changed: access_pb2.UserDescription, said: str, *, as_json: bool) -> None:
+def _print_user(changed: User, said: str, *, as_json: bool) -> None:
     if as_json:
         print_json(_document(changed))
         return
     say(said)
 
 
-def _document(user: access_pb2.UserDescription) -> dict[str, Any]:
+def _document(user: User) -> dict[str, Any]:
     return {
         "user": user.name,
-        "super": user.super,
-        "enabled": user.enabled,
+        "super": user.is_super,
+        "enabled": user.is_enabled,
         "secrets": user.secrets,
         "certificateNames": list(user.certificate_names),
     }
@@ -239,7 +225,7 @@ def _check_new(file: Path | None, as_json: bool) -> None:
         raise InvalidArgument(f"{file} is there already; remove it or name another file")
 
 
-def _hand_over(made: access_pb2.UserSecret, file: Path | None, said: str, *, as_json: bool) -> None:
+def _hand_over(made: NewSecret, file: Path | None, said: str, *, as_json: bool) -> None:
     """Say what was done, and give the secret to `file`, or print it."""
     told = {"secret": made.secret}
     lines = (f"access_key = {made.user.name}", f"secret_key = {made.secret}")

@@ -14,9 +14,9 @@ from aerobee.cli.output import print_json, remark, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.client_core import ClusterConnection
+    from aerobee import AdminClient
 
-TIMEOUT_MS = 2_000
+TIMEOUT_S = 2.0
 
 
 @click.command()
@@ -33,7 +33,7 @@ def version(target: Target, local: bool, as_json: bool) -> None:
     trouble = ""
     if not local:
         try:
-            brokers = target.ask(_brokers)
+            brokers = target.administer(_brokers, timeout_s=TIMEOUT_S)
         except Exception as error:
             failure = failure_from(error)
             if failure is None:
@@ -52,18 +52,15 @@ def version(target: Target, local: bool, as_json: bool) -> None:
         remark(f"no cluster at {target.nameserver}: {trouble}")
 
 
-async def _brokers(connection: ClusterConnection) -> list[dict[str, str | None]]:
+async def _brokers(admin: AdminClient) -> list[dict[str, str | None]]:
     from aerobee.cli import cluster_picture
-    from aerobee.client_core import Admin
 
-    admin = Admin(connection, timeout_ms=TIMEOUT_MS)
-    replicas = await cluster_picture.look(admin, await admin.describe_cluster())
     return [
         {
             "broker": f"{each.broker_name}/{each.broker_id}",
-            "version": None if each.stats is None else each.stats.version,
+            "version": None if each.statistics is None else each.statistics.version,
         }
-        for each in replicas
+        for each in await cluster_picture.look(admin, await admin.cluster())
     ]
 
 

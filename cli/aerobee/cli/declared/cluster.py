@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
 from aerobee.access.policies import Policy
-from aerobee.cli.commands.topic import READ, WRITE
 from aerobee.cli.declared.file import ATTRIBUTE, BY_DEFAULT, EXPONENTIAL, policy_of
 from aerobee.cli.declared.plan import (
     DECISION,
@@ -24,6 +23,7 @@ from aerobee.cli.declared.plan import (
 from aerobee.cli.failures import Failure
 from aerobee.client_core import Admin, ClusterConnection, GroupState, MessageQueue, Offsets, Topics
 from aerobee.client_core.access import Access
+from aerobee.cluster_view.route import PERM_READ, PERM_WRITE
 from aerobee.runtime.errors import GroupNotFound
 from aerobee.runtime.names import is_retry_topic, is_system_topic
 from aerobee.runtime.topic_attributes import MESSAGE_TYPE, topic_type
@@ -188,7 +188,7 @@ def _topic(topic: common_pb2.TopicConfig) -> Fields:
     others = {key: value for key, value in topic.attributes.items() if key != MESSAGE_TYPE}
     return {
         QUEUES: sum(topic.queues_by_broker.values()),
-        "permission": "r" * bool(topic.perm & READ) + "w" * bool(topic.perm & WRITE),
+        "permission": "r" * bool(topic.perm & PERM_READ) + "w" * bool(topic.perm & PERM_WRITE),
         TYPE: topic_type(topic.attributes),
         "ordered": topic.order,
         **{ATTRIBUTE + key: value for key, value in others.items()},
@@ -196,7 +196,7 @@ def _topic(topic: common_pb2.TopicConfig) -> Fields:
 
 
 def _perm(permission: str) -> int:
-    return READ * ("r" in permission) + WRITE * ("w" in permission)
+    return PERM_READ * ("r" in permission) + PERM_WRITE * ("w" in permission)
 
 
 def _policy(policy: access_pb2.AccessPolicy) -> tuple[Key, Fields]:

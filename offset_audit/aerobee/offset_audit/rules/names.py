@@ -5,27 +5,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.runtime.names import RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
+from aerobee.runtime.names import (
+    RETRY_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_GROUPS,
+    SYSTEM_PREFIX,
+    SYSTEM_TOPICS,
+)
 from aerobee.store_format.names import LIGHT_QUEUE_PREFIX
 
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
-SYSTEM_GROUPS: Final = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-)
 
-
-def _listed(names: tuple[str, ...] | list[str]) -> str:
+def _listed(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
 
 
 IS_SYSTEM_GROUP: Final = (
-    f"(startswith(group, '{SYSTEM_GROUP_PREFIX}') or group in ({_listed(SYSTEM_GROUPS)}))"
+    f"(startswith(group, '{SYSTEM_GROUP_PREFIX}') or group in ({_listed(sorted(SYSTEM_GROUPS))}))"
 )
 """Apache's predefined groups, and those of its own services."""
 IS_SYSTEM_TOPIC: Final = (

@@ -1,0 +1,218 @@
+"""Single brokers, as `AdminClient.brokers` asks and changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from aerobee.client_core.admin import CLEAN_TIMEOUT_MS, HAND_OVER_TIMEOUT_MS, Admin
+from aerobee.client_core.admin_cluster import BrokerGroup, broker_group
+from aerobee.client_core.defaults import milliseconds
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.v1 import broker_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedUnread:
+    """Messages of a queue that a broker removed before a group had read them."""
+
+    group: str
+    topic: str
+    queue_id: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLag:
+    """A slave, as its master sees it."""
+
+    broker_id: int
+    is_connected: bool
+    is_in_sync: bool
+    lag_bytes: int
+    """Of the log that it has not acknowledged."""
+    lag_ms: int
+    """Since it last had everything; 0: it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterSeen:
+    """A master, as its slave sees it."""
+
+    broker_id: int
+    is_connected: bool
+    log_end: int
+    trouble: str
+    """Why the slave does not follow; empty while it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatistics:
+    """Counters since the start of a broker's process, and its present state."""
+
+    version: str
+    is_writable: bool
+    not_writable_reason: str
+    flush_mode: str
+    log_min_offset: int
+    log_appended_end: int
+    messages_in: int
+    messages_out: int
+    resident_bytes: int
+    """Memory of the process."""
+    disk_total_bytes: int
+    disk_free_bytes: int
+    removed_unread_messages: int
+    """Over all groups."""
+    removed_unread: tuple[RemovedUnread, ...]
+    replicas: tuple[ReplicaLag, ...]
+    """Of a slave: none."""
+    master: MasterSeen | None
+    """Of a master: None."""
+    everything: Mapping[str, Any] = field(repr=False)
+    """All that the broker told, as `aerobee cluster show --json` prints it: integers of 64 bits are
+    texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedStore:
+    """What a broker removed."""
+
+    removed_segments: int
+    removed_bytes: int
+    log_min_offset: int
+    removed_unread: tuple[RemovedUnread, ...]
+    kept_because: str
+    """Why expired segments are still there; empty: none is."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """A broker group's new master."""
+
+    master_id: int
+    epoch: int
+    paused_ms: int
+    """How long no message was taken."""
+
+
+class BrokerAdmin:
+    """Brokers: statistics, cleaning, another master, replicas that are lost. Every call may raise
+    Unreachable, DeadlineExceeded and AccessDenied."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    async def statistics(self, address: str) -> BrokerStatistics:
+        """Of the broker at an address, see `AdminClient.cluster`."""
+        return _statistics(await self._admin.broker_stats(address))
+
+    async def clean(
+        self,
+        broker: str,
+        *,
+        force: bool = False,
+        unread: bool = False,
+        timeout: float = CLEAN_TIMEOUT_MS / 1_000,
+    ) -> CleanedStore:
+        """Remove expired log segments now, whatever the hour.
+
+        Args:
+            broker: the name of a broker group, for its master, or the address of a broker.
+            force: unexpired ones too, as long as the disk is fuller than the broker's limit.
+            unread: also messages that groups have not read; the answer counts them.
+
+        Raises:
+            InvalidArgument: no broker group of that name has a master; ShuttingDown, StoreFailed.
+            DeadlineExceeded: it goes on to the end of the segment under way.
+        """
+        done = await self._admin.clean_store(
+            await self._address_of(broker),
+            force=force,
+            unread=unread,
+            timeout_ms=milliseconds(timeout),
+        )
+        return CleanedStore(
+            removed_segments=done.removed_segments,
+            removed_bytes=done.removed_bytes,
+            log_min_offset=done.log_min_offset,
+            removed_unread=_removed(done.removed_unread),
+            kept_because=done.kept_because,
+        )
+
+    async def hand_over(
+        self,
+        broker_name: str,
+        *,
+        successor_id: int | None = None,
+        timeout: float = HAND_OVER_TIMEOUT_MS / 1_000,
+    ) -> HandOver:
+        """Make another replica the master; nothing that was sent is lost.
+
+        Args:
+            successor_id: the next master; None: the present one chooses among those in sync.
+
+        Raises:
+            NoBrokerAvailable: the group has no master now, or there is no such group.
+            InvalidArgument: the successor is not in sync, or no replica is.
+            NotMaster: another replica became master meanwhile.
+        """
+        done = await self._admin.hand_over(
+            broker_name, successor_id=successor_id, timeout_ms=milliseconds(timeout)
+        )
+        return HandOver(done.master_id, done.epoch, done.paused_ms)
+
+    async def remove_replica(self, broker_name: str, broker_id: int) -> BrokerGroup:
+        """Forget a replica that is lost for good; returns what is left of its group.
+
+        Raises:
+            GroupNotFound: there is no such broker group. InvalidArgument: the replica is
+            registered, the master, in sync, or unknown. RegistryUnavailable.
+        """
+        return broker_group(await self._admin.remove_replica(broker_name, broker_id))
+
+    async def _address_of(self, broker: str) -> str:
+        if ":" in broker:
+            return broker
+        masters = await self._admin.masters()
+        for endpoint in masters:
+            if endpoint.broker_name == broker:
+                return endpoint.address
+        known = ", ".join(endpoint.broker_name for endpoint in masters) or "none"
+        raise InvalidArgument(f"no broker is named {broker}; registered are: {known}")
+
+
+def _statistics(found: broker_pb2.BrokerStats) -> BrokerStatistics:
+    slave = found.slave if found.HasField("slave") else None
+    return BrokerStatistics(
+        version=found.version,
+        is_writable=found.writable,
+        not_writable_reason=found.not_writable_reason,
+        flush_mode=found.flush_mode,
+        log_min_offset=found.log_min_offset,
+        log_appended_end=found.log_appended_end,
+        messages_in=found.messages_in,
+        messages_out=found.messages_out,
+        resident_bytes=found.resident_bytes,
+        disk_total_bytes=found.disk_total_bytes,
+        disk_free_bytes=found.disk_free_bytes,
+        removed_unread_messages=found.removed_unread_messages,
+        removed_unread=_removed(found.removed_unread),
+        replicas=tuple(
+            ReplicaLag(each.broker_id, each.connected, each.in_sync, each.lag_bytes, each.lag_ms)
+            for each in found.replicas
+        ),
+        master=None
+        if slave is None
+        else MasterSeen(slave.master_id, slave.connected, slave.master_end, slave.trouble),
+        everything=MessageToDict(found, always_print_fields_with_no_presence=True),
+    )
+
+
+def _removed(found: Iterable[broker_pb2.UnreadRemoval]) -> tuple[RemovedUnread, ...]:
+    return tuple(
+        RemovedUnread(each.group, each.topic, each.queue_id, each.messages) for each in found
+    )
