@@ -28,4 +28,6 @@ def remind(seconds: float, text: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit('usage: reminders.py SECONDS TEXT, such as: reminders.py 2 "tea is ready"')
     remind(float(sys.argv[1]), sys.argv[2])

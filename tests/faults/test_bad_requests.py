@@ -134,7 +134,7 @@ PULLS = [
         "filter in SQL that is none",
         pull(filter=broker_pb2.Filter(type=broker_pb2.SQL92, expression="a >")),
         errors.FilterIllegal,
-        ("at its end", "here comes a property's name"),
+        ("at its end", "expected a property's name"),
     ),
     Refused(
         "filter of a kind that is not served",

@@ -76,7 +76,7 @@ def _delay_ms(delay: Delay) -> int:
     else:
         raise MessageIllegal(f"delay must be a timedelta or seconds, not {delay!r}")
     if delay_ms < 0:
-        raise MessageIllegal(f"delay must not be negative, as {delay!r} is")
+        raise MessageIllegal(f"delay must not be negative, but is {delay!r}")
     if delay_ms > DELAY_MAX_MS:
         raise MessageIllegal(f"delay must be at most ten years, not {delay!r}")
     return delay_ms

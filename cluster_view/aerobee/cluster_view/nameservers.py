@@ -121,4 +121,8 @@ class Nameservers:
                 elif number >= len(self.addresses):
                     break  # each has been asked
         assert failure is not None
+        if isinstance(failure, errors.Unreachable):
+            told = errors.Unreachable(f"no nameserver answers: {failure}; is one running there?")
+            told.request_id = failure.request_id
+            raise told from None
         raise failure

@@ -192,7 +192,7 @@ class _Parser:
         if self._is_sign("("):
             self._next()
             found = self._inside(self._any, token)
-            self._take_sign(")", "a parenthesis is open: here comes an operator or )")
+            self._take_sign(")", "a parenthesis is open: expected an operator or )")
             return found
         self._count_term(token)
         self._next()
@@ -210,8 +210,8 @@ class _Parser:
         if token.kind is Kind.KEYWORD and token.text in _WORDS:
             return Constant(_WORDS[token.text])
         if token.kind is Kind.KEYWORD:
-            raise self._wrong(f"{token.text} is a keyword; here comes a value", token)
-        raise self._wrong("here comes a property's name, a literal or a parenthesis", token)
+            raise self._wrong(f"{token.text} is a keyword; expected a value", token)
+        raise self._wrong("expected a property's name, a literal or a parenthesis", token)
 
     # ------------------------------------------------------------------------------ checks
 

@@ -109,7 +109,12 @@ def _once(request: AuditRequest) -> int:
     from aerobee.offset_audit.outputs.console import printed
     from aerobee.offset_audit.run.pipeline import run_audit
     from aerobee.offset_audit.run.session import audit_session, keep_classes, task_counts
+    from aerobee.offset_audit.sources.store.folders import find_stores
 
+    if request.stores:
+        find_stores(
+            place.path for place in request.stores
+        )  # a wrong path is told before Spark's start, not after it
     clock, chance = SystemClock(), system_random()
     is_brief = not (request.is_deep and request.stores)
     with contextlib.ExitStack() as stack:

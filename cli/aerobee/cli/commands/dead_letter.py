@@ -108,7 +108,7 @@ def list_(
                 )
                 for letter in shown
             ],
-            droppable=("attempts", "from"),
+            droppable=("from", "attempts"),
             wide=wide,
         )
     if len(letters) > max_letters and not as_json:

@@ -210,7 +210,7 @@ def _print_list(found: FoundMessages, *, wide: bool) -> None:
             ]
             for each in found.messages
         ],
-        droppable=("body", "keys", "tag", "offset", "queue"),
+        droppable=("offset", "queue", "broker", "tag", "body"),
         wide=wide,
     )
     if found.more:

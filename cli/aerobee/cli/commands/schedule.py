@@ -239,6 +239,6 @@ def _print_list(found: WaitingMessages, *, wide: bool) -> None:
             ]
             for each in found.messages
         ],
-        droppable=("bytes", "tag", "keys", "broker", "level"),
+        droppable=("level", "bytes", "broker", "tag", "keys"),
         wide=wide,
     )
