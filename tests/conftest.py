@@ -5,6 +5,7 @@ of several workers each runs whole files, so that what the tests of a file share
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -32,12 +33,16 @@ register_profiles()
 settings.load_profile("fixed")
 
 LONG_FILES = (
+    "docs/test_examples.py",
     "failover/test_failover.py",
     "consumer_client/test_failover.py",
     "broker/test_roles_failover.py",
     "broker/test_roles_old_copy.py",
+    "broker/test_hung_disk.py",
     "cli/test_client_commands.py",
     "cli/test_up.py",
+    "rocketmq_api/test_deliveries.py",
+    "rocketmq_api/official/test_consumers.py",
     "faults/test_killed_processes.py",
     "faults/test_store_bit_flips.py",
     "nameserver/test_election_torture.py",
@@ -61,6 +66,19 @@ class WholeFiles(LoadFileScheduling):  # type: ignore[misc]
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles | None:
     return WholeFiles(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Modules and tests, millions of objects, stay to the end: the collector of garbage, which
+    would look through all of them again and again, is kept away from them."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -35,6 +35,8 @@ from tests.support.monitoring import (
 from tests.support.scrapes import Scrape
 
 SCENARIOS = sorted(FOLDER.glob("*_test.yaml"))
+OF_DAYS = {"missing_test", "objectives_test"}
+"""Whose series are long: promtool takes seconds for them."""
 ALERTS_PAGE = ROOT / "docs" / "operations" / "alerts.md"
 RUNBOOKS = "https://aerobee.example/docs/operations/alerts.md#"
 """A name that nobody can own, for a place that each user names: deploy/k8s/README.md, the chart."""
@@ -71,7 +73,14 @@ def test_the_rules_are_legal(file: Path) -> None:
 
 @promtool
 @pytest.mark.slow
-@pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, marks=[pytest.mark.thorough] if file.stem in OF_DAYS else [])
+        for file in SCENARIOS
+    ],
+    ids=lambda file: file.stem,
+)
 def test_alerts_fire_when_they_should_and_not_before(file: Path) -> None:
     assert "SUCCESS" in run(str(PROMTOOL), "test", "rules", file.name)
 
