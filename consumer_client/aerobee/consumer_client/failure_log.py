@@ -8,7 +8,7 @@ the user's code does, because the frames that called it are the same every time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from aerobee.client_core.message import ReceivedMessage
@@ -56,10 +56,10 @@ class FailureLog:
             level=level,
             error=None if error is None else self._if_new(error),
             group=self._group,
-            topic=message.origin_topic,
+            topic=_readable(lambda: message.origin_topic),
             queue=queue.assignment.queue,
             offset=offset,
-            message_id=_id_of(message),
+            message_id=_readable(lambda: message.message_id),
             messages=len(entries),
             attempt=message.reconsume_times,
             **fields,
@@ -92,8 +92,9 @@ def own_frames(traceback: TracebackType | None) -> TracebackType | None:
     return own
 
 
-def _id_of(message: ReceivedMessage) -> str:
+def _readable(read: Callable[[], str]) -> str:
+    """A message with damaged properties fails in its listener; its line is written all the same."""
     try:
-        return message.message_id
+        return read()
     except RecordCorrupt:
         return "unreadable"
