@@ -57,6 +57,9 @@ class LoopThread(Generic[Client]):
             self._call_off(opened)
             self._end(running)
             raise interrupt.with_traceback(None) from None
+        except errors.AerobeeError as error:
+            self._end(running)
+            raise error.with_traceback(_frames_of_others(error.__traceback__)) from error.__cause__
         except BaseException:
             self._end(running)
             raise
@@ -101,6 +104,9 @@ class LoopThread(Generic[Client]):
             asked.cancel()
             # Where exactly this thread was waiting tells its user nothing.
             raise interrupt.with_traceback(None) from None
+        except errors.AerobeeError as error:
+            # It says what happened and what to do; the way that it came is this library's own.
+            raise error.with_traceback(_frames_of_others(error.__traceback__)) from error.__cause__
         except BaseException:
             asked.cancel()
             raise
@@ -158,6 +164,19 @@ class LoopThread(Generic[Client]):
                 await self._stop.wait()
         finally:
             self._client = None
+
+
+_OURS = frozenset({"aerobee", "asyncio", "concurrent", "contextlib", "uvloop"})
+
+
+def _frames_of_others(traceback: TracebackType | None) -> TracebackType | None:
+    """From the first frame of the caller's own code, as of a coroutine that it had called here."""
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__"))
+        if module.partition(".")[0] not in _OURS:
+            return traceback
+        traceback = traceback.tb_next
+    return None
 
 
 class BlockingClient(Generic[Client]):
