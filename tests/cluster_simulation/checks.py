@@ -335,8 +335,8 @@ class Checks:
 
     def _why_not_emptied(self, master: Broker, hello: Hello) -> str:
         group = self._world.etcd_state.group
-        if group is None or not self._world.settings.unclean_election:
-            return "and no unclean election was allowed"
+        if group is None:
+            return "and there is no record of the group"
         newest = hello.state.epochs.up_to(hello.state.end).latest_epoch
         if not any(newest < epoch <= master.epoch for epoch in group.unclean_epochs):
             return f"and no unclean epoch came between {newest} and {master.epoch}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee.nameserver.election import Election, alter_in_sync_set, has_master, with_replica
 from aerobee.nameserver.log_reach import LogPositions, compared, named_in_sync
+from aerobee.nameserver.registry import with_resignation
 from aerobee.nameserver.replica_sets import is_hasty
 from aerobee.nameserver.stored import (
     BrokerKey,
@@ -254,8 +255,9 @@ class Nameserver(Process):
         cached = self._brokers.get(heartbeat.broker_id)
         is_known = registered is not None and self._watched_revision >= registered.revision
         if registered is None or (
-            is_known and (cached is None or cached.instance != heartbeat.instance)
+            is_known and (cached is None or cached.revision != registered.revision)
         ):
+            # Gone, or written by another stream of this broker.
             self._claim(session, heartbeat, 0)
             return
 
@@ -345,6 +347,8 @@ class Nameserver(Process):
         durable = content.durable.get(heartbeat.broker_id, DurableLogs())
         named = named_in_sync(content.group, key)
         record = compared(durable, record_of(key, heartbeat, lease_id), named)
+        if present is not None:
+            record = with_resignation(present, record)
         expects: dict[Key, int] = {
             key: 0 if present is None else present.revision,
             GROUP: 0 if content.group is None else content.group.revision,

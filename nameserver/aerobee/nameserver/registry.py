@@ -113,7 +113,7 @@ class Registry:
             current = view.live.get(wished.key.broker_id)
             if current is not None:
                 _check_claim(view, current, wished, is_start=is_start)
-                wished = _with_resignation(current, wished)
+                wished = with_resignation(current, wished)
             durable = view.durable.get(wished.key.broker_id, DurableLogs())
             log_reach.check_whole(durable, wished, opened_end)
             named = log_reach.named_in_sync(view.replica_set, wished.key)
@@ -333,7 +333,7 @@ def _check_claim(
         )
 
 
-def _with_resignation(current: BrokerRecord, wished: BrokerRecord) -> BrokerRecord:
+def with_resignation(current: BrokerRecord, wished: BrokerRecord) -> BrokerRecord:
     """A process never takes back that it resigned; an older heartbeat may arrive later."""
     if current.instance != wished.instance or current.resigned_epoch <= wished.resigned_epoch:
         return wished
