@@ -10,6 +10,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 
 from aerobee import (
     CheckAnswer,
@@ -95,4 +96,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

@@ -7,6 +7,7 @@ aerobee schedule list reminder_mails
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from aerobee import BlockingProducer, BlockingPullConsumer, Message, StartFrom
@@ -30,4 +31,5 @@ def remind(seconds: float, text: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit('usage: reminders.py SECONDS TEXT, such as: reminders.py 2 "tea is ready"')
-    remind(float(sys.argv[1]), sys.argv[2])
+    with suppress(KeyboardInterrupt):
+        remind(float(sys.argv[1]), sys.argv[2])

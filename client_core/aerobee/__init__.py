@@ -175,6 +175,9 @@ _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names
 
 
 if not TYPE_CHECKING:  # Else every name would be right.
+    # `from aerobee import *` asks for each of them; `import aerobee` still loads none. Type
+    # checkers cannot read a computed list: they take what is imported as itself above.
+    __all__ = [*_MODULE_OF, "errors"]
 
     def __getattr__(name: str) -> object:
         if name == "__version__":

@@ -57,6 +57,17 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
     assert output_of(program) == f"\nFalse True {version('aerobee')}\n"
 
 
+def test_a_star_brings_every_public_name() -> None:
+    program = (
+        "import aerobee\n"
+        "before = set(globals())\n"
+        "from aerobee import *\n"
+        "print(set(globals()) - before - {'before'} == set(dir(aerobee)) - {'__version__'})\n"
+        "print(Producer.__name__, errors.__name__)\n"
+    )
+    assert output_of(program) == "True\nProducer aerobee.errors\n"
+
+
 def test_a_producer_loads_no_administration_and_nothing_that_only_some_need() -> None:
     program = (
         "import sys\n"

@@ -22,8 +22,9 @@ from tests.support.real_brokers import RealCluster
 from tests.support.waiting import until
 
 
-async def test_listener_failed_names_the_message_and_the_attempt_with_a_traceback_each_time(
-    cluster: RealCluster, quick: ConsumerConfig, tmp_path: Path
+@pytest.mark.parametrize("in_thread", [False, True], ids=["on the loop", "in a thread"])
+async def test_a_failed_attempt_is_one_line_and_its_place_has_one_traceback_of_the_users_frames(
+    in_thread: bool, cluster: RealCluster, quick: ConsumerConfig, tmp_path: Path
 ) -> None:
     written = StringIO()
     handler = logging.StreamHandler(written)  # As of basicConfig: the text, and nothing else.
@@ -37,7 +38,7 @@ async def test_listener_failed_names_the_message_and_the_attempt_with_a_tracebac
     consumer = PushConsumer(
         "billing",
         handle,
-        run_in_thread=False,
+        run_in_thread=in_thread,
         nameservers=cluster.address,
         start_from=StartFrom.FIRST,
         retry=RetryPolicy(attempts_max=2, delays_ms=(10,)),
@@ -55,11 +56,25 @@ async def test_listener_failed_names_the_message_and_the_attempt_with_a_tracebac
     failed = [line for line in lines if line.startswith("listener failed")]
     assert len(failed) == 2
     for attempt, line in enumerate(failed, 1):
-        for fact in ("group=billing", "queue=single@broker-a:0", "offset=0", f"attempt={attempt}"):
+        for fact in (
+            "group=billing",
+            "topic=single",
+            "queue=single@broker-a:0",
+            "offset=0",
+            f"attempt={attempt}",
+            "attempts_max=2",
+            "again_in_s=0.01" if attempt == 1 else 'again_in_s="on_exhausted decides"',
+        ):
             assert f" {fact} " in line
         assert f"message_id={ids[0]}" in line
-        assert "cannot read it" in line
-    assert lines.count("ValueError: cannot read it") == 2, "the traceback of each failure"
+        assert """reason="ValueError('cannot read it')\"""" in line
+    between = lines[lines.index(failed[0]) + 1 : lines.index(failed[1])]
+    assert between[0] == "Traceback (most recent call last):"
+    assert between[-1] == "ValueError: cannot read it"
+    assert [line for line in between if line.startswith("  File")] == [
+        line for line in between if __file__ in line and line.endswith("in handle")
+    ]
+    assert lines.count("ValueError: cannot read it") == 1, "its place is known"
     (skipped,) = [line for line in lines if line.startswith("messages skipped")]
     assert f"message_id={ids[0]} " in skipped
 

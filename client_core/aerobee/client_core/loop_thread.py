@@ -36,6 +36,7 @@ class LoopThread(Generic[Client]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Client | None = None
         self._stop: asyncio.Event | None = None
+        self._opening: asyncio.Task[None] | None = None
 
     def open(self) -> None:
         """Raises what opening the client raises."""
@@ -52,6 +53,13 @@ class LoopThread(Generic[Client]):
         ).start()
         try:
             opened.result()
+        except KeyboardInterrupt as interrupt:
+            self._call_off(opened)
+            self._end(running)
+            raise interrupt.with_traceback(None) from None
+        except errors.AerobeeError as error:
+            self._end(running)
+            raise error.with_traceback(_frames_of_others(error.__traceback__)) from error.__cause__
         except BaseException:
             self._end(running)
             raise
@@ -92,6 +100,13 @@ class LoopThread(Generic[Client]):
         except concurrent.futures.CancelledError:
             running.result()  # Raises what ended the client.
             raise errors.ShuttingDown(f"the {self._what} was closed") from None
+        except KeyboardInterrupt as interrupt:
+            asked.cancel()
+            # Where exactly this thread was waiting tells its user nothing.
+            raise interrupt.with_traceback(None) from None
+        except errors.AerobeeError as error:
+            # It says what happened and what to do; the way that it came is this library's own.
+            raise error.with_traceback(_frames_of_others(error.__traceback__)) from error.__cause__
         except BaseException:
             asked.cancel()
             raise
@@ -110,6 +125,12 @@ class LoopThread(Generic[Client]):
         if self._loop is not None and self._stop is not None and not running.done():
             self._loop.call_soon_threadsafe(self._stop.set)
         concurrent.futures.wait([running])
+
+    def _call_off(self, opened: concurrent.futures.Future[None]) -> None:
+        """An interrupt does not wait for a cluster that does not answer."""
+        opening, loop = self._opening, self._loop
+        if opening is not None and loop is not None and not opened.done():
+            loop.call_soon_threadsafe(opening.cancel)
 
     def _at_exit(self) -> None:
         self.close()
@@ -134,13 +155,28 @@ class LoopThread(Generic[Client]):
     async def _live(self, opened: concurrent.futures.Future[None]) -> None:
         self._stop = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._opening = asyncio.current_task()
         try:
             async with self._make() as client:
                 self._client = client
+                self._opening = None
                 opened.set_result(None)
                 await self._stop.wait()
         finally:
             self._client = None
+
+
+_OURS = frozenset({"aerobee", "asyncio", "concurrent", "contextlib", "uvloop"})
+
+
+def _frames_of_others(traceback: TracebackType | None) -> TracebackType | None:
+    """From the first frame of the caller's own code, as of a coroutine that it had called here."""
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__"))
+        if module.partition(".")[0] not in _OURS:
+            return traceback
+        traceback = traceback.tb_next
+    return None
 
 
 class BlockingClient(Generic[Client]):

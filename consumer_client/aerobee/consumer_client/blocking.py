@@ -6,7 +6,7 @@ Each owns a thread in which its asynchronous twin lives; any number of threads m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -254,13 +254,16 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
         )
 
     def run(self) -> None:
-        """Start, work until `stop` or an interrupt of this thread, close gracefully.
+        """Start, work until `stop` or Ctrl-C, close gracefully, return.
+
+        Closing waits for running listeners, `close_timeout_ms` at most; what is unfinished then
+        comes again. A second Ctrl-C returns without waiting.
 
         Raises: as `start`, and what ended the consumer.
         """
         if self._consumer.is_stopping:
             return
-        with self:
+        with suppress(KeyboardInterrupt), self:
             self._thread.call(lambda consumer: consumer.stopped())
 
     def stop(self) -> None:

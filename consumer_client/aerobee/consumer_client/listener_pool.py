@@ -16,12 +16,13 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.attempts import Attempts, Counted
+from aerobee.consumer_client.failure_log import FailureLog
 from aerobee.consumer_client.listener import (
     ConsumeResult,
     Exhausted,
@@ -38,8 +39,6 @@ from aerobee.consumer_client.sending_back import (
     reason_of,
 )
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.log import log_event
-from aerobee.store_format.record import RecordCorrupt
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ class ListenerPool:
         """`attempts`: where they are counted; in memory by default. `group`: for the log.
         `send_back`: failed messages are given to it; None: they wait here for another try."""
         self._send_back = send_back
-        self._group = group
+        self._log = FailureLog(log, group)
         self._attempts = attempts or Attempts()
         self._listener = listener
         self._options = options
@@ -388,12 +387,14 @@ class ListenerPool:
         self._note_failure(work, failures)
         if queue.is_stopped:
             return
-        self._log(
+        self._log.write(
             "listener failed" if error is not None else "listener asked for a retry",
             logging.WARNING if failures == 1 or error is None else logging.ERROR,
-            work,
+            queue,
+            entries,
             error,
             "it returned RETRY_LATER" if error is None else repr(error),
+            **self._what_follows(failures),
         )
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return
@@ -403,13 +404,27 @@ class ListenerPool:
         self._try_later(_Work(queue, entries, failures))
 
     def _try_later(self, work: _Work) -> None:
-        delay_s = (
-            self._options.suspend_ms / 1_000
-            if self._is_orderly
-            else self._options.retry.delay_s(work.failures)
-        )
-        self._schedule.add(self._clock.monotonic_s() + delay_s, work)
+        due_s = self._clock.monotonic_s() + self._delay_s(work.failures)
+        self._schedule.add(due_s, work)
         self._arm_timer()
+
+    def _delay_s(self, failures: int) -> float:
+        """Of messages that wait here."""
+        if self._is_orderly:
+            return self._options.suspend_ms / 1_000
+        return self._options.retry.delay_s(failures)
+
+    def _what_follows(self, failures: int) -> dict[str, object]:
+        """For the log: of how many attempts this was one, and when the next one is, where that is
+        decided here."""
+        if self._send_back is not None and not self._is_orderly:
+            return {"again": "by the group's back-off"}
+        follows: dict[str, object] = {"again_in_s": self._delay_s(failures)}
+        if self._options.on_exhausted is not None:
+            follows["attempts_max"] = self._options.retry.attempts_max
+            if self._is_over(failures):
+                follows["again_in_s"] = "on_exhausted decides"
+        return follows
 
     def on_sent_back(self, work: FailedWork) -> None:
         """The broker has these messages, and will have them come again."""
@@ -481,37 +496,13 @@ class ListenerPool:
                 decision = await decision
         except Exception as error:
             event = "on_exhausted failed; the messages are kept"
-            self._log(event, logging.ERROR, work, error, repr(error))
+            self._log.write(event, logging.ERROR, work.queue, work.entries, error, repr(error))
             return False
         if decision is not Exhausted.SKIP:
             return False
         event = "messages skipped by on_exhausted"
-        self._log(event, logging.WARNING, work, None, "it returned SKIP")
+        self._log.write(event, logging.WARNING, work.queue, work.entries, None, "it returned SKIP")
         return True
-
-    def _log(
-        self,
-        event: str,
-        level: int,
-        work: _Work,
-        error: Exception | None,
-        reason: str,
-    ) -> None:
-        """With the traceback each time. `attempt`: how often listeners of the group were given the
-        first of these; after how many it ends is the group's setting, which brokers have."""
-        log_event(
-            log,
-            event,
-            level=level,
-            error=error,
-            group=self._group,
-            queue=work.queue.assignment.queue,
-            offset=work.entries[0][0],
-            message_id=_id_of(work.entries),
-            messages=len(work.entries),
-            attempt=work.entries[0][2].reconsume_times,
-            reason=reason,
-        )
 
     def _arm_timer(self) -> None:
         due_s = self._schedule.next_due_s
@@ -530,11 +521,3 @@ class ListenerPool:
                 self._due.append(work)
                 self._wake_one()
         self._arm_timer()
-
-
-def _id_of(entries: Sequence[Entry[ReceivedMessage]]) -> str:
-    """Of the first message."""
-    try:
-        return entries[0][2].message_id
-    except RecordCorrupt:
-        return "unreadable"

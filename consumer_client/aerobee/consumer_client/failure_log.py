@@ -1,0 +1,100 @@
+"""What the log has of failed calls of a listener: one line each, and the traceback where it is new.
+
+Owns: the places that were logged with a traceback, a bounded number of them. A failure that comes
+again at each attempt, or with each message, is one line from then on; and a traceback begins where
+the user's code does, because the frames that called it are the same every time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.consumer_client.process_queue import Entry
+from aerobee.consumer_client.push_queue import PushQueue
+from aerobee.runtime.log import log_event
+from aerobee.store_format.record import RecordCorrupt
+
+PLACES_MAX = 1_000
+"""After so many, lines alone: code that is made anew for each message has no end of places."""
+
+_CALLERS = frozenset(
+    {
+        "aerobee.consumer_client.listener_pool",
+        "aerobee.consumer_client.listener_threads",
+        "aerobee.otel.telemetry",
+    }
+)
+"""Between an event loop and a listener."""
+
+
+class FailureLog:
+    """Of one consumer's listener."""
+
+    def __init__(self, log: logging.Logger, group: str) -> None:
+        self._log = log
+        self._group = group
+        self._places: set[tuple[type[BaseException], str, int]] = set()
+
+    def write(
+        self,
+        event: str,
+        level: int,
+        queue: PushQueue,
+        entries: Sequence[Entry[ReceivedMessage]],
+        error: Exception | None,
+        reason: str,
+        **fields: object,
+    ) -> None:
+        """One line. `attempt`: how often listeners of the group were given the first of these."""
+        offset, _, message = entries[0]
+        log_event(
+            self._log,
+            event,
+            level=level,
+            error=None if error is None else self._if_new(error),
+            group=self._group,
+            topic=_readable(lambda: message.origin_topic),
+            queue=queue.assignment.queue,
+            offset=offset,
+            message_id=_readable(lambda: message.message_id),
+            messages=len(entries),
+            attempt=message.reconsume_times,
+            **fields,
+            reason=reason,
+        )
+
+    def _if_new(self, error: Exception) -> Exception | None:
+        """The error, with the frames of the user's code alone; None: its place was logged before,
+        or none of its frames is the user's."""
+        frames = own_frames(error.__traceback__)
+        if frames is None or len(self._places) >= PLACES_MAX:
+            return None
+        last = frames
+        while last.tb_next is not None:
+            last = last.tb_next
+        place = (type(error), last.tb_frame.f_code.co_filename, last.tb_lineno)
+        if place in self._places:
+            return None
+        self._places.add(place)
+        return error.with_traceback(frames)
+
+
+def own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """What comes after the last frame that only called the listener."""
+    own = frame = traceback
+    while frame is not None:
+        if frame.tb_frame.f_globals.get("__name__") in _CALLERS:
+            own = frame.tb_next
+        frame = frame.tb_next
+    return own
+
+
+def _readable(read: Callable[[], str]) -> str:
+    """A message with damaged properties fails in its listener; its line is written all the same."""
+    try:
+        return read()
+    except RecordCorrupt:
+        return "unreadable"

@@ -1,0 +1,53 @@
+"""What a blocking client raises shows its caller's code, and no page of this library's."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+from aerobee import (
+    AdminClient,
+    BlockingAdminClient,
+    BlockingProducer,
+    BlockingPullConsumer,
+    ConsumerConfig,
+    Message,
+    errors,
+)
+from tests.support.ports import free_port
+
+
+def functions_of(error: BaseException) -> list[str]:
+    assert error.__cause__ is None
+    assert error.__context__ is None or error.__suppress_context__
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def test_a_call_that_fails_shows_the_callers_line_and_the_method() -> None:
+    with BlockingProducer(f"127.0.0.1:{free_port()}") as producer:
+        for _ in range(2):  # The same error may be raised again: it does not grow.
+            with pytest.raises(errors.Unreachable) as caught:
+                producer.send(Message("orders", b"{}"), timeout=0.2)
+            assert functions_of(caught.value)[1:] == ["send", "call"]
+
+
+def test_a_start_that_fails_does_so_too() -> None:
+    consumer = BlockingPullConsumer(
+        "g", nameservers=f"127.0.0.1:{free_port()}", config=ConsumerConfig(await_cluster_ms=100)
+    ).subscribe("orders")
+    with pytest.raises(errors.Unreachable) as caught:
+        consumer.start()
+    assert functions_of(caught.value)[1:] == ["start", "open"]
+
+
+def test_a_coroutine_of_the_callers_keeps_its_frames() -> None:
+    async def mine(admin: AdminClient) -> None:
+        raise errors.InvalidArgument("of the caller")
+
+    with (
+        BlockingAdminClient(f"127.0.0.1:{free_port()}") as admin,
+        pytest.raises(errors.InvalidArgument) as caught,
+    ):
+        admin.call(mine)
+    assert functions_of(caught.value)[-1] == "mine"
