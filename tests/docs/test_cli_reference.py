@@ -74,7 +74,7 @@ def test_commands_print_json_alike_and_those_that_do_not_are_known() -> None:
 def test_a_listing_that_drops_columns_can_show_all_of_them() -> None:
     wide = {words for words, _ in leaves(main)} - lacking("--wide")
     assert wide - {"topic alter"} == {
-        *("cluster show", "topic list", "topic show", "group show", "group lag"),
+        *("cluster show", "topic list", "topic show", "group list", "group show", "group lag"),
         *("message query", "schedule list", "transaction list", "dead-letter list"),
     }
     for source in SOURCES:
