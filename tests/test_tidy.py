@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import aerobee
 from tests.mutants.entries import MUTANTS
 from tests.mutants.mutant import Mutant, what_is_stale
 
@@ -221,7 +222,9 @@ def imported_modules(nodes: Iterable[ast.AST]) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             assert node.level == 0, "imports are absolute"
             if node.module == "aerobee":
-                yield from (f"aerobee.{alias.name}" for alias in node.names)
+                # A public name counts as an import of the module that has it.
+                for alias in node.names:
+                    yield aerobee._MODULE_OF.get(alias.name, f"aerobee.{alias.name}")
             else:
                 yield node.module
 

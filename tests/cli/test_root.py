@@ -93,6 +93,10 @@ def test_the_help_of_bench_breaks_no_name() -> None:
         (["zzzz"], "no such command 'zzzz'; see `aerobee --help`"),
         (["--frob"], "no such option '--frob'; see `aerobee --help`"),
         (["consume"], "missing argument 'TOPIC'; see `aerobee consume --help`"),
+        (
+            ["group", "list", "--nameserver"],
+            "option '--nameserver' requires an argument; see `aerobee group list --help`",
+        ),
         (["broker", "--frob", "1"], "no such option '--frob'; see `aerobee broker --help`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -10,8 +10,17 @@ from typing import Any
 
 import pytest
 
-from aerobee import AdminClient, BackOff, BlockingAdminClient, Policy, Topic, errors
+from aerobee import (
+    AdminClient,
+    BackOff,
+    BlockingAdminClient,
+    MessageQueue,
+    Policy,
+    Topic,
+    errors,
+)
 from aerobee.client_core import ClusterConnection
+from aerobee.runtime.names import SYSTEM_GROUP_PREFIX
 
 
 def calls_of(part: object) -> list[Any]:
@@ -49,6 +58,43 @@ async def test_topics_are_created_changed_and_deleted(served: ClusterConnection)
         await admin.topics.delete("invoices")
         with pytest.raises(errors.TopicNotFound):
             await admin.topics.get("invoices")
+
+
+async def test_a_topic_says_where_its_queues_are(served: ClusterConnection) -> None:
+    (address,) = served.nameservers.addresses
+    async with AdminClient(address, served.cluster) as admin:
+        described = await admin.topics.describe("orders")
+        assert [each.queue for each in described.queues] == [
+            MessageQueue("orders", "broker-a", 0),
+            MessageQueue("orders", "broker-a", 1),
+        ]
+        (broker_address,) = {each.address for each in described.queues}
+        assert broker_address is not None
+        statistics = await admin.brokers.statistics(broker_address)
+        assert (statistics.is_writable, statistics.master, statistics.replicas) == (True, None, ())
+        cleaned = await admin.brokers.clean(broker_address)
+        assert (cleaned.removed_segments, cleaned.removed_unread) == (0, ())
+        with pytest.raises(errors.InvalidArgument, match="registered are: broker-a"):
+            await admin.brokers.clean("broker-z")
+
+
+async def test_groups_are_described_without_those_of_the_system(served: ClusterConnection) -> None:
+    (address,) = served.nameservers.addresses
+    system = f"{SYSTEM_GROUP_PREFIX}probe"
+    async with AdminClient(address, served.cluster) as admin:
+        queue = MessageQueue("orders", "broker-a", 1)
+        for group in ("readers", system):
+            await admin.offsets.reset(group, {queue: 0})
+        assert await admin.groups.list() == ["readers"]
+        assert await admin.groups.list(with_own=True) == [system, "readers"]
+        (readers,) = await admin.groups.describe_all()
+        assert (readers.name, readers.topics, readers.lag) == ("readers", ("orders",), 0)
+        assert await admin.groups.removed_unread("readers") == {}
+        assert await admin.groups.committed_offsets("readers", "orders") == {queue: 0}
+        some = [("broker-a", 1)]
+        assert await admin.groups.delete_offsets("readers", "orders", some) == {queue: 0}
+        with pytest.raises(errors.GroupNotFound):
+            await admin.groups.committed_offsets("readers", "orders")
 
 
 async def test_a_policy_is_a_value() -> None:

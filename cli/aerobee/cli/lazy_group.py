@@ -45,6 +45,10 @@ SERVER_PACKAGES: Final = frozenset(
 """Of the extra `server`, as they are imported."""
 
 
+_WORDS = "aerobee.cli.words"
+"""The command line, in the meta data of the outermost context."""
+
+
 class LazyCommand(NamedTuple):
     """Where a command is, and its help line, which must not need the import."""
 
@@ -139,10 +143,13 @@ class RootGroup(LazyGroup):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
+        words = tuple(args)  # Parsing takes them out of the list.
         try:
-            return super().make_context(info_name, args, parent, **extra)
+            context = super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
             raise _shown(error) from error
+        context.meta[_WORDS] = words
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -156,6 +163,9 @@ class RootGroup(LazyGroup):
         except click.Abort:
             raise Failure("aborted, nothing was changed", exit_code=NEGATIVE) from None
         except click.UsageError as error:
+            if error.ctx is None:
+                # click's parser does not say of which command an option lacks its value.
+                error.ctx = _context_of(ctx)
             raise _shown(error) from error
         except click.ClickException:
             raise
@@ -166,6 +176,18 @@ class RootGroup(LazyGroup):
             if failure is None:
                 raise
             raise failure from error
+
+
+def _context_of(root: click.Context) -> click.Context:
+    """Of the command that the words of the command line name."""
+    context = root
+    for word in root.meta[_WORDS]:
+        group = context.command
+        command = group.get_command(context, word) if isinstance(group, click.Group) else None
+        if command is None:
+            break
+        context = click.Context(command, parent=context, info_name=word)
+    return context
 
 
 def _shown(error: click.UsageError) -> click.ClickException:

@@ -32,7 +32,7 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class BackOff:
     """How long a failed message waits before it comes again: `initial_ms`, then `multiplier` times
-    as long each time, `max_ms` at most. 0 takes the default: 5 s, 2 h, 2 times."""
+    as long each time, `max_ms` at most. A field that is 0 takes its default: 5 s, 2 h, twice."""
 
     initial_ms: int
     max_ms: int

@@ -78,7 +78,7 @@ def list_(
 ) -> None:
     """List the dead letters of GROUP that are not settled, oldest first.
 
-    Exit code 1: there is none.
+    Exit code 1: there is no such group.
     """
 
     async def question(connection: ClusterConnection) -> list[Letter]:
@@ -114,9 +114,9 @@ def list_(
     if len(letters) > max_letters and not as_json:
         remark("there are more: narrow the search, or raise --max")
     if not shown:
+        target.administer(lambda admin: admin.groups.describe(group))
         if not as_json:
-            remark(f"group {group} has no such dead letter")
-        raise click.exceptions.Exit(NEGATIVE)
+            remark(f"group {group} has no dead letter that fits")
 
 
 @dead_letter.command()

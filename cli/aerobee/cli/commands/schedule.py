@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.completion import topic_names
-from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import delay_argument, time_argument, timestamp_text
 from aerobee.cli.one_by_one import do_each
 from aerobee.cli.options import confirm, json_option, wide_option, yes_option
@@ -70,7 +69,8 @@ def list_(
 ) -> None:
     """List the waiting messages of TOPIC, or of all topics, in the order they are due.
 
-    TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: none waits.
+    TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: there is no
+    such topic.
     """
 
     async def question(connection: ClusterConnection) -> WaitingMessages:
@@ -103,9 +103,12 @@ def list_(
         remark("there are more: bound the time with --from and --until, or raise --max")
     remark_unanswered(found.unanswered)
     if not found.messages:
+        if topic:
+            target.administer(lambda admin: admin.topics.describe(topic))
         if not as_json:
-            remark("no such message waits")
-        raise click.exceptions.Exit(NEGATIVE)
+            remark(
+                "no message waits that fits; `aerobee produce --delay TIME` sends one that waits"
+            )
 
 
 @schedule.command()

@@ -74,8 +74,8 @@ def list_(
 ) -> None:
     """List the open transactions of TOPIC, or of all topics, oldest first.
 
-    TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: there is
-    none.
+    TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: there is no
+    such topic.
     """
 
     async def question(connection: ClusterConnection) -> OpenTransactions:
@@ -107,9 +107,15 @@ def list_(
         remark("there are more: bound the time with --from and --until, or raise --max")
     remark_unanswered(found.unanswered)
     if not found.transactions:
+        if topic:
+            target.administer(lambda admin: admin.topics.describe(topic))
         if not as_json:
-            remark(f"no such transaction is {'set aside' if set_aside else 'open'}")
-        raise click.exceptions.Exit(NEGATIVE)
+            if set_aside:
+                remark(
+                    "no transaction that fits is set aside; without --set-aside, lists open ones"
+                )
+            else:
+                remark("no transaction that fits is open; --set-aside lists what no producer ended")
 
 
 @transaction.command()
