@@ -110,6 +110,9 @@ def consume(
 ) -> None:
     """Print messages of TOPIC, one a line; with --group, commit what was printed.
 
+    A new group starts at the first message, unless --from says otherwise; the clients in Python
+    start at the last.
+
     Without --group it only looks: it reads all queues, or those of --queue, and the cluster keeps
     no trace of it.
 
