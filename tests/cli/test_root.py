@@ -14,6 +14,7 @@ from aerobee.bench.command import RUNS
 from aerobee.cli.__main__ import COMMANDS, main
 from aerobee.cli.failures import EnvironmentFailure, Failure, failure_from
 from aerobee.cli.lazy_group import RootGroup
+from aerobee.cli.options import timeout_option
 from aerobee.runtime import errors
 
 
@@ -178,3 +179,26 @@ def test_a_bug_among_failures_is_not_hidden() -> None:
     assert failure_from(group) is None
     result = CliRunner().invoke(root_with(group), ["fail"])
     assert result.exception is group
+
+
+@pytest.mark.parametrize(
+    ("words", "timeout_ms"),
+    [
+        ([], 2_000),
+        (["--timeout", "200ms"], 200),
+        (["--timeout", "5s"], 5_000),
+        (["--timeout-ms", "700"], 700),
+    ],
+    ids=str,
+)
+def test_a_timeout_has_a_unit_and_its_former_spelling_works(
+    words: list[str], timeout_ms: int
+) -> None:
+    @click.command()
+    @timeout_option(2_000, "How long.")
+    def command(timeout_ms: int) -> None:
+        click.echo(timeout_ms)
+
+    assert CliRunner().invoke(command, words).output == f"{timeout_ms}\n"
+    assert CliRunner().invoke(command, ["--timeout", "0s"]).exit_code == 2
+    assert CliRunner().invoke(command, ["--timeout", "5"]).exit_code == 2

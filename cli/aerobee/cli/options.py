@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from aerobee.cli.moments import parse_delay_ms
 from aerobee.cli.output import QUIET
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -43,14 +44,52 @@ quiet_option = click.Option(
 
 
 def timeout_option(default_ms: int, help: str) -> Callable[[Command], Command]:
-    """Adds --timeout-ms (parameter `timeout_ms`), which begins at 1 ms."""
-    return click.option(
-        "--timeout-ms",
-        type=click.IntRange(min=1),
-        default=default_ms,
-        show_default=True,
-        help=help,
-    )
+    """Adds --timeout (parameter `timeout_ms`), and --timeout-ms as its hidden former spelling."""
+    return duration_option("--timeout", default_ms, help)
+
+
+def duration_option(
+    name: str, default_ms: int, help: str, *, min_ms: int = 1
+) -> Callable[[Command], Command]:
+    """Adds an option such as `--timeout 5s` (its parameter has `_ms` at the end), and a
+    hidden one in milliseconds, its former spelling."""
+    parameter = f"{name.removeprefix('--').replace('-', '_')}_ms"
+
+    def parsed(context: click.Context, _parameter: click.Parameter, text: str) -> int:
+        if (former := context.meta.get(parameter)) is not None:
+            return int(former)
+        try:
+            value_ms = parse_delay_ms(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        if value_ms < min_ms:
+            raise click.BadParameter(f"{text!r} is less than {min_ms} ms")
+        return value_ms
+
+    def keep(context: click.Context, _parameter: click.Parameter, value: int | None) -> None:
+        context.meta[parameter] = value
+
+    def add(command: Command) -> Command:
+        with_former = click.option(
+            f"{name}-ms",
+            f"{parameter}_former",
+            type=click.IntRange(min=min_ms),
+            hidden=True,
+            expose_value=False,
+            is_eager=True,
+            callback=keep,
+        )(command)
+        return click.option(
+            name,
+            parameter,
+            metavar="TIME",
+            default=f"{default_ms // 1_000}s" if default_ms % 1_000 == 0 else f"{default_ms}ms",
+            show_default=True,
+            callback=parsed,
+            help=help,
+        )(with_former)
+
+    return add
 
 
 def format_option(help: str) -> Callable[[Command], Command]:

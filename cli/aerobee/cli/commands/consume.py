@@ -14,7 +14,7 @@ from aerobee.cli.completion import group_names, topic_names
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
 from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
-from aerobee.cli.options import format_option
+from aerobee.cli.options import duration_option, format_option
 from aerobee.cli.output import counted, remark
 from aerobee.cli.queue_places import queue_option
 from aerobee.cli.target import Target, target_options
@@ -84,12 +84,11 @@ _STARTS = {MomentKind.FIRST: "FIRST", MomentKind.LAST: "LAST", MomentKind.TIME: 
     "text: bodies, one a line; json: objects that `aerobee produce --format json` reads."
 )
 @click.option("--client-id", help="This member's name.  [default: from host and process]")
-@click.option(
-    "--session-timeout-ms",
-    type=click.IntRange(min=500),
-    default=10_000,
-    show_default=True,
-    help="How long the group waits for this member before it reassigns its queues.",
+@duration_option(
+    "--session-timeout",
+    10_000,
+    "How long the group waits for this member before it reassigns its queues.",
+    min_ms=500,
 )
 @target_options
 def consume(
@@ -109,6 +108,9 @@ def consume(
     session_timeout_ms: int,
 ) -> None:
     """Print messages of TOPIC, one a line; with --group, commit what was printed.
+
+    A new group starts at the first message, unless --from says otherwise; the clients in Python
+    start at the last.
 
     Without --group it only looks: it reads all queues, or those of --queue, and the cluster keeps
     no trace of it.
