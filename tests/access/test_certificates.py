@@ -58,6 +58,7 @@ def test_commands_show_the_certificate_of_a_user(tmp_path: Path) -> None:
         assert "disabled" in up.run("produce", "greetings", given="x\n", expect=range(1, 5)).stderr
 
 
+@pytest.mark.thorough
 def test_the_cluster_secret_alone_makes_no_node_and_no_operator(tmp_path: Path) -> None:
     """Nodes must show their own certificates: a node that was taken over is no other by the secret
     that all have."""

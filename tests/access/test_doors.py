@@ -122,6 +122,7 @@ def doors(up: Up) -> Iterator[tuple[grpc.Channel, str, MethodDescriptor]]:
                         yield channel, f"/{service.full_name}/{method.name}", method
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("who", ["stranger", "other cluster", "user"])
 def test_every_door_is_shut_for(up: Up, callers: dict[str, Credentials], who: str) -> None:
     before = state_of(up)

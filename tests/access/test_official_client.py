@@ -29,6 +29,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
         yield up
 
 
+@pytest.mark.thorough
 def test_it_hears_too_many_requests_and_goes_on_when_its_quota_allows(
     up: Up, tmp_path: Path
 ) -> None:

@@ -155,6 +155,7 @@ def test_who_creates_too_many_topics_is_told_when_to_come_again(up: Up, tmp_path
     assert not up.knows("made-3")
 
 
+@pytest.mark.thorough
 def test_quotas_are_set_and_listed_by_super_users_and_go_with_their_users(
     up: Up, tmp_path: Path
 ) -> None:

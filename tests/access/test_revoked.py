@@ -171,6 +171,7 @@ async def test_streams_end_when_a_user_may_no_more(
     await changing
 
 
+@pytest.mark.thorough
 async def test_a_pull_that_waits_gives_nothing_that_is_no_longer_allowed(
     up: Up, tmp_path: Path
 ) -> None:

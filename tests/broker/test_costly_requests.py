@@ -115,6 +115,7 @@ LARGEST: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", LARGEST)
 async def test_a_request_at_its_limits_is_answered_in_turns_with_others(
     broker: Any, name: str

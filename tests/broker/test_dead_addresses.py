@@ -185,6 +185,7 @@ async def two_nameservers(addresses: tuple[str, str]) -> AsyncIterator[tuple[Dyi
     await server.stop(0)
 
 
+@pytest.mark.thorough
 async def test_a_master_keeps_its_lease_when_one_of_two_nameservers_behind_a_name_is_gone(
     two_addresses: tuple[str, str],
 ) -> None:

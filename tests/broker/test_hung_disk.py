@@ -152,6 +152,7 @@ async def test_a_slave_whose_disk_hangs_leaves_the_set_and_returns_once_it_answe
         assert await group.master() == master
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_without_a_replica_in_sync_the_master_stays_and_refuses_at_once(
     tmp_path: Path, etcd: str

@@ -281,6 +281,7 @@ async def test_a_master_that_crashed_and_is_back_at_once_leads_again_without_wai
         await group.logs_equal(*group.replicas)
 
 
+@pytest.mark.thorough
 async def test_a_second_broker_with_the_same_identity_is_refused_and_ends(
     tmp_path: Path, etcd: str
 ) -> None:
@@ -299,6 +300,7 @@ async def test_a_second_broker_with_the_same_identity_is_refused_and_ends(
         assert (await group.send(master, "t", b"undisturbed")).code == common_pb2.OK
 
 
+@pytest.mark.thorough
 async def test_while_etcd_is_away_beyond_the_lease_nothing_is_acknowledged(tmp_path: Path) -> None:
     with running_etcd(tmp_path) as own_etcd:
         async with replica_group(tmp_path, own_etcd.endpoint) as group:
@@ -367,6 +369,7 @@ async def test_a_new_replica_begins_where_its_masters_log_begins(tmp_path: Path,
         assert await bodies(group, 1) == [b"first"]
 
 
+@pytest.mark.thorough
 async def test_only_an_operator_allows_a_replica_that_lacks_messages_to_lead(
     tmp_path: Path, etcd: str
 ) -> None:

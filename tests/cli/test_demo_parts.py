@@ -59,6 +59,7 @@ def printed(outcome: Outcome) -> str:
     return stream.getvalue()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_data_has_every_flight_once() -> None:
     flights = list(read_flights(flights_archive()))

@@ -160,6 +160,7 @@ def test_ctrl_c_before_it_is_ready_leaves_no_process(tmp_path: Path) -> None:
     up.output.close()
 
 
+@pytest.mark.thorough
 def test_a_killed_parent_takes_its_children_with_it(tmp_path: Path) -> None:
     with running(tmp_path) as up:
         sent(up, "kept", numbers(100))
@@ -255,6 +256,7 @@ def test_an_ephemeral_cluster_removes_its_folder(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 def test_the_demo_proves_what_it_claims(tmp_path: Path) -> None:
     done = subprocess.run(
         [*AEROBEE, "demo", "--flights", "20000", "--transactions"],

@@ -333,6 +333,7 @@ async def test_polling_and_committing_raise_nothing_when_the_master_is_killed(
         assert await consumer.end_offsets(consumer.assignment)
 
 
+@pytest.mark.thorough
 async def test_broadcasting_goes_on_from_a_slave_at_once(
     group: ReplicaGroup, tmp_path: Path
 ) -> None:
@@ -399,6 +400,7 @@ async def test_a_reader_far_behind_is_sent_to_a_slave_and_comes_back(
         seen.check_once()
 
 
+@pytest.mark.thorough
 async def test_a_reader_returns_from_a_slave_that_dies(etcd: str, tmp_path: Path) -> None:
     async with replica_group(tmp_path, etcd, (0, 1), slave_read_bytes=100_000) as group:
         await group.in_sync(0, 1)

@@ -258,6 +258,7 @@ async def test_calls_of_any_size_that_fail_for_reasons_of_any_length_go_back(
         await cluster.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_killed_broker_and_members_that_die_neither_lose_nor_repeat_a_dead_letter(
     tmp_path: Path,

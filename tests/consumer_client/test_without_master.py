@@ -112,6 +112,7 @@ async def test_a_master_that_the_route_replaces_is_left_although_it_still_answer
         await until(lambda: consumer.statistics().queues_lost == 1, timeout_s=2.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("start_from", [StartFrom.FIRST, StartFrom.LAST, StartFrom.TIMESTAMP])
 async def test_a_slave_is_never_asked_where_a_group_starts(
     two_brokers: RealCluster, start_from: StartFrom

@@ -44,6 +44,8 @@ PAGES = [
     OPERATIONS / "behaviour.md",
 ]
 ALL_PAGES = [*PAGES, *(page for page in sorted(OPERATIONS.glob("*.md")) if page not in PAGES)]
+AT_LENGTH = {"access", "admin", "audit-log", "command-line", "quotas", "store-tools"}
+"""Pages whose examples take long: clusters of their own, files that are looked through."""
 PATIENCE_S = 60.0
 NAMESERVER = "127.0.0.1:8081"
 ELLIPSIS = "..."
@@ -307,7 +309,13 @@ def has_examples(page: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "page", [each for each in PAGES if has_examples(each)], ids=lambda page: page.stem
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.thorough] if page.stem in AT_LENGTH else [])
+        for page in PAGES
+        if has_examples(page)
+    ],
+    ids=lambda page: page.stem,
 )
 def test_the_examples_of_a_page_run(page: Path, cluster: Cluster) -> None:
     for block in blocks_of(page):

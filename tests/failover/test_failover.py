@@ -131,6 +131,7 @@ async def test_a_master_killed_loses_nothing_and_writes_go_on_within_the_lease(
         assert pause_s < lease_s(trial) + 2 * PAUSE_MARGIN_S
 
 
+@pytest.mark.thorough
 async def test_a_slave_killed_holds_writes_up_for_the_allowed_lag_and_no_longer(
     trial: Trial,
 ) -> None:
@@ -146,6 +147,7 @@ async def test_a_master_that_stood_still_beyond_its_lease_acknowledges_nothing_a
         await scenarios.pause_master(trial)
 
 
+@pytest.mark.thorough
 async def test_a_master_without_its_slaves_goes_on_as_long_as_it_has_its_lease(
     trial: Trial,
 ) -> None:
@@ -169,6 +171,7 @@ async def test_a_master_that_nobody_reaches_is_replaced_and_comes_back_as_a_slav
         await scenarios.part_master_from_all(trial)
 
 
+@pytest.mark.thorough
 async def test_slaves_whose_acknowledgements_do_not_arrive_leave_the_set(trial: Trial) -> None:
     async with trial.judged():
         await scenarios.deafen_master(trial)
@@ -182,6 +185,7 @@ async def test_a_master_that_hears_all_and_is_heard_by_clients_only_is_replaced(
         await scenarios.mute_master(trial)
 
 
+@pytest.mark.thorough
 async def test_an_etcd_that_is_killed_and_restarted_changes_nothing(trial: Trial) -> None:
     async with trial.judged():
         epoch = (await trial.world.record()).epoch

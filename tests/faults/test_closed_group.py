@@ -83,6 +83,7 @@ class Load:
         return all(set(range(count)) <= set(self.got[key]) for key, count in self.sent.items())
 
 
+@pytest.mark.thorough
 async def test_a_group_is_emptied_and_removed_without_a_lost_message(up: Up) -> None:
     address = (await asyncio.to_thread(up.wait_ready))["nameserver"]
     await asyncio.to_thread(up.run, "topic", "create", "orders", "--queues", "8")

@@ -117,6 +117,7 @@ class Group:
             return (await Admin(connection).describe_group(GROUP)).lag
 
 
+@pytest.mark.thorough
 async def test_a_member_that_stood_still_beyond_its_lease_has_lost_its_queues_and_knows_it(
     tmp_path: Path, stack: AsyncExitStack, cluster: ClusterProcess
 ) -> None:

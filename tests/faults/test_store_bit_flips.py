@@ -109,6 +109,7 @@ def records_of(folder: Folder, segment: int = -1) -> tuple[str, list[tuple[int, 
     return f"commitlog/{path.name}", found
 
 
+@pytest.mark.thorough
 def test_in_the_unflushed_tail_the_log_ends_before_it(crashed: Folder, copy: Copies) -> None:
     """After a crash, in the last record: it was never promised, and the rest is untouched."""
     name, records = records_of(crashed)
@@ -199,6 +200,7 @@ def test_in_a_queue_file_verify_names_it_and_the_log_replaces_it(
         opened.store.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reads_of", [(2, 1_000), (1_000, 2)])
 def test_in_a_queue_file_readers_get_an_error_that_says_what_to_do_and_never_wrong_bytes(
     closed: Folder, copy: Copies, reads_of: tuple[int, int]

@@ -185,6 +185,7 @@ async def test_a_full_disk_of_the_log_refuses_sends_and_nothing_else(
         await check_after_restarts(broker, sender, number=number)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_full_disk_of_the_consume_queues_refuses_sends_before_memory_runs_out(
     small_disk_at: MakeSmallDisk, tmp_path: Path, number: signal.Signals
@@ -211,6 +212,7 @@ async def test_a_full_disk_of_the_consume_queues_refuses_sends_before_memory_run
         await check_after_restarts(broker, sender, number=number)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_full_disk_of_the_index_loses_no_key(
     small_disk_at: MakeSmallDisk, tmp_path: Path, number: signal.Signals

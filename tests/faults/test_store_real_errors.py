@@ -151,6 +151,7 @@ async def test_a_disk_that_turns_read_only_ends_the_broker_and_keeps_what_was_ac
         await check_restart(broker, sender)
 
 
+@pytest.mark.thorough
 async def test_a_disk_with_less_space_than_it_promised_ends_the_broker_at_the_fsync_that_fails(
     loop_disk: MakeLoopDisk, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ HARMLESS: dict[str, Change] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_costs_nothing(folder: Folder, name: str) -> None:
     """Every message is there, and the folder is in order again at the next start."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from aerobee.broker.store.config import StoreConfig, consume_queue_entries
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.store_format.timer_checkpoint import TimerCheckpoint
@@ -144,6 +146,7 @@ def waiting_for_apache(golden: Any) -> tuple[list[str], list[str]]:
     return sorted(keys), sorted(levels)
 
 
+@pytest.mark.thorough
 async def test_after_a_clean_stop_apache_goes_on_with_what_waits_and_repeats_nothing(
     golden: Any,
 ) -> None:

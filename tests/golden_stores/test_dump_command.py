@@ -81,6 +81,7 @@ def test_questions_that_are_no_document_are_refused(
     assert "Traceback" not in result.output
 
 
+@pytest.mark.thorough
 def test_sizes_come_from_the_files_when_they_are_not_given(
     golden: Any, compare: Callable[[Any, Any], list[str]]
 ) -> None:

@@ -145,6 +145,7 @@ def test_what_we_wrote_and_closed_is_as_apache_would_have_it(golden: Any, compar
     assert old_messages_differ(golden, golden.root, compare) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 def test_what_we_left_when_killed_loses_nothing_in_any_apache_release(
     golden: Any, compare: Compare, seed: int

@@ -23,6 +23,7 @@ def test_every_check_is_tried() -> None:
     assert {check for check, _ in SPOILED} == set(CHECKS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("check", "spoil"),
     SPOILED,

@@ -23,6 +23,7 @@ def test_every_object_of_an_overlay_is_valid(overlay: Overlay, schemas: Schemas,
         schemas.check(one)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_every_object_of_a_component_is_valid(
     overlay: Overlay, schemas: Schemas, name: str, tmp_path: Path

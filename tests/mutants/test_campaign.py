@@ -38,6 +38,7 @@ def mutant(name: str, new: str, *, old: str = "one + other", test: str = "test_a
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_each_mutant_is_told_as_caught_survived_or_broken(
     project: Path, capsys: pytest.CaptureFixture[str]

@@ -154,6 +154,7 @@ async def test_what_a_stranger_says_to_be_confirmed_stops_no_election(
     await slave.until_master(epoch=2)
 
 
+@pytest.mark.thorough
 async def test_what_an_unclean_election_has_cut_stops_no_later_election(
     shared_etcd: Any,
     start_nameserver: Any,

@@ -193,6 +193,7 @@ async def test_an_etcd_restart_changes_no_master_while_all_replicas_live(
     assert len(master.last.group.in_sync) == 2
 
 
+@pytest.mark.thorough
 async def test_a_master_that_dies_while_etcd_is_away_is_followed_when_it_is_back(
     own_etcd: Any, start_nameserver: Any, make_replica: Any
 ) -> None:

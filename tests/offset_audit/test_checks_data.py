@@ -228,6 +228,7 @@ def test_the_index_is_missed_key_by_key(spark: SparkSession) -> None:
     assert "INDEX_SLOT in index/1 at byte 44" in findings[2]["evidence"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "severity"), [("HALF", "ERROR"), ("DELAY", "ERROR"), ("TIMER", "ERROR")]
 )
@@ -347,6 +348,7 @@ def test_what_waits_is_counted_by_the_topic_that_it_is_for(spark: SparkSession) 
     }
 
 
+@pytest.mark.thorough
 def test_tiers_are_compared_in_whole_settled_minutes(spark: SparkSession) -> None:
     rows = TableRows()
 

@@ -95,6 +95,7 @@ def of_lives() -> list[MadeStore]:
     return list(made.values())
 
 
+@pytest.mark.thorough
 def test_an_earlier_life_of_a_queue_is_no_damage_and_no_damage_passes_for_one(
     spark: SparkSession,
 ) -> None:
@@ -121,6 +122,7 @@ def test_an_earlier_life_of_a_queue_is_no_damage_and_no_damage_passes_for_one(
     }, "what the broker itself says of its queues is not what its files should have"
 
 
+@pytest.mark.thorough
 def test_a_topic_that_was_made_anew_and_has_no_message_yet_misses_none(
     spark: SparkSession,
 ) -> None:

@@ -136,6 +136,7 @@ def test_what_was_given_before_it_was_stored_is_told_with_its_number(spark: Spar
     ]
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_proven_is_not_told(spark: SparkSession) -> None:
     rows = TableRows()
     healthy = Log(rows, "healthy")
@@ -201,6 +202,7 @@ def test_what_cannot_be_proven_is_not_told(spark: SparkSession) -> None:
     assert findings(rows, spark) == []
 
 
+@pytest.mark.thorough
 def test_commits_are_placed_in_their_minute_however_many_records_the_journal_has(
     spark: SparkSession,
 ) -> None:

@@ -206,6 +206,7 @@ def flip(root: Path, position: int, bit: int) -> None:
         path.write_bytes(data)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_apache_s_logs_are_divided_without_loss(name: str, tmp_path: Path) -> None:
     golden = GoldenStore(name, tmp_path)

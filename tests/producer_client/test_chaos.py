@@ -85,6 +85,7 @@ async def send_many(
     return outcomes
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 async def test_every_receipt_is_true_whatever_happens(
     two_brokers: FakeNameserver, broker_a: FakeBroker, broker_b: FakeBroker, seed: int

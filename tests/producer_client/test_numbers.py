@@ -317,6 +317,7 @@ async def test_what_was_certainly_not_stored_goes_to_another_group(
     assert all(sequence == list(range(len(sequence))) for sequence in by_queue.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 async def test_messages_of_a_chosen_queue_keep_their_order_whatever_happens(
     nameserver: FakeNameserver, broker_a: FakeBroker, seed: int

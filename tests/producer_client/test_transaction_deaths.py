@@ -126,6 +126,7 @@ async def until_seen(channels: Channels, address: str, expected: set[bytes]) -> 
     assert found.keys() == expected
 
 
+@pytest.mark.thorough
 async def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
     application, chance, channels = Application(1), random.Random(1), Channels()
     options = {"checkpoint_interval_ms": 300, "segment_bytes": SEGMENT}

@@ -77,6 +77,7 @@ async def test_any_node_passes_on_what_is_received_and_what_is_said_of_it(nodes:
     assert (await first.receive("any-node", "readers")).code == v2.MESSAGE_NOT_FOUND
 
 
+@pytest.mark.thorough
 async def test_a_poll_that_waits_gets_what_comes(nodes: Nodes) -> None:
     first, second = await two_brokers(nodes, "wakes")
     for sender, poller in ((first, first), (second, second)):
@@ -160,6 +161,7 @@ async def test_what_its_receiver_gives_up_is_one_dead_letter(up: Up, nodes: Node
     assert (await first.receive("given-up", "strict")).code == v2.MESSAGE_NOT_FOUND
 
 
+@pytest.mark.thorough
 async def test_a_message_group_goes_on_when_its_message_is_finished(up: Up, nodes: Nodes) -> None:
     up.run("group", "configure", "orderly", "--ordered")
     first, second = await two_brokers(nodes, "in-order")

@@ -86,6 +86,7 @@ async def test_any_node_finds_the_broker_that_has_it(up: Up, nodes: Nodes) -> No
     assert len(dead_letters(up, group)) == 2
 
 
+@pytest.mark.thorough
 async def test_nobody_gives_up_what_another_client_has(up: Up, nodes: Nodes) -> None:
     topic, group = "others", "others-readers"
     at, other, message = await held_by_a_push_consumer(nodes, topic)

@@ -53,6 +53,7 @@ async def send_all(address: str, group: str, count: int, killed: asyncio.Event) 
     return failures
 
 
+@pytest.mark.thorough
 async def test_what_was_answered_is_there_and_in_order(tmp_path: Path) -> None:
     with running(tmp_path, "--replicas", "2") as up:
         up.run("topic", "create", "fifo", "--queues", "4", "--attribute", "message.type=FIFO")

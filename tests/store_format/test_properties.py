@@ -54,6 +54,7 @@ def test_of_a_name_that_occurs_twice_readers_see_the_last() -> None:
     assert find_property(data, 0, len(data), b"UNIQ_KEY") == b"batch"
 
 
+@pytest.mark.thorough
 @given(st.data())
 def test_finding_one_property_answers_like_decoding_all(data: st.DataObject) -> None:
     pieces = [b"TAGS", b"KEYS", b"\x01", b"\x02", b"x", b"XTAGS\x01", b"TAGS\x01v", b"\xff"]

@@ -125,6 +125,7 @@ def test_tests_of_every_kind_have_a_cluster_that_leaves_nothing(tmp_path: Path) 
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_workers_of_xdist_have_a_cluster_each(tmp_path: Path) -> None:
     write_project(tmp_path)

@@ -119,6 +119,7 @@ async def test_a_transaction_that_its_producer_forgets_is_decided_by_a_check() -
     assert seen.bodies == [b"paid"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ends", ["kill", "power"])
 async def test_nothing_acknowledged_is_lost_when_a_master_ends(ends: str) -> None:
     async with (

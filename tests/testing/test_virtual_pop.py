@@ -88,6 +88,7 @@ async def test_what_always_fails_is_a_dead_letter_after_its_attempts() -> None:
     assert len(attempts) == 17
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ends", ["kill", "power"])
 async def test_another_master_knows_who_has_what(ends: str) -> None:
     async with VirtualCluster(replicas=2) as cluster:

@@ -126,6 +126,7 @@ class Sender:
         await self._channels.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 async def test_kill_minus_9_loses_and_repeats_nothing(tmp_path: Path, seed: int) -> None:
     sender, chance = Sender(seed), random.Random(seed)

@@ -22,6 +22,7 @@ def pass_all(seeds: range) -> None:
         pytest.fail(CAMPAIGN.describe_failure(seed), pytrace=False)
 
 
+@pytest.mark.thorough
 def test_a_failed_message_comes_again_once_and_ends_as_one_dead_letter() -> None:
     pass_all(range(0, SEEDS, 2))
 

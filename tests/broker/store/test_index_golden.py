@@ -95,6 +95,7 @@ def check_answers(store: MessageStore, index: Any) -> None:
             assert (begin_ms <= stored_ms <= end_ms) == (offset in offsets)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("read_only", [True, False])
 def test_headers_and_all_answers_are_apaches(golden: Golden, read_only: bool) -> None:
     store = open_store(golden.root, golden.config, read_only=read_only)

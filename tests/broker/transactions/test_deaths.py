@@ -166,6 +166,7 @@ class Producer:
         await self._channels.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 async def test_kill_minus_9_undoes_and_repeats_nothing(tmp_path: Path, seed: int) -> None:
     producer, chance = Producer(seed), random.Random(seed)

@@ -85,6 +85,7 @@ def test_every_damage_has_its_traces() -> None:
     assert set(TRACES) == {"healthy", *DAMAGES}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TRACES)
 def test_a_damage_leaves_its_traces_and_no_others(
     bases: BaseStores, tmp_path: Path, name: str

@@ -74,6 +74,7 @@ def test_what_is_not_acknowledged_comes_again(scene: Scene, program: Program) ->
         assert "id" in consumer.ask("ack", id=sent["id"])
 
 
+@pytest.mark.thorough
 def test_only_the_tags_of_its_subscription_come(scene: Scene) -> None:
     scene.begin("tags", "NORMAL")
     with scene.producer() as producer, scene.simple("paid || refunded") as consumer:
@@ -83,6 +84,7 @@ def test_only_the_tags_of_its_subscription_come(scene: Scene) -> None:
         assert acknowledged(consumer, 8) == [0, 1, 3, 4, 6, 7, 9, 10]
 
 
+@pytest.mark.thorough
 def test_only_what_its_expression_is_true_for_comes(scene: Scene) -> None:
     scene.begin("sql", "NORMAL")
     with scene.producer() as producer, scene.simple("sql:a > 5 AND b IN ('x', 'y')") as consumer:
