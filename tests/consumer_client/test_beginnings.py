@@ -351,11 +351,14 @@ async def test_stop_ends_a_start_that_waits_for_its_cluster(
 async def test_a_second_member_of_one_name_fails_its_start_and_the_log_says_why_before(
     cluster: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
+    patient = replace(QUICK, session_timeout_ms=3_000, failover_timeout_ms=12_000)
+
     def twin() -> PullConsumer:
         return PullConsumer(
-            "g", nameservers=cluster.address, client_id="twin", config=QUICK
+            "g", nameservers=cluster.address, client_id="twin", config=patient
         ).subscribe("orders")
 
+    # The first one must not lose its session where others use the machine.
     async with twin():
         with pytest.raises(errors.DuplicateClient, match="twin"):
             await twin().start()

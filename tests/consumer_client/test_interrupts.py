@@ -26,6 +26,8 @@ async def interrupted(how: str, nameserver: str, folder: Path, last: str) -> tup
         str(folder),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        # A suite that runs in the background ignores Ctrl-C, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     try:

@@ -62,8 +62,9 @@ async def test_a_failed_attempt_is_one_line_and_its_place_has_one_traceback_of_t
             "queue=single@broker-a:0",
             "offset=0",
             f"attempt={attempt}",
-            "attempts_max=2",
-            "again_in_s=0.01" if attempt == 1 else 'again_in_s="on_exhausted decides"',
+            'follows="again in 0.01 s, of 2 attempts"'
+            if attempt == 1
+            else 'follows="on_exhausted decides, of 2 attempts"',
         ):
             assert f" {fact} " in line
         assert f"message_id={ids[0]}" in line

@@ -46,7 +46,7 @@ class FailureLog:
         entries: Sequence[Entry[ReceivedMessage]],
         error: Exception | None,
         reason: str,
-        **fields: object,
+        follows: str,
     ) -> None:
         """One line. `attempt`: how often listeners of the group were given the first of these."""
         offset, _, message = entries[0]
@@ -62,7 +62,7 @@ class FailureLog:
             message_id=_readable(lambda: message.message_id),
             messages=len(entries),
             attempt=message.reconsume_times,
-            **fields,
+            follows=follows,
             reason=reason,
         )
 

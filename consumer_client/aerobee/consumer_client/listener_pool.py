@@ -394,7 +394,7 @@ class ListenerPool:
             entries,
             error,
             "it returned RETRY_LATER" if error is None else repr(error),
-            **self._what_follows(failures),
+            self._what_follows(failures),
         )
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return
@@ -414,17 +414,16 @@ class ListenerPool:
             return self._options.suspend_ms / 1_000
         return self._options.retry.delay_s(failures)
 
-    def _what_follows(self, failures: int) -> dict[str, object]:
-        """For the log: of how many attempts this was one, and when the next one is, where that is
+    def _what_follows(self, failures: int) -> str:
+        """For the log: when the next attempt is, and of how many this was one, where that is
         decided here."""
         if self._send_back is not None and not self._is_orderly:
-            return {"again": "by the group's back-off"}
-        follows: dict[str, object] = {"again_in_s": self._delay_s(failures)}
-        if self._options.on_exhausted is not None:
-            follows["attempts_max"] = self._options.retry.attempts_max
-            if self._is_over(failures):
-                follows["again_in_s"] = "on_exhausted decides"
-        return follows
+            return "again by the group's back-off"
+        again = f"again in {self._delay_s(failures):g} s"
+        if self._options.on_exhausted is None:
+            return again
+        attempts = f"of {self._options.retry.attempts_max} attempts"
+        return f"{'on_exhausted decides' if self._is_over(failures) else again}, {attempts}"
 
     def on_sent_back(self, work: FailedWork) -> None:
         """The broker has these messages, and will have them come again."""
@@ -496,12 +495,28 @@ class ListenerPool:
                 decision = await decision
         except Exception as error:
             event = "on_exhausted failed; the messages are kept"
-            self._log.write(event, logging.ERROR, work.queue, work.entries, error, repr(error))
+            self._log.write(
+                event,
+                logging.ERROR,
+                work.queue,
+                work.entries,
+                error,
+                repr(error),
+                "they are tried again",
+            )
             return False
         if decision is not Exhausted.SKIP:
             return False
         event = "messages skipped by on_exhausted"
-        self._log.write(event, logging.WARNING, work.queue, work.entries, None, "it returned SKIP")
+        self._log.write(
+            event,
+            logging.WARNING,
+            work.queue,
+            work.entries,
+            None,
+            "it returned SKIP",
+            "they count as done",
+        )
         return True
 
     def _arm_timer(self) -> None:
