@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,8 @@ from aerobee.cli.field_texts import field_texts, unit_of
 from aerobee.runtime.config import Change, Key, keys_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+TEXTS = {kind.name: field_texts(kind.config) for kind in SERVICES}
 KEYS = [(kind, key) for kind in SERVICES for key in keys_of(kind.config)]
-texts_of = cache(field_texts)
 
 
 def test_the_page_is_what_the_classes_say() -> None:
@@ -26,7 +25,7 @@ def test_the_page_is_what_the_classes_say() -> None:
 )
 def test_a_key_has_its_sentence_its_unit_and_its_cost(kind: ServiceKind, key: Key) -> None:
     """Written below its field: a text, `Costs:`, and `Unit:` where its name does not say it."""
-    text = texts_of(kind.config)[key.name]
+    text = TEXTS[kind.name][key.name]
     assert text.sentence.endswith((".", ")")), "a sentence"
     assert text.costs.endswith("."), "what it costs"
     assert unit_of(key, text), "its unit"
