@@ -102,6 +102,11 @@ def _audit(values: dict[str, Any]) -> int:
     require_packages()
     require_java()
     silence_pyspark()
+    if request.stores:
+        from aerobee.offset_audit.sources.store.folders import find_stores
+
+        # A wrong path is told before Spark's start, not after it.
+        find_stores(place.path for place in request.stores)
     return _watch(request) if request.watch_s is not None else _once(request)
 
 
@@ -109,12 +114,7 @@ def _once(request: AuditRequest) -> int:
     from aerobee.offset_audit.outputs.console import printed
     from aerobee.offset_audit.run.pipeline import run_audit
     from aerobee.offset_audit.run.session import audit_session, keep_classes, task_counts
-    from aerobee.offset_audit.sources.store.folders import find_stores
 
-    if request.stores:
-        find_stores(
-            place.path for place in request.stores
-        )  # a wrong path is told before Spark's start, not after it
     clock, chance = SystemClock(), system_random()
     is_brief = not (request.is_deep and request.stores)
     with contextlib.ExitStack() as stack:
