@@ -85,7 +85,7 @@ class GroupsConfig:
     expire_after_days: int = 30
     """A group without members that has not committed for this long is deleted with its offsets,
     unless unread messages are kept for it; 0: never. See [how long a group is
-    kept](consuming.md#how-long-a-group-is-kept).
+    kept](consumer-groups.md#how-long-a-group-is-kept).
 
     Unit: days
     Costs: shorter: a group that reads rarely begins where new groups begin; longer: names and
