@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +27,7 @@ OTHERS = (
     "docs/**/*.svg",
     "docs/**/*.png",
     "docs/site/*.css",
+    "docs/site/*.js",
     "deploy/**/*.sh",
     "deploy/**/*.y*ml",
     "examples/**/*.*",
@@ -34,6 +36,7 @@ DECISIONS = "docs/decisions"
 FOLDER_LINK = re.compile(r"\]\(((?:[\w.-]+/)+)\)")
 NESTED = re.compile(r"^( +)(?=(?:[-*]|\d+\.) )")
 FENCE = re.compile(r"^(\s*```\w*).*")
+FROM_ELSEWHERE = re.compile(r'<(?:script|img)[^>]+src="https?://[^"]*"')
 
 
 def on_config(config: Any) -> Any:
@@ -77,6 +80,13 @@ def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:
         else:
             lines.append(line if fenced else _as_python_reads(line, Path(page.file.src_uri).parent))
     return "\n".join(lines)
+
+
+def on_post_page(output: str, *, page: Any, **_: object) -> str:
+    """A page that loads something from elsewhere cannot be read, or searched, offline."""
+    if found := FROM_ELSEWHERE.search(output):
+        raise PluginError(f"{page.file.src_uri} would load {found[0]}; put a copy in docs/site")
+    return output
 
 
 def _as_python_reads(line: str, folder: Path) -> str:

@@ -226,7 +226,7 @@ def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
 
 
 def test_with_replicas_the_members_sessions_outlive_a_change_of_master() -> None:
-    """docs/consuming.md says how long a session must be for that."""
+    """docs/consumer-groups.md says how long a session must be for that."""
     session_ms = DemoSettings(replicas=2).member_session_timeout_ms
     assert 0.65 * session_ms > REGISTRATION_LEASE_MS + 1_000
     assert DemoSettings().member_session_timeout_ms < session_ms, "else a kill takes longer to see"

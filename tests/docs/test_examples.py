@@ -44,7 +44,10 @@ PAGES = [
     OPERATIONS / "behaviour.md",
 ]
 ALL_PAGES = [*PAGES, *(page for page in sorted(OPERATIONS.glob("*.md")) if page not in PAGES)]
-AT_LENGTH = {"access", "admin", "audit-log", "command-line", "quotas", "store-tools"}
+AT_LENGTH = {
+    *("access", "admin", "audit-log", "quotas", "store-tools"),
+    *("command-line", "cli-messages", "cli-topics", "cli-cluster"),
+}
 """Pages whose examples take long: clusters of their own, files that are looked through."""
 PATIENCE_S = 60.0
 NAMESERVER = "127.0.0.1:8081"

@@ -49,5 +49,5 @@ def test_every_setting_has_a_default_and_an_environment_variable() -> None:
 
 
 def test_a_broker_that_names_no_lease_gets_one_that_default_sessions_outlive() -> None:
-    """docs/consuming.md: a lease and a second stay below 0.65 of a session of 10 s."""
+    """docs/consumer-groups.md: a lease and a second stay below 0.65 of a session of 10 s."""
     assert NameserverConfig().broker_lease.default_ms + 1_000 < 0.65 * 10_000

@@ -16,23 +16,24 @@ class AccessConfig:
     """Who may call."""
 
     enabled: bool = False
-    """Refuse calls that do not prove who makes them, and those that no policy allows.
+    """Refuse calls without valid credentials, and calls that no policy allows.
 
-    Costs: clients need credentials, an administrator must create users first; a few microseconds
-    for each request.
+    Costs: clients need credentials, and an administrator must create users first; a few
+    microseconds for each request.
     """
     cluster_secret_file: str = ""
-    """File with the cluster secret, the same on all brokers and nameservers: by it they prove that
-    they belong to the cluster, and users' secrets are sealed with it in etcd. Two lines while one
-    is exchanged, the one to use first; the file is read again when it changes.
+    """File with the cluster secret, the same on all brokers and nameservers. They use it to prove
+    that they belong to the cluster, and to seal the secrets of users in etcd. While the secret is
+    being replaced, the file has two lines, and the secret to use is the first. The file is read
+    again when it changes.
 
     Unit: path; empty: none
-    Costs: a secret: readable for this process alone.
+    Costs: a secret: only this process should be able to read it.
     """
     node_certificates: bool = False
     """Refuse nodes, and operators with the cluster secret, whose certificate does not name them
-    ([how](access.md#certificates-of-nodes)): then who has the secret and one node's certificate can
-    be that node, and no other.
+    ([how](access.md#certificates-of-nodes)). An attacker with the secret and one node's certificate
+    can then act only as that node.
 
     Costs: a certificate for each node and each operator.
     """

@@ -50,12 +50,12 @@ class SessionConfig:
     timeout_min_ms: int = 1_000
     """Shorter requests are raised to this.
 
-    Costs: shorter: a pause of the network costs members their queues.
+    Costs: shorter: members lose their queues when the network pauses.
     """
     timeout_max_ms: int = 120_000
     """Longer requests are cut to this.
 
-    Costs: as `timeout_default_ms`, for members that ask for it.
+    Costs: the same as for `timeout_default_ms`, for members that ask for it.
     """
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class GroupsConfig:
     """How many consumer groups a broker knows, and for how long."""
 
     max: int = 20_000
-    """At most this many groups; more are refused, existing ones stay.
+    """The largest number of groups; more are refused, existing ones stay.
 
     Unit: groups
     Costs: memory, and longer snapshots of their offsets.
@@ -85,14 +85,14 @@ class GroupsConfig:
     expire_after_days: int = 30
     """A group without members that has not committed for this long is deleted with its offsets,
     unless unread messages are kept for it; 0: never. See [how long a group is
-    kept](consuming.md#how-long-a-group-is-kept).
+    kept](consumer-groups.md#how-long-a-group-is-kept).
 
     Unit: days
-    Costs: shorter: a group that reads rarely begins where new groups begin; longer: names and
-    offsets of groups that are gone stay.
+    Costs: shorter: a group that reads rarely starts over as a new group; longer: names and offsets
+    of abandoned groups stay longer.
     """
     waiting_polls_max: int = 100_000
-    """At most this many calls of Apache's clients wait for messages at once; more are refused.
+    """How many calls of Apache's clients may wait for messages at the same time; more are refused.
 
     Unit: calls
     Costs: memory.
@@ -114,36 +114,36 @@ class GroupsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionsConfig:
-    """How many transactions may be open, and when their producers are asked how they end; see
+    """How many transactions may be open, and when producers are asked about their outcome; see
     [transactions](transactions.md).
     """
 
     pending_max: int = 100_000
-    """At most this many transactions are open at once; messages of more are refused.
+    """How many transactions may be open at the same time; messages of further ones are refused.
 
     Unit: transactions
-    Costs: memory, about 1 KiB each, and the time that a new master reads them.
+    Costs: memory, about 1 KiB each, and the time that a new master needs to read them.
     """
     timeout_ms: int = 6_000
     """How old a transaction is before its producers are asked for the first time, unless its
     message says otherwise (transactionTimeOut).
 
-    Costs: shorter: producers that are still at work are asked; longer: messages of producers that
-    died wait longer.
+    Costs: shorter: producers are asked while they are still working; longer: messages of producers
+    that died wait longer.
     """
     check_interval_ms: int = 30_000
-    """How often open transactions are looked at, and their producers asked again
+    """How often open transactions are checked, and their producers asked again
     (transactionCheckInterval).
 
     Costs: each check stores the message once more; see `checks_max`.
     """
     checks_max: int = 15
-    """How often producers are asked before the message is set aside for an operator
+    """How many times producers are asked before the message is set aside for an operator
     (transactionCheckMax).
 
     Unit: checks
-    Costs: more: a message that nobody ends is stored that many times; fewer: an outage of a
-    producer that still answers ends sooner with an operator.
+    Costs: more: the message of a transaction that is never ended is stored that many times; fewer:
+    after an outage of a producer, an operator has to act sooner.
     """
 
     def __post_init__(self) -> None:
@@ -173,20 +173,20 @@ class BrokerConfig:
     """Which replica of the group this is; 0 is the first.
 
     Unit: number, unique in its group
-    Costs: another number is another replica: the old one stays in the group's record until
-    `aerobee cluster remove-replica`.
+    Costs: a different number is a different replica; the old one stays in the group's record until
+    you run `aerobee cluster remove-replica`.
     """
     listen: str = "127.0.0.1:10911"
     """host:port to serve on; port 0 lets the system choose.
 
     Unit: host:port
-    Costs: without `access.enabled` every host that reaches it may send and read.
+    Costs: without `access.enabled`, every host that reaches it may send and read.
     """
     address: str = ""
     """host:port where clients reach this broker, possibly a DNS name; empty: the same as `listen`.
 
     Unit: host:port
-    Costs: a name is looked up by each client that connects.
+    Costs: each client that connects looks up the name.
     """
     zone: str = ""
     """The zone that this broker's machine is in, for example `eu-1a`: shown by `aerobee cluster
@@ -202,24 +202,25 @@ class BrokerConfig:
     Costs: nothing.
     """
     nameservers: tuple[str, ...] = ("127.0.0.1:8081",)
-    """host:port of each nameserver; empty: serve alone, with the topics of the store.
+    """host:port of each nameserver; empty: the broker serves without one, with the topics of its
+    store.
 
     Unit: host:port
     Costs: one stream, to one of them at a time.
     """
     registration_lease_ms: int = 5_000
     """How long routes show this broker after its last heartbeat, and how long a group of several
-    replicas has no master after its master dies. Keep it well below the sessions of consumers, so
-    that their queues outlive the change of master.
+    replicas has no master after its master dies. Keep it well below the consumers' session
+    timeouts, so that their queue leases outlive the change of master.
 
-    Costs: longer: for this time, and up to 1.5 s more, the group takes no messages after a master's
-    death; shorter: a pause of a machine, the network or etcd of two thirds of it costs the master
-    its term. etcd itself needs about 2000.
+    Costs: longer: after a master's death, the group takes no messages for this time and up to 1.5 s
+    more; shorter: the master loses its term if a machine, the network or etcd pauses for two thirds
+    of it. etcd itself needs about 2000.
     """
     store_root: Path
     """The folder that holds everything the broker stores.
 
-    Costs: its disk sets the pace of everything.
+    Costs: the speed of its disk limits everything.
     """
     read_threads_max: int = 4
     """Threads that read what is not in the page cache.
@@ -228,11 +229,11 @@ class BrokerConfig:
     Costs: that many reads at once on the disk, beside its writes.
     """
     catch_up_bytes_per_s: int = 32 * 1024 * 1024
-    """The combined rate of all readers far behind while many messages are sent, if each then reads
-    faster than messages arrive; 0: no limit. Many means more than 4 MiB or 2,000 messages per
-    second. While fewer are sent, the rate doubles every tenth of a second that the event loop is at
-    most 5 ms late, halves when it is later, and stays between this and four times this; without
-    sends there is no limit.
+    """The combined rate of all readers that are far behind while many messages are sent, if each of
+    them then still reads faster than messages arrive; 0: no limit. "Many" is more than 4 MiB or
+    2,000 messages per second. While fewer are sent, the rate doubles after every tenth of a second
+    in which the event loop is at most 5 ms late, halves when it is later, and stays between this
+    value and four times this value. Without sends there is no limit.
 
     Costs: higher: senders wait longer while old messages are read.
     """
@@ -243,16 +244,16 @@ class BrokerConfig:
     crash.
     """
     closing_grace_ms: int = 60_000
-    """How long the broker takes new messages after its group was closed, for producers that have
-    not heard of it.
+    """How long the broker still takes new messages after its group was closed, for producers that
+    do not know it yet.
 
-    Costs: longer: the group is empty later; shorter: producers that still have the former route see
-    refusals.
+    Costs: longer: it takes longer until the group is empty; shorter: producers that still have the
+    old route are refused.
     """
     stop_grace_ms: int = 1_000
     """How long running calls may continue after a stop is requested and everything is flushed.
 
-    Costs: time of a stop.
+    Costs: a stop takes longer.
     """
     store: StoreConfig = field(default_factory=StoreConfig)
     sessions: SessionConfig = field(default_factory=SessionConfig)

@@ -399,7 +399,7 @@ class ReceivedMessage:
     @property
     def reconsume_times(self) -> int:
         """How often this message was given to a listener before and not finished: 0 at the first
-        time. docs/consuming.md says what is counted over restarts."""
+        time. docs/retry.md says what is counted over restarts."""
         return self.record.reconsume_times + int(getattr(self, "attempts_before", 0))
 
     @property

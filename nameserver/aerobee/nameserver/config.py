@@ -33,7 +33,7 @@ _CLUSTER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdTlsConfig:
-    """TLS of the calls to etcd, whose authority is usually one of its own."""
+    """TLS of the calls to etcd, which usually has a certificate authority of its own."""
 
     ca: str = ""
     """PEM file of the authorities that sign the certificates of etcd's members; if set, etcd is
@@ -52,7 +52,7 @@ class EtcdTlsConfig:
     """PEM file with the private key of `etcd.tls.certificate`.
 
     Unit: path; empty: none
-    Costs: a secret: readable for this process alone.
+    Costs: a secret: only this process should be able to read it.
     """
 
     def __post_init__(self) -> None:
@@ -79,27 +79,28 @@ class EtcdConfig:
     Costs: one connection, to one of them at a time.
     """
     call_timeout_ms: int = 2_000
-    """The longest that one call may take.
+    """How long one call may take.
 
-    Costs: longer: a member that hangs is left later, and registrations are renewed later;
-    shorter: a slow etcd counts as away.
+    Costs: longer: it takes longer to leave a member that hangs, and registrations are renewed
+    later; shorter: a slow etcd counts as unreachable.
     """
     calls_in_flight_max: int = 8
-    """At most this many concurrent calls, each on its own thread; others wait.
+    """The largest number of concurrent calls, each on its own thread; others wait.
 
     Unit: calls
     Costs: a thread each, and load on etcd.
     """
     read_attempts_max: int = 3
-    """How often a read is tried before etcd counts as away; writes are never repeated blindly.
+    """How many times a read is tried before etcd counts as unreachable; writes are never repeated
+    blindly.
 
     Unit: attempts
-    Costs: time until a caller hears that etcd is away.
+    Costs: time until a caller learns that etcd is unreachable.
     """
     reconnect_max_ms: int = 1_000
-    """Longest pause between attempts to reach an etcd that is away.
+    """Longest pause between attempts to reach an etcd that does not answer.
 
-    Costs: shorter: more attempts; longer: routes follow etcd later once it is back.
+    Costs: shorter: more attempts; longer: routes are out of date for longer after etcd is back.
     """
     tls: EtcdTlsConfig = field(default_factory=EtcdTlsConfig)
 
@@ -119,31 +120,32 @@ class EtcdConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPolicy:
-    """How topics come into being."""
+    """How topics are created."""
 
     auto_create: bool = True
     """Create a topic when a producer first asks for its route.
 
-    Costs: a misspelt name becomes a topic: switch it off in production.
+    Costs: a misspelt name becomes a topic; switch it off in production.
     """
     default_queues_per_group: int = 4
-    """Queues on each replica set unless a request says how many.
+    """How many queues a topic gets on each replica set if the request does not say.
 
     Unit: queues
-    Costs: files and memory on each broker; fewer than members of a group leaves some idle.
+    Costs: files and memory on each broker; with fewer queues than members, some members of a group
+    are idle.
     """
     queues_max: int = 4_096
     """Largest number of queues of one topic, over all replica sets.
 
     Unit: queues
-    Costs: larger routes for everybody who uses such a topic.
+    Costs: larger routes for every client of such a topic.
     """
     topics_max: int = 20_000
     """Largest number of topics in the cluster; more are refused, existing ones stay.
 
     Unit: topics
-    Costs: memory and time of a start on each broker, and the size of what a nameserver tells a
-    broker that registers.
+    Costs: memory and start time of each broker, and the size of what a nameserver sends to a broker
+    that registers.
     """
     queues_per_group_max: int = 200_000
     """Largest number of queues of one replica set, over all topics; more are refused.
@@ -155,25 +157,25 @@ class TopicPolicy:
     """No topic is created automatically once the cluster has this many.
 
     Unit: topics
-    Costs: higher: a program that makes names up, or a stranger, fills the cluster with topics.
+    Costs: higher: a program that invents names, or a stranger, can fill the cluster with topics.
     """
     auto_create_per_minute: int = 60
-    """How many topics this nameserver creates automatically per minute once `auto_create_burst` is
+    """How many topics a minute this nameserver creates automatically once `auto_create_burst` is
     used up; producers retry by themselves.
 
     Unit: topics a minute
-    Costs: higher: as `auto_create_topics_max`, sooner.
+    Costs: higher: the same as for `auto_create_topics_max`, sooner.
     """
     auto_create_burst: int = 100
-    """How many topics may be created automatically at once after a quiet time.
+    """How many topics may be created automatically at once after a quiet period.
 
     Unit: topics
-    Costs: as `auto_create_per_minute`.
+    Costs: the same as for `auto_create_per_minute`.
     """
     spread_timeout_ms: int = 1_000
     """How long the answer to a topic change waits for the brokers to learn of it.
 
-    Costs: time of a topic change while a broker is away.
+    Costs: a topic change takes longer while a broker is away.
     """
 
     def __post_init__(self) -> None:
@@ -214,12 +216,12 @@ class BrokerLeaseConfig:
     min_ms: int = 1_000
     """Shorter requests are raised to this; etcd counts in seconds and has its own minimum.
 
-    Costs: shorter: more writes to etcd, one per broker in each third of it.
+    Costs: shorter: more writes to etcd, one from each broker in every third of it.
     """
     max_ms: int = 120_000
     """Longer requests are cut to this.
 
-    Costs: as `default_ms`, for brokers that ask for it.
+    Costs: the same as for `default_ms`, for brokers that ask for it.
     """
 
     def __post_init__(self) -> None:
@@ -239,18 +241,19 @@ class NameserverConfig:
     """The cluster's name; brokers and clients of another cluster are refused.
 
     Unit: 1 to 64 letters, digits, `_`, `-`
-    Costs: nothing; its keys in etcd are below this name, so another name is another cluster.
+    Costs: nothing; its keys in etcd are below this name, so a different name is a different
+    cluster.
     """
     listen: str = "127.0.0.1:8081"
     """host:port to serve on; port 0 lets the system choose.
 
     Unit: host:port
-    Costs: without `access.enabled` every host that reaches it may create and delete topics.
+    Costs: without `access.enabled`, every host that reaches it may create and delete topics.
     """
     stop_grace_ms: int = 2_000
     """How long running calls may continue after a stop is requested.
 
-    Costs: time of a stop.
+    Costs: a stop takes longer.
     """
     etcd: EtcdConfig = field(default_factory=EtcdConfig)
     topics: TopicPolicy = field(default_factory=TopicPolicy)

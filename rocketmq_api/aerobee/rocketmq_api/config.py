@@ -14,10 +14,10 @@ class RocketmqConfig:
     """Apache RocketMQ's API."""
 
     delay_max_ms: int = 86_400_000
-    """How far ahead Apache's clients may send; the default is Apache's. Set it alike at all
-    nameservers and brokers: whichever node is asked decides.
+    """How far in the future Apache's clients may send; the default is Apache's. Set it to the same
+    value on all nameservers and brokers, because the node that gets the message decides.
 
-    Costs: a message that waits longer keeps its place on the disk.
+    Costs: a message takes space on the disk while it waits.
     """
 
     def __post_init__(self) -> None:

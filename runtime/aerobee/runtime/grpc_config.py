@@ -21,11 +21,11 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcConfig:
-    """How a service speaks gRPC."""
+    """Which gRPC implementation a service uses."""
 
     engine: Engine = field(default=Engine.OWN, metadata={"environment": ENGINE_VARIABLE})
-    """Which implementation of gRPC the process has, as a server and as a client: Aerobee's, or the
-    package `grpcio`. The protocol is the same.
+    """Which implementation of gRPC the process uses, as a server and as a client: Aerobee's own, or
+    the package `grpcio`. The protocol is the same.
 
     Costs: `grpcio` takes about ten times the CPU time for each call.
     """

@@ -40,7 +40,7 @@ class Health(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthConfig:
-    """Where a process tells how it is, from its first moment to its last."""
+    """Where a process reports its health, from start to stop."""
 
     listen: str = ""
     """host:port of gRPC health with the services startup, liveness and readiness; empty: only the

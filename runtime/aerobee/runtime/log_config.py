@@ -49,8 +49,8 @@ class LogConfig:
     their count, `repeated`. 0: no limit.
 
     Unit: lines per second
-    Costs: smaller hides the fields of more lines; without a limit, a fault that repeats fills the
-    disk that the log is kept on.
+    Costs: lower: the fields of more lines are lost; without a limit, a fault that repeats fills the
+    disk that holds the log.
     """
 
     def __post_init__(self) -> None:

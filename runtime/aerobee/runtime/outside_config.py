@@ -16,12 +16,12 @@ from aerobee.runtime.tls_config import NodeTlsConfig, PlainText
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideTlsConfig:
-    """TLS of the outside listener, if it has a certificate of its own; without one the settings of
-    `tls` count there, too."""
+    """TLS of the outside listener, if it has a certificate of its own; without one, the settings of
+    `tls` apply there, too."""
 
     certificate: str = ""
-    """PEM file with the certificate that names what clients outside connect to, and with those that
-    signed it. The files are read again when they change.
+    """PEM file with the certificate that names the hosts that outside clients connect to, and with
+    those that signed it. The files are read again when they change.
 
     Unit: path; empty: the settings of `tls`
     Costs: a file that must be replaced before it expires.
@@ -30,18 +30,18 @@ class OutsideTlsConfig:
     """PEM file with the private key of `outside.tls.certificate`, without a password.
 
     Unit: path; empty: none
-    Costs: a secret: readable for this process alone.
+    Costs: a secret: only this process should be able to read it.
     """
     ca: str = ""
-    """PEM file with the authorities whose certificates this node trusts, of clients outside.
+    """PEM file with the authorities whose certificates this node accepts from outside clients.
 
     Unit: path; empty: none
     Costs: nothing.
     """
     client_auth: ClientAuth = ClientAuth.NONE
-    """Whether clients outside are asked for a certificate.
+    """Whether outside clients are asked for a certificate.
 
-    Costs: `required`: no official Apache client can present one, so none can connect.
+    Costs: `required`: official Apache clients cannot present a certificate, so none can connect.
     """
 
     def __post_init__(self) -> None:
@@ -65,15 +65,16 @@ class OutsideTlsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideConfig:
-    """A second listener, for clients outside the cluster's network. They are told the addresses
-    that brokers have outside; nodes never use it ([how](listeners.md))."""
+    """A second listener, for clients outside the cluster's network. Clients that use it get the
+    brokers' outside addresses; nodes never use it ([how](listeners.md))."""
 
     listen: str = ""
-    """host:port to serve clients outside on, beside `listen`. Who asks through this port is told
+    """host:port to serve outside clients on, in addition to `listen`. Clients of this port get the
     `outside.address` of each broker, or its only address if it has just one.
 
     Unit: host:port; empty: all clients use `listen`
-    Costs: a listening port; as for `listen`, what `access` and `tls` do not refuse is open.
+    Costs: a listening port; as with `listen`, everything that `access` and `tls` do not refuse is
+    open.
     """
     tls: OutsideTlsConfig = field(default_factory=OutsideTlsConfig)
 
@@ -87,17 +88,18 @@ class BrokerOutsideConfig:
     nameservers never use it, and it refuses them ([how](listeners.md))."""
 
     listen: str = ""
-    """host:port to serve clients outside on, beside `listen`.
+    """host:port to serve outside clients on, in addition to `listen`.
 
     Unit: host:port; empty: all clients use `listen`
-    Costs: a listening port; as for `listen`, what `access` and `tls` do not refuse is open.
+    Costs: a listening port; as with `listen`, everything that `access` and `tls` do not refuse is
+    open.
     """
     address: str = ""
-    """host:port where clients outside reach `outside.listen`, for example through a load balancer.
-    Nameservers and brokers tell it to those who ask through their own outside listener.
+    """host:port where outside clients reach `outside.listen`, for example through a load balancer.
+    Nameservers and brokers give it to clients of their own outside listener.
 
     Unit: host:port; empty: the broker has one address for all
-    Costs: a name is looked up by each client that connects.
+    Costs: each client that connects looks up the name.
     """
     tls: OutsideTlsConfig = field(default_factory=OutsideTlsConfig)
 

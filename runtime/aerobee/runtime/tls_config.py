@@ -33,7 +33,7 @@ class PlainText(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTlsConfig:
-    """TLS 1.2 and 1.3, for all that this node serves and for its calls to other nodes."""
+    """TLS 1.2 and 1.3, for everything that this node serves and for its calls to other nodes."""
 
     certificate: str = ""
     """PEM file with this node's certificate and those that signed it, except the authority's own.
@@ -47,25 +47,25 @@ class NodeTlsConfig:
     """PEM file with the private key of `certificate`, without a password.
 
     Unit: path; empty: none
-    Costs: a secret: readable for this process alone.
+    Costs: a secret: only this process should be able to read it.
     """
     ca: str = ""
-    """PEM file with the authorities whose certificates this node trusts, of clients and of nodes.
+    """PEM file with the authorities whose certificates this node accepts from clients and nodes.
 
     Unit: path; empty: for nodes those of the system, for clients none
-    Costs: every holder of a key that these authorities signed can be a node.
+    Costs: everyone who holds a certificate of these authorities can act as a node.
     """
     client_auth: ClientAuth = ClientAuth.NONE
-    """Whether the node asks its clients, and nodes that call it, for a certificate.
+    """Whether clients, and nodes that call this node, are asked for a certificate.
 
-    Costs: `required`: no official Apache client can present one, so none can connect.
+    Costs: `required`: official Apache clients cannot present a certificate, so none can connect.
     """
     plain_text: PlainText = PlainText.REFUSED
-    """What is still done without TLS once there is a certificate. `accepted`: each port also serves
-    plain text. `spoken`: in addition, this node calls others without TLS: the first step when a
-    running cluster changes to TLS.
+    """What still works without TLS once there is a certificate. `accepted`: each port also serves
+    plain text. `spoken`: in addition, this node calls others without TLS; this is the first step
+    when a running cluster changes to TLS.
 
-    Costs: both: anyone on the network's path may read and change what is sent without TLS.
+    Costs: both: anyone on the network path can read and change what is sent without TLS.
     """
 
     def __post_init__(self) -> None:

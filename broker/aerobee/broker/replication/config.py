@@ -29,7 +29,7 @@ class ReplicationMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationConfig:
-    """What the replicas of a set do for each other. All of them should have the same, for each
+    """How the replicas of a set work together. All replicas should have the same values, since each
     may become master; see [replicas and fail-over](failover.md).
 
     Raises InvalidArgument for a value that cannot work.
@@ -38,10 +38,10 @@ class ReplicationConfig:
     mode: ReplicationMode = ReplicationMode.ASYNC
     """What an acknowledgement promises beyond this machine. `sync_master`: every replica of the
     in-sync set has the message, and none is lost with the master; `async_master`: the master has
-    it, and what it acknowledged last may be lost with it.
+    it, and the messages that it acknowledged last may be lost with it.
 
-    Costs: `sync_master`: the way to the slaves and back for each batch, and about half of the rate
-    on two cores ([measured](performance.md#replication)).
+    Costs: `sync_master`: a round trip to the slaves for each batch, and about half of the rate on
+    two cores ([measured](performance.md#replication)).
     """
     min_insync_replicas: int = 1
     """With fewer replicas in sync, the master included, messages are refused with
@@ -55,44 +55,44 @@ class ReplicationConfig:
     """A replica that has lacked messages for this long leaves the in-sync set.
 
     Costs: longer: a silent or slow slave holds up synchronous sends for this time; shorter: a slave
-    leaves at each hiccup, and cannot be elected meanwhile.
+    leaves at every hiccup, and cannot be elected meanwhile.
     """
     heartbeat_interval_ms: int = 500
     """The time between frames on an idle replication stream. Silence for three intervals, at least
     1.5 s, ends the stream.
 
-    Costs: a small frame to each slave; shorter finds a dead peer sooner, and takes a slow one for
-    dead sooner.
+    Costs: a small frame to each slave; shorter: a dead peer is found sooner, but a slow one is
+    taken for dead sooner, too.
     """
     slow_handover_interval_ms: int = 300_000
-    """A master whose event loop runs late hands over to a replica in sync that is not late, but not
-    before its term has lasted so long; 0: never.
+    """A master whose event loop runs late hands over to an in-sync replica that is not late, but
+    not before its term has lasted this long; 0: never.
 
-    Costs: each hand-over pauses writes for some 20 ms.
+    Costs: each hand-over pauses writes for about 20 ms.
     """
     window_bytes: int = 16 * MIB
-    """How much of the log may be on its way to a replica without an acknowledgement. Use more for
+    """How much of the log may be in flight to a replica without an acknowledgement. Use more for
     fast links with a long round trip.
 
     Costs: that much memory for each replica.
     """
     chunk_bytes: int = 512 * KIB
-    """At most this much of the log travels in one frame.
+    """How much of the log one frame may carry.
 
-    Costs: memory for each replica; smaller means more frames.
+    Costs: memory for each replica; smaller: more frames.
     """
     catch_up_bytes_per_s: int = 200 * MIB
-    """The rate limit for a replica that is not in sync while messages arrive, so that these do not
+    """The rate limit for a replica that catches up while messages arrive, so that these do not
     wait; 0: no limit.
 
-    Costs: lower: the replica is longer without what it needs to be elected.
+    Costs: lower: it takes longer until the replica can be elected.
     """
     slave_read_bytes: int = 0
     """A reader further behind than this is sent to a slave; 0: 40 % of the memory that the broker
     may use, which is the limit of its cgroup (of its container), or else the machine's. The
     broker's log and `aerobee config check` say how much that is.
 
-    Costs: smaller: more reading on slaves; larger: more reading from the master's disk.
+    Costs: smaller: slaves are read more; larger: the master's disk is read more.
     """
 
     def __post_init__(self) -> None:

@@ -38,19 +38,19 @@ class StoreConfig:
     segment_bytes: int = field(default=1 * GIB, metadata=FIXED)
     """Size of a log file, which is allocated in advance; equal on all replicas of a group.
 
-    Costs: up to two of them lie on the disk without messages; retention removes whole ones only.
+    Costs: up to two of them are on the disk without messages; retention removes only whole files.
     """
     consume_queue_entries_per_file: int = field(default=300_000, metadata=FIXED)
     """Entries in one file of a queue, 20 bytes each.
 
     Unit: entries
-    Costs: each queue that is used takes one file, not all of it filled.
+    Costs: each queue that is used takes at least one file, even if it is not full.
     """
     index_slots_max: int = field(default=5_000_000, metadata=FIXED)
     """Hash slots of an index file (Apache's maxHashSlotNum).
 
     Unit: slots
-    Costs: 4 bytes of the file each; fewer make chains of keys longer and searches slower.
+    Costs: 4 bytes of the file each; with fewer, chains of keys are longer and searches slower.
     """
     index_entries_max: int = field(default=20_000_000, metadata=FIXED)
     """Keys in one index file (maxIndexNum).
@@ -62,7 +62,7 @@ class StoreConfig:
     index_enabled: bool = True
     """Whether messages can be found by their keys.
 
-    Costs: 20 bytes on the disk for each key, and the time of the thread that writes them.
+    Costs: 20 bytes on the disk for each key, and time of the thread that writes them.
     """
 
     # Stamped into every record: this broker's address as clients reach it. The broker fills it in.
@@ -73,28 +73,28 @@ class StoreConfig:
     """What an acknowledgement promises. `sync`: the message is on this machine's disk; `async`: it
     is in the page cache, which survives the process but not a power cut.
 
-    Costs: `sync` waits for the disk, once for all that came meanwhile.
+    Costs: `sync` waits for the disk, once for all messages that arrived meanwhile.
     """
     flush_interval_ms: int = 500
     """Async: longest time between two flushes.
 
-    Costs: what a power failure takes; shorter means more flushes.
+    Costs: longer: a power failure takes more messages; shorter: more flushes.
     """
     flush_unflushed_bytes: int = 16 * MIB
-    """Async: flush earlier when a burst brings this much.
+    """Async: flush early when this much is unflushed.
 
-    Costs: smaller means more flushes.
+    Costs: smaller: more flushes.
     """
     checkpoint_interval_ms: int = 5_000
     """How often consume queues and keys are written to their files, and then the checkpoint.
 
-    Costs: longer means more memory, and more of the log to read after a crash.
+    Costs: longer: more memory, and more of the log to read after a crash.
     """
     queue_tail_bytes_max: int = 8 * MIB
     """A checkpoint comes early when queue entries in memory reach this.
 
-    Costs: that much memory, four times as much while the disk cannot keep up; then senders are told
-    BUSY.
+    Costs: that much memory, or four times as much while the disk cannot keep up; beyond that,
+    senders get BUSY.
     """
     index_pending_bytes_max: int = 16 * MIB
     """The same for keys of the key index.
@@ -106,43 +106,44 @@ class StoreConfig:
     warm_up_segments: bool = False
     """Bring the pages of a new segment into memory before they are written (warmMapedFileEnable).
 
-    Costs: takes that time from the event loop and costs another core rather more of it.
+    Costs: the event loop saves that time, but another core spends rather more of it.
     """
     warm_up_ahead_bytes: int = 64 * MIB
-    """How far ahead of the log's end pages are brought in.
+    """How far past the log's end pages are brought into memory.
 
-    Costs: that much memory, which waits for bytes to come.
+    Costs: that much memory, before it is needed.
     """
     lock_segments_in_memory: bool = False
-    """Keep what was warmed up in memory by `mlock` until its segment is full; warms up by itself.
+    """Keep warmed-up pages in memory with `mlock` until their segment is full; implies
+    `warm_up_segments`.
 
-    Costs: memory that nobody else gets, up to one segment; RLIMIT_MEMLOCK must allow it.
+    Costs: memory that no other process can use, up to one segment; RLIMIT_MEMLOCK must allow it.
     """
 
     # Back-pressure.
     unflushed_bytes_max: int = 256 * MIB
-    """Senders get BUSY when this much waits for the disk and the replicas.
+    """Senders get BUSY when this much is waiting for the disk and the replicas.
 
     Costs: dirty pages of the page cache, and the time of the flush that writes them.
     """
     disk_hung_after_ms: int = 5_000
-    """After a flush, or the write of a small file, has taken so long, the disk counts as hung; a
-    large one may take 1 s longer for each 16 MiB. The broker takes no messages then, a master hands
-    over, a slave follows no more; 0: never.
+    """The disk counts as hung when a flush, or the write of a small file, has taken this long; a
+    large write may take 1 s longer for each 16 MiB. The broker then takes no messages, a master
+    hands over, and a slave stops following; 0: never.
 
-    Costs: shorter takes a slow disk for a hung one; longer lets senders wait.
+    Costs: shorter: a slow disk is mistaken for a hung one; longer: senders wait.
     """
     disk_free_bytes_min: int = 256 * MIB
     """With less free space than this, the broker takes no messages (NOT_WRITABLE); no new segment
     uses it.
 
-    Costs: that much of the disk is left for tables, queues, and repairs by hand.
+    Costs: that much of the disk is reserved for tables, queues, and repairs by hand.
     """
     open_files_max: int = 512
     """Files kept open for reading: sealed segments, queue files, index files.
 
     Unit: files
-    Costs: a file descriptor each; with fewer, files are opened more often.
+    Costs: one file descriptor each; with fewer, files are opened more often.
     """
 
     # What leaves the log again, and when the disk is too full for more.
@@ -157,49 +158,52 @@ class StoreConfig:
 
     # Reading.
     hot_tail_bytes: int = 256 * MIB
-    """How much of the log's end is kept in the page cache: readers of earlier messages do not push
-    it out.
+    """How much of the log's end stays in the page cache; readers of earlier messages do not push it
+    out.
 
-    Costs: page cache; what they read is read from the disk again by the next one.
+    Costs: page cache; the next reader of the same messages reads them from the disk again.
     """
     evict_catch_up_reads: bool = True
-    """Whether pages that a reader far behind brought into the page cache are dropped again.
+    """Whether pages that were brought into the page cache for a reader far behind are dropped
+    again.
 
     Costs: a second reader of the same old messages reads them from the disk again.
     """
     filter_scan_entries_max: int = 8_000
-    """At most this many queue entries are read in one step of a pull that filters by tag.
+    """How many queue entries are read, at most, in one step of a pull that filters by tag.
 
     Unit: entries
-    Costs: time of the event loop in one step; fewer means more steps for rare tags.
+    Costs: higher: each step takes more time of the event loop; lower: more steps for rare tags.
     """
 
     # Recovery.
     check_crc_on_recovery: bool = True
     """Whether recovery checks the body of every record that it reads.
 
-    Costs: time of a start after a crash; without, a torn body is found only by its reader.
+    Costs: start time after a crash; without it, a torn body is found only when it is read.
     """
     recovery_chunk_bytes: int = 2 * MIB
-    """How much of the log recovery reads at once.
+    """How much of the log is read at a time during recovery.
 
     Costs: memory while it runs.
     """
     recovery_tail_bytes_max: int = 64 * MIB
-    """Queue entries, and keys, that recovery holds while the log's end is not known yet.
+    """How many bytes of queue entries, and of keys, recovery holds until it has found the log's
+    end.
 
     Costs: memory while it runs; with less, part of the log is read twice.
     """
     queue_checks_at_start_max: int = 1_000
-    """At most this many queues are checked at the start; the others are checked when first used.
+    """How many queues are checked at the start, at most; the others are checked when they are first
+    used.
 
     Unit: queues
-    Costs: time of a start.
+    Costs: start time.
     """
     cut_damaged: bool = False
-    """Repair: cut the log at the first damaged record. For one start, as a flag.
+    """Repair: cut the log at the first damaged record. Meant for a single start, as a flag.
 
-    Costs: every message after the damage.
+    Costs: every message after the damage is lost.
     """
 
     # Deliver delay of each level of the schedule topic, level 1 first.
@@ -207,7 +211,8 @@ class StoreConfig:
     """Delay of each level of Apache's schedule topic, level 1 first (messageDelayLevel). Equal on
     all replicas of a group.
 
-    Costs: nothing; a queue entry of that topic holds the time that was computed when it was stored.
+    Costs: nothing; a queue entry of that topic has the time that was computed when the message was
+    stored.
     """
 
     def __post_init__(self) -> None:

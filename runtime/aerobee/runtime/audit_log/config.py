@@ -31,7 +31,7 @@ class AuditLogConfig:
     on_failure: OnFailure = OnFailure.CONTINUE
     """What happens while the file cannot be written. `continue`: administrative calls are carried
     out, and counted in `aerobee_audit_log_lines_lost_total`. `refuse`: they are refused before they
-    begin; for this each has two lines, one before it begins.
+    begin; to make that possible, each call writes two lines, one of them before it begins.
 
     Costs: `refuse`: a full disk of the audit log stops all administration of this node, and no
     broker registers at this nameserver.
@@ -42,8 +42,8 @@ class AuditLogConfig:
     Costs: smaller: more files.
     """
     files_max: int = 16
-    """How many files are kept, the one that is written included; the oldest is removed first. Copy
-    them elsewhere if you must keep them longer.
+    """How many files are kept, including the current one; the oldest is removed first. Copy them
+    elsewhere if you must keep them longer.
 
     Unit: files
     Costs: disk: this many times `file_bytes_max`.

@@ -10,14 +10,14 @@ from aerobee.runtime.config import require
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
-    """Where figures are shown, and how many series there may be of them."""
+    """Where metrics are served, and how many series there may be."""
 
     listen: str = ""
     """host:port on which HTTP GET /metrics answers Prometheus; port 0 lets the system choose;
     empty: no metrics. The page shows the names of topics and groups.
 
     Unit: host:port
-    Costs: a thread, and time of the event loop at each scrape ([measured](metrics.md)).
+    Costs: a thread, and some time of the event loop at each scrape ([measured](metrics.md)).
     """
     tls: bool = False
     """Serve metrics by HTTPS, with the settings of `tls`.
@@ -31,7 +31,7 @@ class MetricsConfig:
     Costs: memory here and in Prometheus for each series, and time of each scrape.
     """
     consumers_max: int = 10_000
-    """The same for pairs of a consumer group and a topic.
+    """The same limit for pairs of a consumer group and a topic.
 
     Unit: pairs
     Costs: as above.

@@ -23,21 +23,21 @@ class RetentionConfig:
     """
 
     enabled: bool = True
-    """False: nothing is ever removed, and no percentage of the disk refuses messages.
+    """False: nothing is ever removed, and messages are taken however full the disk is.
 
-    Costs: without it the log grows until `disk_free_bytes_min` is reached.
+    Costs: without it, the log grows until `disk_free_bytes_min` is reached.
     """
     file_reserved_hours: int = 72
     """How long a segment stays after its last write (fileReservedTime).
 
-    Costs: disk for what these hours bring.
+    Costs: disk space for the messages of these hours.
     """
     delete_when: str = "04"
     """Hours of the day, local time, in which expired segments are removed (deleteWhen). The whole
     hour counts.
 
     Unit: hours from 0 to 23, `;` between
-    Costs: expired segments lie on the disk until then.
+    Costs: expired segments stay on the disk until then.
     """
     disk_used_percent_max: int = 75
     """Above this, expired segments are removed at any hour; 10 to 95 (diskMaxUsedSpaceRatio).
@@ -47,41 +47,41 @@ class RetentionConfig:
     disk_force_percent: int = 85
     """Above this, unexpired segments are also removed; 30 to 85 (diskSpaceCleanForciblyRatio).
 
-    Costs: messages that were to be kept longer, the oldest first; never unread ones.
+    Costs: messages are lost before their time, the oldest first; never unread ones.
     """
     disk_refuse_percent: int = 90
     """Above this, no messages are taken until the disk is below the force percentage again; 35 to
     90 (diskSpaceWarningLevelRatio).
 
-    Costs: room on the disk that is never used.
+    Costs: space on the disk that is never used.
     """
     force_enabled: bool = True
     """Whether unexpired segments are removed above the force percentage (cleanFileForciblyEnable).
 
-    Costs: without, a full disk refuses messages sooner.
+    Costs: without it, messages are refused sooner when the disk is full.
     """
     delete_files_max: int = 10
     """At most this many segments are removed in one run (deleteFileBatchMax); a command may remove
     20 times as many.
 
     Unit: segments
-    Costs: more load the disk for longer at a time.
+    Costs: more: the disk is busy for longer at a time.
     """
     delete_pause_ms: int = 100
     """The pause between two removals, so that the disk can do other work
     (deleteCommitLogFilesInterval).
 
-    Costs: time until a full disk has room again.
+    Costs: longer: it takes longer until a full disk has room again.
     """
     clean_interval_ms: int = 10_000
     """The time between two runs (cleanResourceInterval).
 
-    Costs: a look at the log's files each time.
+    Costs: the log's files are listed each time.
     """
     first_clean_ms: int = 60_000
     """The time from the start to the first run.
 
-    Costs: a disk that is full at the start stays so for as long.
+    Costs: a disk that is full at the start stays full for this long.
     """
 
     def __post_init__(self) -> None:
