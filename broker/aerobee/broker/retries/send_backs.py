@@ -251,8 +251,8 @@ class SendBacks:
             return error
         if data is None:
             return MessageNotFound(
-                f"there is no message at offset {offset} of queue {key.queue_id} of topic "
-                f"{key.topic} any more"
+                f"queue {key.queue_id} of topic {key.topic} no longer has a message at offset "
+                f"{offset}"
             )
         return data
 
@@ -407,7 +407,7 @@ class SendBacks:
                 reserve=True,
             )
         except BatchIllegal as error:
-            raise AerobeeError(f"the copy of a failed message is illegal: {error}") from error
+            raise AerobeeError(f"the copy of a failed message is invalid: {error}") from error
 
     # ------------------------------------------------------------------------------ completing
 
@@ -478,7 +478,7 @@ class SendBacks:
         except (MessageNotFound, RecordCorrupt, RecordIllegal, ResendCircle) as error:
             log_event(
                 log,
-                "a failed message cannot be copied and does not come again",
+                "a failed message cannot be copied and will not be redelivered",
                 level=logging.ERROR,
                 reason=error,
                 copy=entry,

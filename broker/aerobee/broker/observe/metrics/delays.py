@@ -75,12 +75,12 @@ class DelayFigures:
             ),
             one_gauge(
                 "rocketmq_timer_dequeue_latency",
-                "How late the oldest message is that is due, in milliseconds.",
+                "How late the oldest due message is, in milliseconds.",
                 late_ms,
             ),
             one_counter(
                 "aerobee_delayed_messages_given_up_total",
-                "Messages that could not be delivered when their time had come.",
+                "Messages that could not be delivered when they were due.",
                 delays.copies.given_up,
             ),
         ]

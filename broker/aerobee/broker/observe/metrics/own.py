@@ -227,7 +227,7 @@ def work_families(
         one_gauge("aerobee_cold_reads_waiting", "Cold reads that wait for their turn.",
                   counters.cold_reads_waiting),
         one_counter("aerobee_filter_judged_total",
-                    "Records that filters looked into, also to count what is unread.",
+                    "Records that filters examined, including those counted as unread.",
                     counters.filter_judged),
         one_counter("aerobee_filter_matched_total",
                     "Of these, the records that matched.", counters.filter_matched),
