@@ -30,6 +30,7 @@ from aerobee.consumer_client.listener import (
     ListenerOptions,
     Ordering,
 )
+from aerobee.consumer_client.listener_shape import illegal_result, said
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.consumer_client.retry_schedule import RetrySchedule
@@ -293,10 +294,7 @@ class ListenerPool:
     async def _await_listener(self, queue: PushQueue, outcome: object) -> ConsumeResult | None:
         """The rest of an asynchronous listener, ended early if its queue is taken away."""
         if not inspect.isawaitable(outcome):
-            raise TypeError(
-                f"the listener returned {type(outcome).__name__}; "
-                "return None, a ConsumeResult, or be asynchronous"
-            )
+            raise illegal_result(outcome)
         self._wake_one()
         scope = asyncio.timeout(None)
         try:
@@ -315,9 +313,7 @@ class ListenerPool:
         finally:
             queue.leave(scope)
         if result is not None and not isinstance(result, ConsumeResult):
-            raise TypeError(
-                f"the listener's result is {type(result).__name__}; return None or a ConsumeResult"
-            )
+            raise illegal_result(result)
         return result
 
     async def _wait_for_work(self) -> None:
@@ -393,7 +389,7 @@ class ListenerPool:
             queue,
             entries,
             error,
-            "it returned RETRY_LATER" if error is None else repr(error),
+            "it returned RETRY_LATER" if error is None else said(error),
         )
         if self._send_back is None or self._options.on_exhausted is not None:
             self._say_what_follows(line, failures)
