@@ -356,8 +356,11 @@ async def test_closing_waits_for_running_listeners_and_commits_exactly_the_safe_
     assert await cluster.committed("g") == {("single", 0): 4}
 
 
-async def test_a_listener_that_outlasts_the_release_timeout_is_cancelled_and_not_committed(
-    cluster: RealCluster,
+@pytest.mark.parametrize(
+    ("release_ms", "close_ms"), [(100, 10_000), (5_000, 2_000)], ids=["release", "close"]
+)
+async def test_a_listener_that_outlasts_a_timeout_is_cancelled_and_those_before_it_committed(
+    release_ms: int, close_ms: int, cluster: RealCluster
 ) -> None:
     await cluster.send("single", 0, numbered(3))
     outcome: list[str] = []
@@ -371,7 +374,12 @@ async def test_a_listener_that_outlasts_the_release_timeout_is_cancelled_and_not
                 outcome.append("cancelled")
                 raise
 
-    options = ConsumerConfig(session_timeout_ms=1_000, release_timeout_ms=100)
+    options = ConsumerConfig(
+        session_timeout_ms=1_000,
+        commit_interval_ms=60_000,
+        release_timeout_ms=release_ms,
+        close_timeout_ms=close_ms,
+    )
     consumer = PushConsumer(
         "g", listener, nameservers=cluster.address, start_from=StartFrom.FIRST, config=options
     ).subscribe("single")
