@@ -236,7 +236,7 @@ async def _sent_back(
     response = broker_pb2.SendBackResponse()
     for answer in answers:
         status = _status(answer.done if answer.error is None else answer.error)
-        response.results.append(sent_back_message(status, answer.way, stays=answer.stays))
+        response.results.append(sent_back_message(status, answer))
     return response
 
 
