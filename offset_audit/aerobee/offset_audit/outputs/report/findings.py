@@ -58,7 +58,7 @@ def _cards(data: ReportData, titles: Mapping[str, str]) -> list[Markup]:
             summary = tag(
                 "summary",
                 counted(len(hidden), f"more {check} finding"),
-                *_named([one for one, _ in hidden]),
+                tag("span", *_named([one for one, _ in hidden]), class_="quiet"),
             )
             folded = tag("ol", *(card for _, card in hidden), class_="findings")
             cards.append(tag("li", tag("details", summary, folded), class_="alike"))

@@ -13,12 +13,12 @@ _AGES = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
 def number(value: int | None) -> str:
-    """With thin spaces between thousands, as 12 345."""
-    return NOT_KNOWN if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    """12,345, as in the evidence and on a terminal."""
+    return NOT_KNOWN if value is None else f"{value:,}"
 
 
 def short(value: float) -> str:
-    """At most four digits: 950, 2 000, 12.3 k, 34 M."""
+    """At most four digits: 950, 2,000, 12.3 k, 34 M."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= max(size, _WRITTEN_OUT):
             scaled = f"{value / size:.1f}".removesuffix(".0")

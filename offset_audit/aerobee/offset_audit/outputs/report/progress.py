@@ -49,7 +49,11 @@ def lag_over_time(data: ReportData) -> Markup:
             _age_chart(shown, "Age of the oldest unread message"),
             class_="two",
         ),
-        tag("p", f"and {counted(more, 'more group')}: each has its own chart below.", class_="more")
+        tag(
+            "p",
+            f"and {counted(more, 'more group')}. Each group below has its own chart.",
+            class_="more",
+        )
         if more > 0
         else None,
     )
