@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-thorough test-failed-alone test-fast check docs vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures upgrade-test clean
+.PHONY: setup up demo audit audit-proof test test-thorough test-failed-alone test-fast check docs vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures upgrade-test pythons clean
 
 setup: .venv/.ready
 
@@ -47,7 +47,7 @@ demo: .venv/.product
 # Four workers on two cores: most tests wait for something. Each takes whole files, one the audit.
 # What takes minutes by nature is in `make proof`.
 SUITE = $(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 20
-EVERYWHERE = not long and not kubernetes and not procedures and not apache
+EVERYWHERE = not long and not kubernetes and not procedures and not apache and not pythons
 test: setup .venv/.java
 	$(SUITE) -m "not thorough and $(EVERYWHERE)"
 
@@ -204,6 +204,11 @@ procedures: setup
 # A cluster of the newest release (deploy/released.toml) becomes one of this tree, under load; one step back.
 upgrade-test: setup
 	$(RUN) pytest tests/upgrade
+
+# The package as strangers get it: its sdist, its wheel, and that one installed and used by each
+# supported Python of this machine. Those that it lacks are skipped, by name.
+pythons: setup
+	$(RUN) pytest -m pythons -rs tests/package
 
 clean:
 	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
