@@ -51,9 +51,10 @@ EVERYWHERE = not long and not kubernetes and not procedures and not apache
 test: setup .venv/.java
 	$(SUITE) -m "not thorough and $(EVERYWHERE)"
 
-# The same promises at length: more faults, more ways to die, whole audits. CI runs it after `test`.
+# The same promises at length: more faults, more ways to die, whole audits, and property tests with
+# twice as many examples. CI runs it after `test`.
 test-thorough: setup .venv/.java
-	$(SUITE) -m "thorough and $(EVERYWHERE)"
+	$(SUITE) -m "(thorough or hypothesis) and $(EVERYWHERE)" --hypothesis-profile whole
 
 # Once more, and one at a time, what failed in `make test`: a test that waits in vain on a machine
 # that does too much at once passes here; one that fails here has a cause.
