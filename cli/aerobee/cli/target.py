@@ -63,7 +63,13 @@ class Target:
         from aerobee import AdminClient
 
         async def main() -> T:
-            client = AdminClient(self.nameserver, self.cluster, timeout=timeout_s, tls=self.tls)
+            client = AdminClient(
+                self.nameserver,
+                self.cluster,
+                timeout=timeout_s,
+                await_cluster_ms=0,  # A person would rather be told.
+                tls=self.tls,
+            )
             async with client as admin:
                 return await question(admin)
 
