@@ -41,6 +41,18 @@ def test_a_start_that_fails_does_so_too() -> None:
     assert functions_of(caught.value)[1:] == ["start", "open"]
 
 
+def test_a_question_to_no_cluster_does_so_too() -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    with (
+        BlockingAdminClient(nowhere, await_cluster_ms=0) as admin,
+        pytest.raises(
+            errors.Unreachable, match=r"^no nameserver answers: .*is one running there"
+        ) as (caught),
+    ):
+        admin.call(lambda admin: admin.topics.list())
+    assert functions_of(caught.value)[1:] == ["call", "call"]
+
+
 def test_a_coroutine_of_the_callers_keeps_its_frames() -> None:
     async def mine(admin: AdminClient) -> None:
         raise errors.InvalidArgument("of the caller")

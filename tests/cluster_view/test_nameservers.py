@@ -15,6 +15,36 @@ from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.grpc_config import Engine
 from tests.support.channel_peer import QUESTION, Peer
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_S, until
+
+
+async def test_the_first_call_waits_for_a_nameserver_and_says_so_and_later_ones_do_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    channels = Channels(chance=random.Random(1))
+    nameservers = Nameservers(
+        channels,
+        [address],
+        clock=SystemClock(),
+        chance=random.Random(1),
+        await_cluster_ms=int(PATIENCE_S * 1_000),
+    )
+    peer = Peer()
+    asked = asyncio.create_task(nameservers.call(QUERY_ROUTE, QUESTION()))
+    try:
+        await until(lambda: "a call waits for the cluster" in caplog.text)
+        assert not asked.done()
+        await peer.server.start(address)
+        assert (await asked).version == peer.version
+    finally:
+        asked.cancel()
+        await peer.server.stop(0)
+    with pytest.raises(errors.Unreachable, match="is one running there"):
+        async with asyncio.timeout(PATIENCE_S / 2):
+            await nameservers.call(QUERY_ROUTE, QUESTION())
+    await channels.close()
 
 
 @pytest.mark.parametrize("engine", Engine)

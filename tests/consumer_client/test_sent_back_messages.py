@@ -180,7 +180,7 @@ async def test_a_failed_attempt_is_in_the_log_while_its_broker_does_not_answer(
     finally:
         await cluster.stop()
     (line,) = [each for each in caplog.messages if each.startswith("listener failed")]
-    assert " attempt=1 follows=" in line
+    assert " attempt=1 attempts_max=unknown follows=" in line
 
 
 @pytest.mark.parametrize("start_from", [StartFrom.FIRST, StartFrom.LAST])

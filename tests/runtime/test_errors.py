@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from aerobee.grpc_core.answer_head import CallError
 from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import ERRORS, code_of, error_from_code
+from aerobee.runtime.own_protocol import (
+    ERRORS,
+    code_of,
+    error_from_call,
+    error_from_code,
+    say_error,
+)
 from aerobee.v1 import common_pb2
 
 NOT_ON_THE_WIRE = {ERRORS[errors.Unreachable].code}
@@ -43,6 +50,18 @@ def test_an_error_that_a_client_derives_is_said_as_what_it_derives_from() -> Non
 def test_a_code_gives_its_class_back_and_an_unknown_one_the_base() -> None:
     assert type(error_from_code(205, "x")) is errors.DuplicateBroker
     assert type(error_from_code(12_345, "x")) is errors.AerobeeError
+
+
+@pytest.mark.parametrize(
+    ("resource", "told"),
+    [("Topic:orders", "Topic:orders"), ("Topic:größe", ""), ("Topic:" + "a" * 1_000, ""), ("", "")],
+    ids=["a name", "not ASCII", "too long", "none"],
+)
+def test_a_refusal_names_its_resource_beside_its_sentence(resource: str, told: str) -> None:
+    said = say_error(errors.AccessDenied("user shop may not", resource=resource))
+    heard = error_from_call(CallError(said.status, said.message, trailers=said.trailers), "host:1")
+    assert isinstance(heard, errors.AccessDenied)
+    assert (str(heard), heard.resource) == ("user shop may not", told)
 
 
 @pytest.mark.parametrize("code", [100, 106, 207, 12_345])

@@ -439,7 +439,9 @@ class Visit:
         if not ruling.is_allowed:
             self._denied = need
             reason = ruling.why or f"the policy is: {ruling.rule}"
-            raise AccessDenied(f"{self._caller} may not: this needs {need}; {reason}")
+            raise AccessDenied(
+                f"{self._caller} may not: this needs {need}; {reason}", resource=need.resource
+            )
 
     def _refused(self, error: AerobeeError) -> None:
         self._method.refused(self._context, self._metadata, self._caller, error, self._denied)

@@ -52,7 +52,12 @@ class Need(NamedTuple):
 
     def __str__(self) -> str:
         wanted = " or ".join(word for word, action in _WORDS.items() if action in self.actions)
-        return f"{wanted} on {self.kind}:{self.name}"
+        return f"{wanted} on {self.resource}"
+
+    @property
+    def resource(self) -> str:
+        """What the right is about."""
+        return f"{self.kind}:{self.name}"
 
 
 def topic_need(topic: str, actions: Action) -> Need:

@@ -57,7 +57,13 @@ class Target:
         """To be opened where an event loop runs already."""
         from aerobee import AdminClient
 
-        return AdminClient(self.nameserver, self.cluster, timeout=timeout_s, tls=self.tls)
+        return AdminClient(
+            self.nameserver,
+            self.cluster,
+            timeout=timeout_s,
+            await_cluster_ms=0,  # A person would rather be told.
+            tls=self.tls,
+        )
 
 
 def _unreachable(error: Exception, target: Target) -> errors.Unreachable | None:

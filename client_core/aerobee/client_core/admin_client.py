@@ -28,10 +28,13 @@ from aerobee.client_core.topics import Topics
 from aerobee.client_core.transactions import Transactions
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.tls_config import TlsConfig
+from aerobee.runtime.whole_number import check_whole_number
 
 T = TypeVar("T")
 
 TIMEOUT_S = 5.0
+AWAIT_CLUSTER_MS = 10_000
+"""As producers and consumers have it."""
 
 
 class AdminClient:
@@ -41,6 +44,8 @@ class AdminClient:
     Args:
         nameservers, cluster, tls, credentials: as at `ClusterConnection`.
         timeout: seconds for each question to a nameserver or broker.
+        await_cluster_ms: how long the first call asks again while no nameserver can be reached; it
+            logs that after 1 s; 0: it fails at once.
 
     Example::
 
@@ -54,14 +59,22 @@ class AdminClient:
         cluster: str | None = None,
         *,
         timeout: float = TIMEOUT_S,
+        await_cluster_ms: int = AWAIT_CLUSTER_MS,
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         timeout_ms = milliseconds(timeout)
+        check_whole_number("await_cluster_ms", await_cluster_ms, minimum=0)
         self._connection = connection = ClusterConnection(
-            nameservers, cluster, tls=tls, credentials=credentials, clock=clock, chance=chance
+            nameservers,
+            cluster,
+            tls=tls,
+            credentials=credentials,
+            clock=clock,
+            chance=chance,
+            await_cluster_ms=await_cluster_ms,
         )
         self._admin = Admin(connection, timeout_ms=timeout_ms)
         access = Access(connection, timeout_ms=timeout_ms)
@@ -125,6 +138,7 @@ class BlockingAdminClient(BlockingClient[AdminClient]):
         cluster: str | None = None,
         *,
         timeout: float = TIMEOUT_S,
+        await_cluster_ms: int = AWAIT_CLUSTER_MS,
         tls: bool | TlsConfig | None = None,
         credentials: Credentials | None = None,
     ) -> None:
@@ -132,7 +146,12 @@ class BlockingAdminClient(BlockingClient[AdminClient]):
             LoopThread(
                 "admin client",
                 lambda: AdminClient(
-                    nameservers, cluster, timeout=timeout, tls=tls, credentials=credentials
+                    nameservers,
+                    cluster,
+                    timeout=timeout,
+                    await_cluster_ms=await_cluster_ms,
+                    tls=tls,
+                    credentials=credentials,
                 ),
             )
         )

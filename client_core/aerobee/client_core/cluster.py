@@ -40,6 +40,7 @@ class ClusterConnection:
         tls: True: TLS with the system's authorities, or with the files that the environment names
             (AEROBEE_TLS_CA, AEROBEE_TLS_CERTIFICATE, AEROBEE_TLS_KEY); a TlsConfig: as it says;
             False: plain text. If not given, the environment decides; without it, plain text.
+        await_cluster_ms: how long the first call asks again while no nameserver can be reached.
 
     Raises:
         InvalidArgument: an address that is not host:port, a variable that names no engine, or a TLS
@@ -61,6 +62,7 @@ class ClusterConnection:
         engine: Engine | None = None,
         credentials: Credentials | None = None,
         tls: bool | TlsConfig | None = None,
+        await_cluster_ms: int = 0,
     ) -> None:
         addresses = parse_addresses(nameservers_or_default(nameservers))
         self.cluster = cluster_or_default(cluster)
@@ -75,7 +77,11 @@ class ClusterConnection:
             tls=None if self._tls is None else self._tls.dialled,
         )
         self.nameservers = Nameservers(
-            self.channels, addresses, clock=self.clock, chance=self.random
+            self.channels,
+            addresses,
+            clock=self.clock,
+            chance=self.random,
+            await_cluster_ms=await_cluster_ms,
         )
         self.routes = Routes(
             self.channels, self.nameservers, self.cluster, clock=self.clock, chance=self.random

@@ -7,6 +7,8 @@ its answer can be TopicExists or TopicNotFound for what this very call did.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
 from collections.abc import Sequence
 from typing import TypeVar
@@ -17,11 +19,17 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import Method
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 ATTEMPT_TIMEOUT_MIN_MS = 500
+ASK_PAUSE_S = 0.2
+WARN_AFTER_S = 1.0
+"""Who waits longer than this for a cluster is told so."""
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
@@ -56,12 +64,16 @@ class Nameservers:
         *,
         clock: Clock,
         chance: random.Random,
+        await_cluster_ms: int = 0,
     ) -> None:
+        """`await_cluster_ms`: how long the first call asks again while none can be reached."""
         self.addresses = tuple(addresses)
         self._channels = channels
         self._clock = clock
         # Clients of one configuration start at different nameservers.
         self._turn = chance.randrange(len(self.addresses))
+        # Until one has answered: a change that fails after that may have been made.
+        self._await_cluster_ms = await_cluster_ms
 
     def address(self) -> str:
         """The one to be asked next."""
@@ -90,6 +102,36 @@ class Nameservers:
             AerobeeError: the answer of a nameserver that could decide.
             Unreachable, RegistryUnavailable, DeadlineExceeded: none could, the last reason.
         """
+        now_s = self._clock.monotonic_s
+        warn_s = now_s() + WARN_AFTER_S
+        give_up_s = now_s() + self._await_cluster_ms / 1_000
+        while True:
+            try:
+                answer = await self._ask_each(method, request, timeout_ms, attempt_max_ms)
+            except errors.Unreachable as error:
+                if not self._await_cluster_ms or now_s() + ASK_PAUSE_S >= give_up_s:
+                    raise
+                if now_s() >= warn_s:
+                    warn_s = give_up_s
+                    log_event(
+                        log,
+                        "a call waits for the cluster",
+                        level=logging.WARNING,
+                        reason=error,
+                        left_s=round(give_up_s - now_s(), 1),
+                    )
+            except errors.AerobeeError:
+                self._await_cluster_ms = 0
+                raise
+            else:
+                self._await_cluster_ms = 0
+                return answer
+            await asyncio.sleep(ASK_PAUSE_S)
+
+    async def _ask_each(
+        self, method: Method[Q, R], request: Q, timeout_ms: int, attempt_max_ms: int | None
+    ) -> R:
+        """Raises as `call`."""
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
         attempts = len(self.addresses) * (1 if attempt_max_ms is None else 2)
         attempt_ms = max(ATTEMPT_TIMEOUT_MIN_MS, timeout_ms // attempts)

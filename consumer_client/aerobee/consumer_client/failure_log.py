@@ -25,6 +25,8 @@ PLACES_MAX = 1_000
 """After so many, lines alone: code that is made anew for each message has no end of places."""
 
 ANSWER_WAITS_S = 1.0
+UNKNOWN = "unknown"
+UNLIMITED = "unlimited"
 NOT_ANSWERED = "back to its broker, which has not answered yet"
 
 _CALLERS = frozenset(
@@ -40,11 +42,11 @@ _CALLERS = frozenset(
 class FailureLine:
     """A line that is written once, when it is known what follows."""
 
-    def __init__(self, write: Callable[[str, int | None, bool], None]) -> None:
-        self._write: Callable[[str, int | None, bool], None] | None = write
+    def __init__(self, write: Callable[[str, int | str, bool], None]) -> None:
+        self._write: Callable[[str, int | str, bool], None] | None = write
         self._timer: asyncio.TimerHandle | None = None
-        self.attempts_max: int | None = None
-        """The attempt after which nothing follows; None: unknown, or there is no such."""
+        self.attempts_max: int | str = UNKNOWN
+        """The attempt after which nothing follows."""
 
     def wait(self) -> None:
         """For an answer, but not for long."""
@@ -83,7 +85,7 @@ class FailureLog:
         offset, _, message = entries[0]
         attempt = message.reconsume_times
 
-        def write(follows: str, attempts_max: int | None, is_last: bool) -> None:
+        def write(follows: str, attempts_max: int | str, is_last: bool) -> None:
             log_event(
                 self._log,
                 event,
@@ -96,7 +98,7 @@ class FailureLog:
                 message_id=_readable(lambda: message.message_id),
                 messages=len(entries),
                 attempt=attempt,
-                **({} if attempts_max is None else {"attempts_max": attempts_max}),
+                attempts_max=attempts_max,
                 follows=follows,
                 reason=reason,
             )

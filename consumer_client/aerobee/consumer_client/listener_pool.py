@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.attempts import Attempts, Counted
-from aerobee.consumer_client.failure_log import FailureLine, FailureLog
+from aerobee.consumer_client.failure_log import UNKNOWN, UNLIMITED, FailureLine, FailureLog
 from aerobee.consumer_client.listener import (
     ConsumeResult,
     Exhausted,
@@ -413,12 +413,14 @@ class ListenerPool:
 
     def _say_what_follows(self, line: FailureLine, failures: int) -> None:
         """Of messages that stay here."""
-        is_decided = False
+        follows = f"again in {self._delay_s(failures):g} s"
         if self._options.on_exhausted is not None:
             line.attempts_max = self._options.retry.attempts_max
-            is_decided = self._is_over(failures)
-        again = f"again in {self._delay_s(failures):g} s"
-        line.complete("on_exhausted decides" if is_decided else again)
+            if self._is_over(failures):
+                follows = "on_exhausted decides"
+        elif line.attempts_max == UNKNOWN:
+            line.attempts_max = UNLIMITED
+        line.complete(follows)
 
     def on_sent_back(self, work: FailedWork) -> None:
         """The broker has these messages, and will have them come again."""
@@ -495,6 +497,7 @@ class ListenerPool:
             line = self._log.line(
                 event, logging.ERROR, work.queue, work.entries, error, repr(error)
             )
+            line.attempts_max = self._options.retry.attempts_max
             line.complete("they are tried again")
             return False
         if decision is not Exhausted.SKIP:
@@ -503,6 +506,7 @@ class ListenerPool:
         line = self._log.line(
             event, logging.WARNING, work.queue, work.entries, None, "it returned SKIP"
         )
+        line.attempts_max = self._options.retry.attempts_max
         line.complete("they count as done")
         return True
 

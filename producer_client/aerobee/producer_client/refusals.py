@@ -12,10 +12,11 @@ def denied(batches: Sequence[Batch], error: errors.AerobeeError) -> list[Batch]:
     """Of the topic that a refusal names, or all if it names none of theirs; none if the error is no
     refusal.
 
-    >>> denied((), errors.AccessDenied("user shop may not: this needs Pub on Topic:a; no policy"))
+    >>> denied((), errors.AccessDenied("user shop may not", resource="Topic:a"))
     []
     """
     if not isinstance(error, errors.AccessDenied | errors.Unauthenticated):
         return []
-    named = [batch for batch in batches if f" on Topic:{batch.queue.topic};" in str(error)]
-    return named or list(batches)
+    named = error.resource if isinstance(error, errors.AccessDenied) else ""
+    of_topic = [batch for batch in batches if named == f"Topic:{batch.queue.topic}"]
+    return of_topic or list(batches)

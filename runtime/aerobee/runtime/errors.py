@@ -106,6 +106,11 @@ class Unauthenticated(AerobeeError):
 class AccessDenied(AerobeeError):
     """Who makes the call may not do this; the message names the missing right or the rule."""
 
+    def __init__(self, message: str, *, resource: str = "") -> None:
+        super().__init__(message)
+        self.resource = resource
+        """What the missing right is about, such as `Topic:orders`; empty: nothing of a name."""
+
 
 class ForeignCluster(AerobeeError):
     """Replication with a broker of another cluster or group."""

@@ -2,7 +2,8 @@
 
 An error that a servicer raises ends its call with the status of the table below, the message, and
 the code, a number of aerobee.v1.Code, in the trailing metadata `aerobee-code`; when to come again,
-where the error knows, in `aerobee-retry-after-ms`. Answers about many things carry both themselves.
+where the error knows, in `aerobee-retry-after-ms`; what a missing right is about, in
+`aerobee-denied-resource`. Answers about many things carry both themselves.
 The numbers are plain integers so that this package needs no protobuf of ours; a test keeps them
 equal to common.proto.
 """
@@ -17,6 +18,9 @@ from aerobee.runtime import errors
 
 CODE_METADATA_KEY = "aerobee-code"
 RETRY_METADATA_KEY = "aerobee-retry-after-ms"
+RESOURCE_METADATA_KEY = "aerobee-denied-resource"
+RESOURCE_LENGTH_MAX = 512
+"""Names are shorter. One that breaks their rules is in the message alone."""
 
 
 class Said(NamedTuple):
@@ -103,6 +107,8 @@ def say_error(error: errors.AerobeeError) -> RpcError:
     trailers: tuple[tuple[str, str], ...] = ((CODE_METADATA_KEY, str(said.code)),)
     if isinstance(error, errors.Busy):
         trailers = (*trailers, (RETRY_METADATA_KEY, str(error.retry_after_ms)))
+    if isinstance(error, errors.AccessDenied) and _is_resource(error.resource):
+        trailers = (*trailers, (RESOURCE_METADATA_KEY, error.resource))
     return RpcError(said.status, str(error), trailers=trailers)
 
 
@@ -113,6 +119,8 @@ def error_from_call(error: CallError, address: str) -> errors.AerobeeError:
         typed = error_from_code(told[CODE_METADATA_KEY], error.message)
         if isinstance(typed, errors.Busy):
             typed.retry_after_ms = told.get(RETRY_METADATA_KEY, typed.retry_after_ms)
+        if isinstance(typed, errors.AccessDenied):
+            typed.resource = str(dict(error.trailers).get(RESOURCE_METADATA_KEY, ""))
         return typed
     status = error.status
     if status is Status.DEADLINE_EXCEEDED:
@@ -122,6 +130,11 @@ def error_from_call(error: CallError, address: str) -> errors.AerobeeError:
         why = error.message.removeprefix(f"{address}: ") or "the connection broke"
         return errors.Unreachable(f"cannot reach {address}: {why}")
     return errors.AerobeeError(f"{address} failed with {status.name}: {error.message}")
+
+
+def _is_resource(text: str) -> bool:
+    """That metadata can hold."""
+    return 0 < len(text) <= RESOURCE_LENGTH_MAX and text.isascii() and text.isprintable()
 
 
 def _is_number(value: str | bytes) -> bool:
