@@ -94,7 +94,7 @@ class Recorder:
         """As figures."""
         refusals = counter(
             "aerobee_access_refusals_total",
-            "Calls, and requests of streams, that were refused for want of proof or rights.",
+            "Calls, and requests of streams, that were refused for lack of credentials or rights.",
             "method",
             "code",
         )

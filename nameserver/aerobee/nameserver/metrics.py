@@ -163,7 +163,7 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
         one_gauge("aerobee_nameserver_live_brokers",
                   "Brokers that are registered in etcd.", len(table.brokers)),
         one_gauge("aerobee_nameserver_unreadable_keys",
-                  "Keys in etcd that make no sense; they count as missing.",
+                  "Keys in etcd that cannot be read; they count as missing.",
                   len(table.unreadable)),
         one_gauge("rocketmq_topic_number", "Topics of the cluster.", len(table.topics)),
         epoch,

@@ -80,7 +80,7 @@ class DelayFigures:
             ),
             one_counter(
                 "aerobee_delayed_messages_given_up_total",
-                "Messages that could not be delivered when their time had come.",
+                "Messages that could not be delivered when they were due.",
                 delays.copies.given_up,
             ),
         ]
