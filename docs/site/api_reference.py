@@ -22,8 +22,9 @@ PAGE = Path(__file__).resolve().parents[1] / "api.md"
 REGENERATE = "python docs/site/api_reference.py"
 HEAD = f"""# Python API
 
-What `from aerobee import ...` gives. `{REGENERATE}` makes this page from the docstrings.
-To learn the clients, read [producing](producing.md) and [consuming](consuming.md).
+All public classes and functions: what `from aerobee import ...` gives you. To learn the clients,
+read [producing](producing.md) and [consuming](consuming.md) first. `{REGENERATE}`
+generates this page from the docstrings.
 """
 # Of which parts of the product the sections are; what is left comes last.
 SECTIONS = (
