@@ -24,7 +24,6 @@ INSTEAD = {
     r"\| so (long|many|much|often)\b": "this long, how much",
     r"Comes:": "Planned:",
     r"(two|four) looks": "runs, or steps",
-    r"\b[Ww]ho (asks|calls|gives)\b": "a client that",
     r"\b[Ww]hoever\b": "the one that, or a passive",
     r"\bwants a look\b": "needs attention",
     r"\bcalled off\b": "cancelled",
