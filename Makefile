@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-thorough test-failed-alone test-fast check docs vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures upgrade-test clean
+.PHONY: setup up demo audit audit-proof test test-thorough test-failed-alone test-fast check docs vulnerabilities fmt protos bench bench-v2 proof search long mutants torture power-cuts simulation timer-simulation send-back-simulation pop-simulation failover fuzz fuzz-ports filter-judge soak clients-test apache-test image image-audit k8s-test k8s-test-if-built procedures upgrade-test pythons clean
 
 setup: .venv/.ready
 
@@ -44,21 +44,22 @@ demo: .venv/.product
 	@deploy/setup/java.sh
 	@touch $@
 
-# Four workers on two cores: most tests wait for something. Each takes whole files, one the audit.
+# Six forks on two cores: most tests wait for something. Each takes whole files, one the audit.
 # What takes minutes by nature is in `make proof`.
-SUITE = $(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 20
-EVERYWHERE = not long and not kubernetes and not procedures and not apache
+SUITE = $(RUN) pytest --forks 6 --durations 20
+EVERYWHERE = not long and not kubernetes and not procedures and not apache and not pythons
 test: setup .venv/.java
 	$(SUITE) -m "not thorough and $(EVERYWHERE)"
 
-# The same promises at length: more faults, more ways to die, whole audits. CI runs it after `test`.
+# The same promises at length: more faults, more ways to die, whole audits, and property tests with
+# twice as many examples. CI runs it after `test`.
 test-thorough: setup .venv/.java
-	$(SUITE) -m "thorough and $(EVERYWHERE)"
+	$(SUITE) -m "(thorough or hypothesis) and $(EVERYWHERE)" --hypothesis-profile whole
 
 # Once more, and one at a time, what failed in `make test`: a test that waits in vain on a machine
 # that does too much at once passes here; one that fails here has a cause.
 test-failed-alone: setup
-	$(RUN) pytest --last-failed --last-failed-no-failures none -n 0
+	$(RUN) pytest --last-failed --last-failed-no-failures none
 
 # What is marked `long`, but for the audit's.
 long: setup
@@ -74,7 +75,7 @@ audit-proof: setup .venv/.java
 
 # What an edit deserves: no real processes.
 test-fast: setup
-	$(RUN) pytest -m "not slow" -n 2
+	$(RUN) pytest -m "not slow" --forks 2
 
 check: setup docs
 	$(RUN) ruff format --check .
@@ -112,7 +113,7 @@ proof: setup
 
 # Property tests with other examples each time, twenty times as many; `make test` takes fixed ones.
 search: setup
-	$(RUN) pytest -m hypothesis --hypothesis-profile search --timeout 0 -n 2
+	$(RUN) pytest -m hypothesis --hypothesis-profile search --timeout 0 --forks 2
 
 # Known errors put into a copy of the product, one at a time: each must be caught by its tests.
 mutants: setup
@@ -204,6 +205,11 @@ procedures: setup
 # A cluster of the newest release (deploy/released.toml) becomes one of this tree, under load; one step back.
 upgrade-test: setup
 	$(RUN) pytest tests/upgrade
+
+# The package as strangers get it: its sdist, its wheel, and that one installed and used by each
+# supported Python of this machine. Those that it lacks are skipped, by name.
+pythons: setup
+	$(RUN) pytest -m pythons -rs tests/package
 
 clean:
 	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

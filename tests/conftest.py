@@ -1,6 +1,6 @@
 """What all tests share: property tests take the same examples everywhere and judge results, not the
 speed of a busy machine; nothing that a test starts finds or leaves anything in the user's home;
-of several workers each runs whole files, so that what the tests of a file share is set up once.
+of several forks each runs whole files, so that what the tests of a file share is set up once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadFileScheduling
 
+from tests.support.forked_tests import Forks
 from tests.support.memory_folder import has_memory, memory_folder
 from tests.support.property_runs import register_profiles
 from tests.support.warm_start import warm_starts
@@ -54,18 +53,21 @@ LONG_FILES = (
 """Those of more than about 20 s; of h2spec's cases, where Go has not compiled them yet."""
 
 ON_SPARK = "tests/offset_audit"
-"""All of it in one worker, so that there is one session of Spark, and one JVM on few cores."""
+"""All of it in one fork, so that there is one session of Spark, and one JVM on few cores."""
 
 
-class WholeFiles(LoadFileScheduling):  # type: ignore[misc]
-    """A worker takes all tests of a file, in order, or all of a folder that shares more."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return ON_SPARK if nodeid.startswith(ON_SPARK) else str(super()._split_scope(nodeid))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--forks", type=int, default=0, help="run tests in so many forks")
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles | None:
-    return WholeFiles(config, log) if config.getvalue("dist") == "loadfile" else None
+def pytest_configure(config: pytest.Config) -> None:
+    if count := config.getoption("--forks"):
+        config.pluginmanager.register(Forks(count, scope_of))
+
+
+def scope_of(nodeid: str) -> str:
+    """Of which a fork takes all tests, in order: a file, or a folder that shares more."""
+    return ON_SPARK if nodeid.startswith(ON_SPARK) else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -82,7 +84,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first: begun last, one would keep its worker when others have nothing to do."""
+    """Long files first: begun last, one would keep its fork busy when others have nothing to do."""
     order = {f"tests/{name}": place for place, name in enumerate(LONG_FILES)}
 
     def place(item: pytest.Item) -> int:
@@ -114,16 +116,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def is_worker(request: pytest.FixtureRequest) -> bool:
-    """Of xdist, which gives each of them a `--basetemp`."""
-    return hasattr(request.config, "workerinput")
-
-
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest) -> Iterator[Path]:
     """As always, and in memory for tests marked `many_files`; with `--basetemp` all are there, for
     somebody who looks at what a failed one leaves."""
-    is_elsewhere = request.config.getoption("basetemp") is not None and not is_worker(request)
+    is_elsewhere = request.config.getoption("basetemp") is not None
     if request.node.get_closest_marker("many_files") and has_memory() and not is_elsewhere:
         with memory_folder() as folder:
             yield folder

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.source_trees import source_trees
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Words of names that hold what users send, or what lets somebody in.
@@ -34,8 +36,7 @@ LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"
 
 def calls() -> Iterator[tuple[str, ast.Call]]:
     """(place, call) of all that logs."""
-    for path in sorted(ROOT.glob("*/aerobee/**/*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
+    for path, tree in source_trees(sorted(ROOT.glob("*/aerobee/**/*.py"))):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _is_logging(node.func):
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", node

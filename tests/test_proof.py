@@ -39,11 +39,12 @@ def test_each_campaign_is_a_target_of_the_makefile() -> None:
 
 
 def test_property_tests_take_the_same_examples_everywhere_unless_they_search() -> None:
-    fixed, search = settings.get_profile("fixed"), settings.get_profile("search")
-    assert fixed.derandomize
-    assert fixed.database is None
+    for name in ("fixed", "whole"):
+        assert settings.get_profile(name).derandomize
+        assert settings.get_profile(name).database is None
+    whole, search = settings.get_profile("whole"), settings.get_profile("search")
     assert not search.derandomize
-    assert search.max_examples == fixed.max_examples * SEARCH_FACTOR
+    assert search.max_examples == whole.max_examples * SEARCH_FACTOR
     assert examples(30) == 30 * settings().max_examples // EXAMPLES
 
 

@@ -12,6 +12,7 @@ import pytest
 import aerobee
 from tests.mutants.entries import MUTANTS
 from tests.mutants.mutant import Mutant, what_is_stale
+from tests.support.source_trees import source_trees
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -241,9 +242,7 @@ class Source:
     uses_global: bool
 
 
-def parse(name: str, path: Path) -> Source:
-    text = path.read_text()
-    tree = ast.parse(text)
+def source_of(name: str, text: str, tree: ast.Module) -> Source:
     nodes = list(ast.walk(tree))
     return Source(
         name=name,
@@ -260,7 +259,8 @@ def parse(name: str, path: Path) -> Source:
 @pytest.fixture(scope="module")
 def parsed() -> list[Source]:
     """Every product file; parsing them takes seconds, so it is done once."""
-    return [parse(name, path) for name, path in sources()]
+    names = {path: name for name, path in sources()}
+    return [source_of(names[path], path.read_text(), tree) for path, tree in source_trees([*names])]
 
 
 def test_a_package_imports_only_the_layers_below_it(parsed: list[Source]) -> None:

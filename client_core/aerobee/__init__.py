@@ -43,12 +43,16 @@ if TYPE_CHECKING:
     from aerobee.client_core.admin_topics import TopicDescription as TopicDescription
     from aerobee.client_core.admin_topics import TopicQueue as TopicQueue
     from aerobee.client_core.broker_groups import BrokerGroupState as BrokerGroupState
+    from aerobee.client_core.broker_groups import Remaining as Remaining
+    from aerobee.client_core.broker_groups import UnreadBy as UnreadBy
     from aerobee.client_core.cluster import ClusterConnection as ClusterConnection
     from aerobee.client_core.dead_letters import Letter as Letter
     from aerobee.client_core.dead_letters import LetterFilter as LetterFilter
+    from aerobee.client_core.deletions import DeletedGroup as DeletedGroup
     from aerobee.client_core.message import Message as Message
     from aerobee.client_core.message import ReceivedMessage as ReceivedMessage
     from aerobee.client_core.messages import FoundMessages as FoundMessages
+    from aerobee.client_core.messages import QueueMessages as QueueMessages
     from aerobee.client_core.offsets import QueueBounds as QueueBounds
     from aerobee.client_core.schedules import WaitingMessage as WaitingMessage
     from aerobee.client_core.schedules import WaitingMessages as WaitingMessages
@@ -120,9 +124,10 @@ _NAMES = {
     "aerobee.client_core.admin": ("GroupQueueState",),
     "aerobee.client_core.admin_access": ("AccessAnswer", "NewSecret", "Policy", "Quota", "User"),
     "aerobee.client_core.admin_cluster": ("Broker", "BrokerGroup", "ClusterState"),
-    "aerobee.client_core.broker_groups": ("BrokerGroupState",),
+    "aerobee.client_core.broker_groups": ("BrokerGroupState", "Remaining", "UnreadBy"),
     "aerobee.client_core.dead_letters": ("Letter", "LetterFilter"),
-    "aerobee.client_core.messages": ("FoundMessages",),
+    "aerobee.client_core.deletions": ("DeletedGroup",),
+    "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
     "aerobee.client_core.offsets": ("QueueBounds",),
     "aerobee.client_core.schedules": ("WaitingMessage", "WaitingMessages"),
     "aerobee.client_core.cluster": ("ClusterConnection",),

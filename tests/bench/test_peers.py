@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from aerobee.bench.peer_names import PEER_NAMES
 from aerobee.bench.peers import fetching, run
 from aerobee.bench.peers.own_broker import OwnBroker
 from aerobee.bench.peers.parts import (
@@ -157,6 +158,10 @@ def test_the_calls_of_apaches_clients_are_measured_without_apache(tmp_path: Path
             assert rounds[named.name]["server_bytes"] > 0
         elif named.name and named.part.way is not Way.IDLE:
             assert rounds[named.name]["messages"] > 0, named
+
+
+def test_the_command_knows_each_peer() -> None:
+    assert tuple(run.PEERS) == PEER_NAMES
 
 
 @pytest.mark.slow

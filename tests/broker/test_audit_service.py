@@ -193,7 +193,7 @@ async def test_what_waits_is_not_known_while_the_index_is_damaged(
     broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def damaged() -> list[WaitingCount]:
-        raise Busy("the index of delayed messages is being built anew")
+        raise Busy("the index of delayed messages is being rebuilt")
 
     monkeypatch.setattr(broker.wiring.snapshots, "_waiting", damaged)
     assert (await take(broker)).waiting == {("", False): (-1, -1)}

@@ -91,7 +91,7 @@ async def cut_off_senders(group: ReplicaGroup, topic: str, stop: asyncio.Event) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flush", ["async", "sync"])
+@pytest.mark.parametrize("flush", [pytest.param("async", marks=pytest.mark.thorough), "sync"])
 async def test_a_master_whose_disk_hangs_hands_over_by_itself_and_returns_as_a_slave(
     tmp_path: Path, etcd: str, flush: str
 ) -> None:

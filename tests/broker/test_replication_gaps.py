@@ -23,7 +23,7 @@ async def test_a_slave_whose_copy_lacks_messages_of_a_queue_says_so(
         slave.follow(master.address)
         await until(lambda: slave.store.appended_end == master.store.appended_end)
         assert slave.store.statistics().misplaced_records == 4
-        event = "a copied record does not follow in its queue"
+        event = "a copied record does not continue its queue"
         told = [one for one in caplog.records if one.getMessage().startswith(event)]
         lines = [TextFormatter().format(one) for one in told]
         assert len(lines) == 4

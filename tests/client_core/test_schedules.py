@@ -132,7 +132,7 @@ async def test_a_list_comes_in_pages(cluster: Cluster) -> None:
         request.after = page.after
     assert found == ids
     request.after = "7"
-    with pytest.raises(errors.InvalidArgument, match="no place"):
+    with pytest.raises(errors.InvalidArgument, match="is not a page"):
         await cluster.connection.channels.call(address, LIST_SCHEDULED, request)
 
 
@@ -186,7 +186,7 @@ async def test_what_is_no_handle_of_this_cluster_is_refused(cluster: Cluster) ->
     with pytest.raises(errors.MessageIllegal, match="no time zone"):
         await cluster.schedules.move(elsewhere, datetime(2026, 1, 1))  # noqa: DTZ001
     address = cluster.brokers["broker-a"].address
-    for handle, reason in ((elsewhere, "ask that one"), ("nonsense", "no recall handle")):
+    for handle, reason in ((elsewhere, "ask broker-z"), ("nonsense", "no recall handle")):
         request = broker_pb2.RecallScheduledRequest(recall_handle=handle)
         with pytest.raises(errors.InvalidArgument, match=reason):
             await cluster.connection.channels.call(address, RECALL_SCHEDULED, request)

@@ -1,11 +1,13 @@
-"""Consumers as the guide has them, to be ended by Ctrl-C; see test_interrupts.py.
+"""Consumers as the guide has them, to be ended by a signal; see test_interrupts.py.
 
 Prints each body before it is handled; the body `slow` takes until the interrupt, and longer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -15,11 +17,12 @@ from aerobee import (
     BlockingPullConsumer,
     BlockingPushConsumer,
     ConsumerConfig,
+    PushConsumer,
     ReceivedMessage,
     StartFrom,
 )
 
-CONFIG = ConsumerConfig(session_timeout_ms=500, commit_interval_ms=100, close_timeout_ms=300)
+CONFIG = ConsumerConfig(session_timeout_ms=500, commit_interval_ms=60_000, release_timeout_ms=300)
 
 
 def handle(messages: Sequence[ReceivedMessage]) -> None:
@@ -45,6 +48,27 @@ def push(nameserver: str, folder: Path) -> None:
     print("stopped", flush=True)
 
 
+def coroutine(nameserver: str, folder: Path) -> None:
+    consumer = PushConsumer(
+        "g",
+        handle,
+        nameservers=nameserver,
+        start_from=StartFrom.FIRST,
+        max_concurrency=1,
+        offsets_folder=folder,
+        config=CONFIG,
+    )
+    consumer.subscribe("single")
+    print("starting", flush=True)
+    asyncio.run(consumer.run())
+    print("stopped", flush=True)
+
+
+def own_handler(nameserver: str, folder: Path) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("by its own"))
+    push(nameserver, folder)
+
+
 def pull(nameserver: str) -> None:
     readers = BlockingPullConsumer(
         "g", nameservers=nameserver, start_from=StartFrom.FIRST, config=CONFIG
@@ -58,7 +82,8 @@ def pull(nameserver: str) -> None:
 
 if __name__ == "__main__":
     logging.disable()
-    if sys.argv[1] == "push":
-        push(sys.argv[2], Path(sys.argv[3]))
+    ways = {"push": push, "coroutine": coroutine, "own handler": own_handler}
+    if sys.argv[1] in ways:
+        ways[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))
     else:
         pull(sys.argv[2])

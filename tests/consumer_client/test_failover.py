@@ -184,7 +184,10 @@ def epochs(consumer: PushConsumer | PullConsumer) -> dict[int, int]:
     return {queue.queue.queue_id: queue.lease_epoch for queue in consumer.statistics().queues}
 
 
-@pytest.mark.parametrize("ordering", list(Ordering))
+@pytest.mark.parametrize(
+    "ordering",
+    [Ordering.ORDERLY, pytest.param(Ordering.CONCURRENT, marks=pytest.mark.thorough)],
+)
 async def test_a_killed_master_costs_its_members_neither_messages_nor_queues(
     group: ReplicaGroup, ordering: Ordering
 ) -> None:

@@ -1,4 +1,5 @@
-"""Ctrl-C ends a consumer as its user expects: in order, soon, and without a page of our frames."""
+"""Ctrl-C and SIGTERM end a consumer as its user expects: in order, soon, and without a page of our
+frames."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ from tests.support.waiting import PATIENCE_S
 PROGRAM = Path(__file__).with_name("interrupted_consumer.py")
 
 
-async def interrupted(how: str, nameserver: str, folder: Path, last: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of a program that got Ctrl-C once it had said `last`."""
+async def interrupted(
+    how: str, nameserver: str, folder: Path, last: str, number: signal.Signals = signal.SIGINT
+) -> tuple[int, str, str]:
+    """Exit code, output and errors of a program that got a signal once it had said `last`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(PROGRAM),
@@ -37,7 +40,7 @@ async def interrupted(how: str, nameserver: str, folder: Path, last: str) -> tup
             assert line, said
             said += line.decode()
         await asyncio.sleep(0.3)  # It is in the call that waits.
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     finally:
         if process.returncode is None:
@@ -56,6 +59,41 @@ async def test_run_returns_and_the_unfinished_message_comes_again(
     assert (await cluster.committed("g"))["single", 0] == 1
     code, said, errors = await interrupted("push", cluster.address, tmp_path, "slow")
     assert (code, said, errors) == (0, "starting\nslow\nstopped\n", "")
+
+
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [
+        ("push", signal.SIGTERM),
+        ("coroutine", signal.SIGINT),
+        ("coroutine", signal.SIGTERM),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+async def test_run_ends_in_order_with_each_signal(
+    how: str, number: signal.Signals, cluster: RealCluster, tmp_path: Path
+) -> None:
+    await cluster.send("single", 0, [b"quick", b"slow"])
+    ended = await interrupted(how, cluster.address, tmp_path, "slow", number)
+    assert ended == (0, "starting\nquick\nslow\nstopped\n", "")
+    assert (await cluster.committed("g"))["single", 0] == 1
+
+
+@pytest.mark.parametrize("how", ["push", "coroutine"])
+async def test_a_start_that_waits_for_a_cluster_is_called_off_by_sigterm(
+    how: str, tmp_path: Path
+) -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    ended = await interrupted(how, nowhere, tmp_path, "starting", signal.SIGTERM)
+    assert ended == (0, "starting\nstopped\n", "")
+
+
+async def test_a_programs_own_handler_of_sigterm_stays(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    await cluster.send("single", 0, [b"quick"])
+    ended = await interrupted("own handler", cluster.address, tmp_path, "quick", signal.SIGTERM)
+    assert ended == (1, "starting\nquick\n", "by its own\n")
 
 
 @pytest.mark.parametrize("last", ["quick", "slow"], ids=["while it waits", "in the loop's body"])

@@ -356,8 +356,11 @@ async def test_closing_waits_for_running_listeners_and_commits_exactly_the_safe_
     assert await cluster.committed("g") == {("single", 0): 4}
 
 
-async def test_a_listener_that_outlasts_the_release_timeout_is_cancelled_and_not_committed(
-    cluster: RealCluster,
+@pytest.mark.parametrize(
+    ("release_ms", "close_ms"), [(100, 10_000), (5_000, 2_000)], ids=["release", "close"]
+)
+async def test_a_listener_that_outlasts_a_timeout_is_cancelled_and_those_before_it_committed(
+    release_ms: int, close_ms: int, cluster: RealCluster
 ) -> None:
     await cluster.send("single", 0, numbered(3))
     outcome: list[str] = []
@@ -371,7 +374,12 @@ async def test_a_listener_that_outlasts_the_release_timeout_is_cancelled_and_not
                 outcome.append("cancelled")
                 raise
 
-    options = ConsumerConfig(session_timeout_ms=1_000, release_timeout_ms=100)
+    options = ConsumerConfig(
+        session_timeout_ms=1_000,
+        commit_interval_ms=60_000,
+        release_timeout_ms=release_ms,
+        close_timeout_ms=close_ms,
+    )
     consumer = PushConsumer(
         "g", listener, nameservers=cluster.address, start_from=StartFrom.FIRST, config=options
     ).subscribe("single")
@@ -459,8 +467,9 @@ async def test_bad_settings_are_refused_where_they_are_written(cluster: RealClus
         ).start()
 
 
+@pytest.mark.parametrize("in_thread", [False, True], ids=["on the loop", "in a thread"])
 async def test_what_a_listener_returns_by_mistake_is_a_failure_not_a_success(
-    cluster: RealCluster, quick: ConsumerConfig
+    in_thread: bool, cluster: RealCluster, quick: ConsumerConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     await cluster.send("single", 0, numbered(1))
 
@@ -470,6 +479,7 @@ async def test_what_a_listener_returns_by_mistake_is_a_failure_not_a_success(
     consumer = PushConsumer(
         "g",
         listener,
+        run_in_thread=in_thread,
         nameservers=cluster.address,
         retry=QUICK_RETRY,
         start_from=StartFrom.FIRST,
@@ -478,6 +488,28 @@ async def test_what_a_listener_returns_by_mistake_is_a_failure_not_a_success(
     async with consumer:
         await until(lambda: consumer.statistics().failed_calls > 2)
         assert consumer.statistics().handled == 0
+    assert (
+        "the listener returned int: return None or ConsumeResult.SUCCESS when the messages are "
+        "done, ConsumeResult.RETRY_LATER to have them again"
+    ) in caplog.text
+
+
+async def test_a_listener_that_takes_its_list_for_one_message_is_told_so(
+    cluster: RealCluster, quick: ConsumerConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.send("single", 0, numbered(1))
+    consumer = PushConsumer(
+        "g",
+        lambda message: print(message.body),  # type: ignore[attr-defined]
+        run_in_thread=False,
+        nameservers=cluster.address,
+        retry=QUICK_RETRY,
+        start_from=StartFrom.FIRST,
+        config=quick,
+    ).subscribe("single")
+    async with consumer:
+        await until(lambda: consumer.statistics().failed_calls > 0)
+    assert "called with a list of messages, not with one: loop over it" in caplog.text
 
 
 async def test_run_returns_after_stop(cluster: RealCluster, quick: ConsumerConfig) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,11 +109,12 @@ async def test_a_failed_message_comes_again_and_knows_where_it_comes_from(
         await cluster.stop()
 
 
-async def test_the_log_counts_a_messages_attempts_over_each_time_it_came_again(
-    tmp_path: Path, quick: ConsumerConfig, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("ordering", Ordering)
+async def test_the_log_says_which_attempt_failed_of_how_many_and_what_follows(
+    ordering: Ordering, tmp_path: Path, quick: ConsumerConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = await start(tmp_path)
-    journal = Journal(b"bad", attempts=2)
+    journal = Journal(b"bad")
     try:
         await cluster.send("single", 0, [b"bad"])
         consumer = PushConsumer(
@@ -120,15 +123,64 @@ async def test_the_log_counts_a_messages_attempts_over_each_time_it_came_again(
             run_in_thread=False,
             nameservers=cluster.address,
             start_from=StartFrom.FIRST,
+            ordering=ordering,
+            suspend_ms=20,
             config=quick,
         ).subscribe("single")
         async with consumer:
-            await until(lambda: journal.seen[b"bad"] == [0, 1, 2])
+            await until(lambda: "message became a dead letter" in caplog.text)
+            await until(lambda: consumer.statistics().retrying == 0)
     finally:
         await cluster.stop()
-    lines = [each for each in caplog.messages if each.startswith("listener failed")]
-    assert [line.split(" attempt=")[1].split()[0] for line in lines] == ["1", "2"]
-    assert "attempts_max" not in "".join(lines), "the group's setting counts, not the member's"
+    lines = [each for each in caplog.records if each.getMessage().startswith("listener failed")]
+    attempts = [
+        re.search(r" attempt=(\d+) attempts_max=17 follows=\"(.*)\" reason", line.getMessage())
+        for line in lines
+    ]
+    assert [match and (match[1], match[2]) for match in attempts] == [
+        *((str(attempt), "again in 0.02 s") for attempt in range(1, 17)),
+        ("17", "becomes a dead letter of %DLQ%g"),
+    ]
+    assert lines[-1].levelno == logging.ERROR
+    (death,) = [each for each in caplog.messages if "became a dead letter" in each]
+    (message_id,) = {message.message_id for message in journal.messages}
+    assert death.startswith(
+        f"message became a dead letter group=g topic=single message_id={message_id} "
+        "attempts=17 dead_letter_topic=%DLQ%g "
+    )
+
+
+async def test_a_failed_attempt_is_in_the_log_while_its_broker_does_not_answer(
+    tmp_path: Path, quick: ConsumerConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = await start(tmp_path)
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handle(messages: Sequence[ReceivedMessage]) -> None:
+        entered.set()
+        await go_on.wait()
+        raise ValueError("cannot read it")
+
+    try:
+        await cluster.send("single", 0, [b"bad"])
+        consumer = PushConsumer(
+            "g",
+            handle,
+            nameservers=cluster.address,
+            start_from=StartFrom.FIRST,
+            config=quick,
+        ).subscribe("single")
+        async with consumer:
+            await entered.wait()
+            await cluster.brokers["broker-a"].stop()
+            go_on.set()
+            await until(lambda: "listener failed" in caplog.text)
+            assert consumer.statistics().sent_back == 0
+            await cluster.brokers["broker-a"].start()
+    finally:
+        await cluster.stop()
+    (line,) = [each for each in caplog.messages if each.startswith("listener failed")]
+    assert " attempt=1 follows=" in line
 
 
 @pytest.mark.parametrize("start_from", [StartFrom.FIRST, StartFrom.LAST])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from aerobee.client_core import Message
 from aerobee.consumer_client import (
     ConsumerConfig,
+    ConsumeResult,
     FlowLimits,
     Ordering,
     PullConsumer,
     PushConsumer,
+    ReceivedMessage,
     RetryPolicy,
     StartFrom,
 )
@@ -70,6 +73,99 @@ def test_a_listener_that_cannot_be_called_is_refused(listener: Any, sentence: st
         push(listener)
 
 
+def one_message(message: ReceivedMessage) -> None:
+    raise NotImplementedError
+
+
+def one_or_none(message: ReceivedMessage | None, times: int = 1) -> None:
+    raise NotImplementedError
+
+
+def says_whether(messages: Sequence[ReceivedMessage]) -> bool:
+    raise NotImplementedError
+
+
+async def says_which(messages: Sequence[ReceivedMessage]) -> list[str] | int:
+    raise NotImplementedError
+
+
+class AnotherResult(Enum):
+    SUCCESS = 1
+
+
+def says_otherwise(messages: Sequence[ReceivedMessage]) -> AnotherResult:
+    raise NotImplementedError
+
+
+class OneMessage:
+    def __call__(self, message: ReceivedMessage) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("listener", "sentence"),
+    [
+        (one_message, "takes ReceivedMessage, and is called with a sequence of messages"),
+        (functools.partial(one_or_none, times=2), "write `message: Sequence"),
+        (OneMessage(), "takes ReceivedMessage"),
+        (OneMessage().__call__, "takes ReceivedMessage"),
+        (says_whether, "returns bool, which says nothing about its messages: return None or"),
+        (says_which, "returns list"),
+        (says_otherwise, "returns AnotherResult"),
+    ],
+)
+def test_a_listener_whose_annotations_are_not_those_of_one_is_refused(
+    listener: Any, sentence: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=sentence):
+        push(listener)
+
+
+def one_by_one(handle: Callable[[ReceivedMessage], bool]) -> Callable[..., ConsumeResult]:
+    @functools.wraps(handle)
+    def wrapper(messages: Sequence[ReceivedMessage]) -> ConsumeResult:
+        done = all(handle(message) for message in messages)
+        return ConsumeResult.SUCCESS if done else ConsumeResult.RETRY_LATER
+
+    return wrapper
+
+
+def with_connection(handle: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(handle)
+    def wrapper(messages: Sequence[ReceivedMessage]) -> None:
+        handle(messages, "connection")
+
+    return wrapper
+
+
+@one_by_one
+def wrapped(message: ReceivedMessage) -> bool:
+    raise NotImplementedError
+
+
+@with_connection
+def with_another(messages: Sequence[ReceivedMessage], connection: str) -> None:
+    raise NotImplementedError
+
+
+def with_text(messages: Sequence[ReceivedMessage]) -> str | None:  # ConsumeResult is text.
+    raise NotImplementedError
+
+
+def with_unknown(messages: NotImportedHere) -> bool:  # type: ignore[name-defined]  # noqa: F821
+    raise NotImplementedError
+
+
+def with_any(*messages: Any) -> Any: ...
+
+
+async def with_result(messages: list[ReceivedMessage]) -> ConsumeResult | None:
+    raise NotImplementedError
+
+
+def with_awaitable(messages: tuple[ReceivedMessage, ...]) -> Awaitable[bool]:
+    raise NotImplementedError
+
+
 class Listening:
     def __call__(self, messages: object) -> None:
         return None
@@ -86,6 +182,13 @@ class Listening:
         functools.partial(Listening.handle, Listening()),
         print,
         list,
+        wrapped,
+        functools.partial(with_another),
+        with_text,
+        with_unknown,
+        with_any,
+        with_result,
+        with_awaitable,
     ],
 )
 def test_whatever_takes_the_messages_is_a_listener(listener: Any) -> None:

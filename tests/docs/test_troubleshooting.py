@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.source_trees import source_trees
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
 BASES = frozenset({"AerobeeError"})
@@ -24,18 +26,20 @@ def product() -> tuple[ast.Module, ...]:
         for file in ROOT.glob("*/aerobee/**/*.py")
         if file.relative_to(ROOT).parts[0] not in ("bench", "tests", "protos")
     ]
-    return tuple(ast.parse(file.read_text("utf-8")) for file in files)
+    return tuple(tree for _, tree in source_trees(files))
 
 
 @cache
 def error_classes() -> dict[str, bool]:
     """Each public error class -> whether it is retryable, itself or by a base."""
     found: dict[str, bool] = dict.fromkeys((*BASES, "Exception"), False)
-    classes = [node for module in product() for node in ast.walk(module)]
+    classes = [
+        node for module in product() for node in ast.walk(module) if isinstance(node, ast.ClassDef)
+    ]
     while True:
         before = len(found)
         for node in classes:
-            if isinstance(node, ast.ClassDef) and node.name not in found:
+            if node.name not in found:
                 bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
                 known = [base for base in bases if base in found and base != "Exception"]
                 if known or node.name == STORE_ERROR:

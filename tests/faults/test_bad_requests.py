@@ -116,7 +116,7 @@ PULLS = [
     ),
     Refused("illegal group", pull(group="no pe"), errors.IllegalName, ("use letters, digits",)),
     Refused("long group", pull(group="g" * 121), errors.IllegalName, ("at most 120",)),
-    Refused("lease of nobody", pull(lease_epoch=7), errors.InvalidArgument, ("needs the group",)),
+    Refused("lease of nobody", pull(lease_epoch=7), errors.InvalidArgument, ("needs its group",)),
     Refused(
         "lease that was never granted",
         pull(group="g", lease_epoch=7),
@@ -293,7 +293,7 @@ async def test_bounds_and_times_of_unknown_queues_are_told_one_by_one(client: Cl
 @pytest.mark.parametrize(
     ("commands", "words"),
     [
-        ([broker_pb2.PullCommand()], "a pull command without content"),
+        ([broker_pb2.PullCommand()], "a pull command is empty"),
         (
             [
                 broker_pb2.PullCommand(

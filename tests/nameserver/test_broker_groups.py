@@ -130,7 +130,7 @@ async def test_queues_of_a_topic_that_has_no_others_are_not_taken(
     while not await is_shown():
         await asyncio.sleep(0.01)
     said = await refused(remove(server, "broker-b"))
-    assert "topic 't' has queues on broker-b alone" in said
+    assert "topic 't' has queues only on broker-b" in said
 
 
 def test_a_record_of_an_earlier_version_is_of_an_open_group() -> None:

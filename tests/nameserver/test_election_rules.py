@@ -157,6 +157,19 @@ def test_an_emptied_log_is_not_elected_while_another_replica_may_have_messages()
     assert (election.replica_set.master_id, election.is_unclean) == (1, True)
 
 
+def test_when_all_come_back_empty_it_is_waited_for_what_their_heartbeats_say() -> None:
+    """A registration may be older than its log; and an empty master would lose everything."""
+    group = replace(LOST_BOTH, in_sync=(InSyncReplica(0, "old"),), replicas=(0, 1))
+    stale = {0: record(0, incarnation="new"), 1: record(1, incarnation="x")}
+    due = elect(group, stale, allow_unclean=False)
+    assert due is not None
+    assert (due.is_unclean, due.is_short) == (True, True)
+    heard = {**stale, 1: record(1, incarnation="x", log_epoch=3, log_end=50)}
+    due = elect(group, heard, allow_unclean=False)
+    assert due is not None
+    assert (due.replica_set.master_id, due.is_unclean, due.is_short) == (1, True, False)
+
+
 def test_an_old_copy_is_not_elected_while_another_replica_may_have_messages() -> None:
     """All died at once, and its registration was the last to end: so it is alone in the set."""
     group = ReplicaSet("g", epoch=2, master_id=1, in_sync=(InSyncReplica(1, "old"),), replicas=IDS)

@@ -75,7 +75,7 @@ async def test_an_etcd_without_space_keeps_brokers_registered_and_is_told_in_one
             return (await trouble()).startswith("etcd takes no writes: elections")
 
         await until(is_told)
-        assert "masters go on (etcd at" in await trouble()
+        assert "masters continue (etcd at" in await trouble()
         assert "disarm its alarm)" in await trouble()
         clear(client)
 
@@ -126,7 +126,7 @@ def test_an_etcd_that_refuses_for_lack_of_space_answers_and_is_not_writable() ->
     assert calls.is_reachable
     assert calls.is_writable is False
     assert calls.refuses_writes
-    assert "masters go on (etcd at e:1 has no space left)" in calls.trouble
+    assert "masters continue (etcd at e:1 has no space left)" in calls.trouble
 
 
 def test_a_slow_etcd_is_told_of_with_its_time() -> None:

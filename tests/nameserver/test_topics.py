@@ -146,7 +146,7 @@ async def test_a_deleted_topic_is_created_again_once_every_live_master_knows_of_
     slow.stores_topics = False
     await server.stub.DeleteTopic(pb.DeleteTopicRequest(name="orders"))
     again = pb.CreateTopicRequest(name="orders", queues=3)
-    with pytest.raises(grpc.aio.AioRpcError, match="broker-c/0 does not know it yet"):
+    with pytest.raises(grpc.aio.AioRpcError, match="broker-c/0 has not learned of it yet"):
         await server.stub.CreateTopic(again)
     missing = pb.QueryRouteRequest(topics=["orders"], create_missing=True)
     answer = await server.stub.QueryRoute(missing)

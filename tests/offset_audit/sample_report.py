@@ -220,6 +220,7 @@ def sample(runs: int = 40) -> ReportData:
             cluster="eu-north",
             run_id="2026-11-18T11:06:40Z-7c1e",
             run_at_ms=NOW_MS,
+            judged_at_ms=NOW_MS,
             took_ms=4_230,
             depth="snapshot",
             sources=("ns-1.example.net:8081", "ns-2.example.net:8081"),

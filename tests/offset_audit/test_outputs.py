@@ -118,7 +118,7 @@ def test_metrics_say_what_is_known_and_nothing_else() -> None:
 def test_text_tells_findings_with_what_to_do_and_what_was_not_seen() -> None:
     text = printed(replace(SUMMARY, notes=("something was not read",)), "text")
     assert text.splitlines() == [
-        "harbour: snapshot of 2026-09-21 14:13:20 UTC, 1.5 s",
+        "harbour: snapshot of 2026-09-21 14:13:20 UTC, took 1 s",
         "1 of 2 brokers answered; 3 queues of 1 pair of group and topic: 1 LAGGING, 2 OK",
         "  no answer from broker-b:1 at h:1",
         "  group billing: 1,200 sent: ? finished, ? waiting for a retry, 2 to be retried, 3 dead",
@@ -126,8 +126,8 @@ def test_text_tells_findings_with_what_to_do_and_what_was_not_seen() -> None:
         "  not asked: GAP, CORRUPT",
         "1 warning, no errors. Stored bytes were not read.",
         "",
-        "WARNING LAG: group billing, orders/3 · 12,345 affected · since 2026-09-21 14:12:20 UTC · "
-        "was OK",
+        "WARNING LAG: group billing, orders/3 · 12,345 affected · "
+        "since 1 min (2026-09-21 14:12:20 UTC) · was OK",
         "  It lags.",
         "  run (shows): aerobee group show billing",
     ]

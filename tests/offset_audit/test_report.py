@@ -22,12 +22,12 @@ from aerobee.offset_audit.outputs.report.data import (
     ReportData,
     Totals,
 )
-from aerobee.offset_audit.outputs.report.formats import age, number, short
+from aerobee.offset_audit.outputs.report.formats import age, number, short, volume
 from aerobee.offset_audit.outputs.report.heat_map import step
 from aerobee.offset_audit.outputs.report.markup import escaped, tag
 from aerobee.offset_audit.outputs.report.render import render
 from aerobee.offset_audit.outputs.verdict import page_of
-from tests.offset_audit.sample_report import NOW_MS, sample
+from tests.offset_audit.sample_report import MINUTE_MS, NOW_MS, sample
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -165,13 +165,13 @@ def test_what_is_left_out_is_counted() -> None:
         counts=(*data.counts, CheckCount("LAG", "WARNING", 90_000)),
         totals=dataclasses.replace(data.totals, brokers=100, groups=2_000, topics=2_000),
     )
-    text = "".join(Page(render(more)).text).replace("\N{NARROW NO-BREAK SPACE}", " ")
+    text = "".join(Page(render(more)).text)
     text = text.replace("\N{NO-BREAK SPACE}", " ")
-    assert "and 90 000 more findings not shown here" in text
+    assert "and 90,000 more findings not shown here" in text
     assert "and 94 more brokers" in text
-    assert "and 1 992 more groups" in text
-    assert "and 1 996 more topics" in text
-    assert "90 000 findings of 90 005" in text
+    assert "and 1,992 more groups" in text
+    assert "and 1,996 more topics" in text
+    assert "90,000 findings of 90,005" in text
 
 
 def test_the_page_of_the_greatest_size_stays_below_three_megabytes() -> None:
@@ -275,14 +275,17 @@ def test_scales_begin_at_zero_reach_the_largest_value_and_have_few_ticks() -> No
 
 def test_numbers_and_ages_read_well() -> None:
     assert number(None) == "not known"
-    assert number(1234567) == "1\N{NARROW NO-BREAK SPACE}234\N{NARROW NO-BREAK SPACE}567"
-    assert [short(n) for n in (0, 999, 1_000, 1_234, 34_000_000)] == [
+    assert number(1234567) == "1,234,567"
+    shorts = [short(n) for n in (0, 999, 2_000, 12_340, 34_000_000)]
+    assert [one.replace("\N{NO-BREAK SPACE}", " ") for one in shorts] == [
         "0",
         "999",
-        "1\N{NO-BREAK SPACE}k",
-        "1.2\N{NO-BREAK SPACE}k",
-        "34\N{NO-BREAK SPACE}M",
+        "2,000",
+        "12.3 k",
+        "34 M",
     ]
+    volumes = [volume(n).replace("\N{NO-BREAK SPACE}", " ") for n in (1, 12_340, 734_003_200)]
+    assert volumes == ["1 B", "12.3 kB", "734 MB"]
     ages = [
         age(n).replace("\N{NO-BREAK SPACE}", " ") for n in (0, 40, 1_500, 3_660_000, 90_061_000)
     ]
@@ -313,13 +316,49 @@ def test_a_tag_leaves_out_what_is_none_and_escapes_the_rest() -> None:
 
 def test_findings_that_differ_in_little_are_folded_beyond_three() -> None:
     data = sample()
-    one = data.findings[2]
+    one = data.findings[3]
+    assert one.check == "STOPPED"
     few = dataclasses.replace(data, findings=(one,) * 3)
     assert "<details>" not in render(few).partition('id="finding-list"')[2].partition("</ol>")[0]
-    several = tuple(dataclasses.replace(one, group=f"g-{place}") for place in range(9))
+    several = tuple(
+        dataclasses.replace(
+            one, group=f"g-{place}", topic=f"t-{place}", command=f"aerobee group show g-{place}"
+        )
+        for place in range(9)
+    )
     text = render(dataclasses.replace(data, findings=several))
-    assert f"7 more {one.check} findings" in text
-    assert text.count('<li class="finding ') == 9
+    page = "".join(Page(text).text).replace("\N{NO-BREAK SPACE}", " ")
+    assert (
+        "6 more STOPPED findings · topics t-3, t-4, t-5, t-6 and 2 more"
+        " · groups g-3, g-4, g-5, g-6 and 2 more" in page
+    )
+    before, _, folded = text.partition("<details>")
+    assert (before + folded).count('<li class="finding ') == 9
+    assert before.count('<li class="finding ') == 3
+    for place in range(9):
+        assert f'id="command-{place}">aerobee group show g-{place}</code>' in text
+        assert f'data-copies="command-{place}"' in text
+
+
+def test_each_finding_links_to_its_check_on_the_page() -> None:
+    page = Page(render(sample()))
+    links = [found["href"] for element, found in page.tags if element == "a"]
+    for finding in sample().findings:
+        assert f"#check-{finding.check.lower()}" in links
+    assert "docs/audit-findings.md#stopped" in "".join(page.text)
+
+
+def test_ages_are_taken_from_the_moment_that_the_run_judges_by() -> None:
+    data = sample()
+    year_ms = 365 * 24 * 60 * MINUTE_MS
+    later = dataclasses.replace(data.run, run_at_ms=NOW_MS + year_ms)
+    text = "".join(Page(render(dataclasses.replace(data, run=later))).text)
+    # First seen, and new in this run, are moments of runs.
+    assert "since 365" in text.replace("\N{NO-BREAK SPACE}", " ")
+    for shown in (data, dataclasses.replace(data, run=later)):
+        text = "".join(Page(render(shown)).text).replace("\N{NO-BREAK SPACE}", " ")
+        assert "Oldest unread53 min" in text
+        assert "14 min 55 sbehind" in text.replace("s behind", "sbehind")
 
 
 def test_each_finding_says_where_the_documentation_explains_it() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.spared_collector import SparedCollector
@@ -40,3 +42,31 @@ async def test_after_a_long_collection_the_next_waits_a_hundred_times_as_long() 
         collector.end()
     assert gc.get_threshold() == before
     assert collector._on_collection not in gc.callbacks
+
+
+OPENED_TWICE = """
+import gc
+import weakref
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.spared_collector import SparedCollector
+
+class Store:
+    def __init__(self):
+        self.itself = self
+
+collector = SparedCollector(SystemClock())
+store = Store()
+closed = weakref.ref(store)
+collector.opened()
+assert gc.get_freeze_count() > 0
+del store
+gc.collect()
+assert closed() is not None, "it was looked through"
+collector.opened()
+assert closed() is None, "a closed store stays for ever"
+"""
+
+
+def test_what_was_opened_is_not_looked_through_until_it_is_opened_again() -> None:
+    """In a process of its own: a full collection of all that tests have loaded takes a second."""
+    subprocess.run([sys.executable, "-c", OPENED_TWICE], check=True)

@@ -6,6 +6,7 @@ import sys
 import textwrap
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 import uvloop
@@ -22,11 +23,13 @@ from aerobee.bench import (
     suite,
 )
 from aerobee.bench.audit import messages_speed, store_speed
-from aerobee.bench.peers.rocketmq import RocketmqPrograms
-from aerobee.bench.peers.run import PEERS, V2, V2_ALONE, compare
-from aerobee.bench.peers.table import Comparison
+from aerobee.bench.peer_names import PEER_NAMES, V2, V2_ALONE
 from aerobee.bench.report import Report
+from aerobee.cli.failures import EnvironmentFailure
 from aerobee.runtime.freed_memory import keep_freed_memory
+
+if TYPE_CHECKING:
+    from aerobee.bench.peers.table import Comparison
 
 Run = Callable[[Report, suite.Load, suite.Say], Awaitable[None]]
 RUNS: dict[str, Run] = {
@@ -48,7 +51,7 @@ RUNS: dict[str, Run] = {
 PEERS_ROUNDS = 3
 NAMES = textwrap.fill(
     f"WHAT is one of {', '.join(RUNS)}; all of these; or peers, which measures the named PEERS "
-    f"beside Aerobee ({', '.join(PEERS)}; all but the last two by default); or v2, Apache "
+    f"beside Aerobee ({', '.join(PEER_NAMES)}; all but the last two by default); or v2, Apache "
     f"RocketMQ 5's gRPC API ({', '.join(V2)}; all by default), with Apache's proxy beside ours if "
     "it is there. Programs are fetched from their registries, only with --fetch.",
     78,
@@ -60,7 +63,7 @@ NAMES = textwrap.fill(
 @click.argument(
     "what", metavar="[WHAT]", type=click.Choice([*RUNS, "all", "peers", "v2"]), default="all"
 )
-@click.argument("peers", metavar="[PEERS]...", type=click.Choice(list(PEERS)), nargs=-1)
+@click.argument("peers", metavar="[PEERS]...", type=click.Choice(PEER_NAMES), nargs=-1)
 @click.option(
     "--body-bytes",
     type=click.IntRange(16, 4 << 20),
@@ -99,23 +102,15 @@ def bench(
     """
     keep_freed_memory()
     if what in ("peers", "v2"):
-        alone = what == "v2" and not fetch and not RocketmqPrograms().folder.exists()
-        if what == "peers":
-            default = tuple(name for name in PEERS if name not in V2[1:])
-        else:
-            default = V2_ALONE if alone else V2
-        if what == "v2" and (others := set(peers) - set(V2)):
-            raise click.UsageError(f"{min(others)} is for `aerobee bench peers`")
-        measured = compare(
-            tuple(dict.fromkeys(peers)) or default,
+        comparison = _compare(
+            what,
+            tuple(dict.fromkeys(peers)),
             body_bytes=body_bytes,
             rounds=rounds or PEERS_ROUNDS,
             scale=scale,
             fetch=fetch,
-            alone=alone,
-            say=lambda step: print(step, file=sys.stderr, flush=True),
         )
-        _show(uvloop.run(measured), as_json=as_json, markdown=markdown)
+        _show(comparison, as_json=as_json, markdown=markdown)
         return
     if peers or markdown or fetch:
         raise click.UsageError("PEERS, --markdown and --fetch are for `aerobee bench peers` and v2")
@@ -142,6 +137,39 @@ def bench(
         print(report.as_json())
     else:
         report.print_table(Console(width=150))
+
+
+def _compare(
+    what: str, peers: tuple[str, ...], *, body_bytes: int, rounds: int, scale: float, fetch: bool
+) -> Comparison:
+    if what == "v2" and (others := set(peers) - set(V2)):
+        raise click.UsageError(f"{min(others)} is for `aerobee bench peers`")
+    try:
+        from aerobee.bench.peers.rocketmq import RocketmqPrograms
+        from aerobee.bench.peers.run import compare
+    except ModuleNotFoundError as error:
+        if error.name != "aerobee.bench.peers":
+            raise
+        # The programs that load them, in three languages, are of no use to who runs a cluster.
+        raise EnvironmentFailure(
+            f"`aerobee bench {what}` needs a checkout (there: uv run aerobee bench {what}): the "
+            "installed package has none of the programs that load other systems"
+        ) from None
+    alone = what == "v2" and not fetch and not RocketmqPrograms().folder.exists()
+    if what == "peers":
+        default = tuple(name for name in PEER_NAMES if name not in V2[1:])
+    else:
+        default = V2_ALONE if alone else V2
+    measured = compare(
+        peers or default,
+        body_bytes=body_bytes,
+        rounds=rounds,
+        scale=scale,
+        fetch=fetch,
+        alone=alone,
+        say=lambda step: print(step, file=sys.stderr, flush=True),
+    )
+    return uvloop.run(measured)
 
 
 def _show(comparison: Comparison, *, as_json: bool, markdown: bool) -> None:

@@ -166,7 +166,7 @@ def _own_folder(root: Path) -> RealDisk:
         for path in found.still_open:
             log_event(
                 log,
-                "other users may reach a part of the store, which is not this user's alone",
+                "other users may reach a part of the store: another user owns it",
                 level=logging.WARNING,
                 path=path,
             )

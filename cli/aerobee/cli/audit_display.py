@@ -226,10 +226,9 @@ def _number(value: int | None) -> str:
 
 
 def _age(pair: Mapping[str, Any], now_ms: int) -> str:
+    from aerobee.offset_audit.outputs.report.formats import age
+
     first_unread_ms = pair.get("first_unread_ms")
     if first_unread_ms is None:
         return "-"
-    age_s = max(0, now_ms - first_unread_ms) // 1_000
-    minutes, seconds = divmod(age_s, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"
+    return age(max(0, now_ms - first_unread_ms), space=" ")

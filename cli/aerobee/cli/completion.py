@@ -17,34 +17,26 @@ from click.shell_completion import CompletionItem
 from aerobee.runtime.tls_config import TlsConfig
 
 if TYPE_CHECKING:
-    from aerobee.client_core import ClusterConnection
+    from aerobee import AdminClient
 
 PATIENCE_S = 1.0
 NAMES_MAX = 1_000
 """More are no help to anyone who chooses among them."""
 
-Names = Callable[["ClusterConnection"], Awaitable[list[str]]]
+Names = Callable[["AdminClient"], Awaitable[list[str]]]
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-async def _topics(connection: ClusterConnection) -> list[str]:
-    from aerobee.client_core import Topics
-
-    listed = await Topics(connection, timeout_ms=int(PATIENCE_S * 1_000)).list()
-    return [each.name for each in listed]
+async def _topics(admin: AdminClient) -> list[str]:
+    return [each.name for each in await admin.topics.list()]
 
 
-async def _groups(connection: ClusterConnection) -> list[str]:
-    from aerobee.client_core import Admin
-
-    return await Admin(connection, timeout_ms=int(PATIENCE_S * 1_000)).list_groups()
+async def _groups(admin: AdminClient) -> list[str]:
+    return await admin.groups.list()
 
 
-async def _brokers(connection: ClusterConnection) -> list[str]:
-    from aerobee.client_core import Admin
-
-    description = await Admin(connection, timeout_ms=int(PATIENCE_S * 1_000)).describe_cluster()
-    return sorted({each.identity.broker_name for each in description.brokers})
+async def _brokers(admin: AdminClient) -> list[str]:
+    return sorted({each.broker_name for each in (await admin.cluster()).brokers})
 
 
 def _completing(names: Names) -> Completion:
@@ -61,18 +53,19 @@ def _completing(names: Names) -> Completion:
 
 
 async def _asked(context: click.Context, names: Names) -> list[str]:
-    from aerobee.client_core import ClusterConnection
+    from aerobee.cli.target import Target
 
     given = context.params
     files = {name: given.get(f"tls_{name}") or "" for name in ("ca", "certificate", "key")}
     tls = TlsConfig(**{name: Path(file) if file else "" for name, file in files.items()})
     is_on = given.get("is_on")
     encrypted = tls != TlsConfig() if is_on is None else bool(is_on)
+    target = Target(
+        str(given["nameserver"]), str(given["cluster"]), tls=tls if encrypted else False
+    )
     async with asyncio.timeout(PATIENCE_S):
-        async with ClusterConnection(
-            str(given["nameserver"]), str(given["cluster"]), tls=tls if encrypted else False
-        ) as connection:
-            return await names(connection)
+        async with target.admin_client(timeout_s=PATIENCE_S) as admin:
+            return await names(admin)
 
 
 topic_names = _completing(_topics)

@@ -14,9 +14,9 @@ from aerobee.cli.target import Target
 from aerobee.runtime.errors import MessageNotFound
 
 if TYPE_CHECKING:
-    from aerobee.client_core import ClusterConnection
+    from aerobee import AdminClient
 
-    Change = Callable[[ClusterConnection, str], Awaitable[dict[str, Any]]]
+    Change = Callable[[AdminClient, str], Awaitable[dict[str, Any] | None]]
     """Does it to what has this name; returns what its document has besides."""
 
 
@@ -42,21 +42,21 @@ def do_each(
     first, *others = done.split()
     is_done = first + "".join(map(str.title, others))
 
-    async def question(connection: ClusterConnection) -> None:
+    async def question(admin: AdminClient) -> None:
         from aerobee.client_core import TransactionEnded
 
         for name in names:
             try:
-                more = await change(connection, name)
+                more = await change(admin, name)
             except (MessageNotFound, TransactionEnded) as error:
                 documents.append({member: name, is_done: False, "error": str(error)})
                 if not as_json:
                     remark(str(error))
             else:
-                documents.append({member: name, is_done: True, **more})
+                documents.append({member: name, is_done: True, **(more or {})})
 
     try:
-        target.ask(question)
+        target.administer(question)
     finally:
         # Also before an error that ends the command: what was done then is done.
         if as_json and documents:

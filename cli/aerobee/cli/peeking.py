@@ -10,24 +10,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from aerobee import AdminClient
 from aerobee.cli.moments import Moment
 from aerobee.cli.queue_places import chosen_queues, offsets_at
-from aerobee.client_core import (
-    ClusterConnection,
-    MessageQueue,
-    Messages,
-    Offsets,
-    ReceivedMessage,
-)
-from aerobee.consumer_client.filters import Expression, is_wanted, wire_filter
+from aerobee.client_core import MessageQueue, Messages, ReceivedMessage
+from aerobee.consumer_client.filters import Expression, is_wanted
+from aerobee.sql_filter.expression import SqlExpression
 
-WAIT_MS = 1_000
+WAIT_S = 1.0
 """How long a broker waits for a new message before it answers that there is none."""
 ANSWERS_AHEAD = 4
 
 
 async def peek(
-    connection: ClusterConnection,
+    admin: AdminClient,
     topic: str,
     *,
     queues: tuple[str, ...],
@@ -45,15 +41,13 @@ async def peek(
     Raises:
         TopicNotFound; NoBrokerAvailable, Unreachable, DeadlineExceeded: a queue cannot be read.
     """
-    route = await connection.routes.route(topic)
-    offsets = Offsets(connection)
-    bounds = await offsets.bounds(chosen_queues(route.queues, queues))
-    places = await offsets_at(offsets, bounds, place)
+    chosen = chosen_queues(await admin.topics.describe(topic), queues)
+    bounds = await admin.offsets.bounds(chosen)
+    places = await offsets_at(admin.offsets, bounds, place)
     found: asyncio.Queue[Sequence[ReceivedMessage]] = asyncio.Queue(ANSWERS_AHEAD)
-    messages = Messages(connection)
     async with asyncio.TaskGroup() as tasks:
         readers = [
-            tasks.create_task(_read(messages, queue, first, expression, found), name="peek")
+            tasks.create_task(_read(admin.messages, queue, first, expression, found), name="peek")
             for queue, first in places.items()
         ]
         try:
@@ -75,9 +69,11 @@ async def _read(
     expression: Expression,
     found: asyncio.Queue[Sequence[ReceivedMessage]],
 ) -> None:
-    wanted = wire_filter(expression)
+    tags, sql = (
+        ("*", expression.text) if isinstance(expression, SqlExpression) else (expression, "")
+    )
     while True:
-        read = await messages.from_queue(queue, offset, wanted=wanted, wait_ms=WAIT_MS)
+        read = await messages.from_queue(queue, offset, tags=tags, sql=sql, wait=WAIT_S)
         offset = read.next_offset
         some = [each for each in read.messages if is_wanted(each, expression)]
         if some:

@@ -10,7 +10,8 @@ import click
 from aerobee.cli.moments import Moment, MomentKind
 
 if TYPE_CHECKING:
-    from aerobee.client_core import MessageQueue, Offsets, QueueBounds
+    from aerobee import MessageQueue, QueueBounds, TopicDescription
+    from aerobee.client_core import Offsets
 
 queue_option = partial(click.option, "--queue", "queues", multiple=True, metavar="BROKER:ID")
 
@@ -23,10 +24,11 @@ def queue_place(name: str) -> tuple[str, int]:
     return broker, int(queue_id)
 
 
-def chosen_queues(known: tuple[MessageQueue, ...], wanted: tuple[str, ...]) -> list[MessageQueue]:
+def chosen_queues(topic: TopicDescription, wanted: tuple[str, ...]) -> list[MessageQueue]:
     """Those that `--queue` names, or all; click.UsageError for one that the topic does not have."""
+    known = [each.queue for each in topic.queues]
     if not wanted:
-        return list(known)
+        return known
     by_name = {f"{queue.broker_name}:{queue.queue_id}": queue for queue in known}
     for name in wanted:
         if name not in by_name:

@@ -19,7 +19,6 @@ from aerobee.runtime.tls_config import TlsConfig
 
 if TYPE_CHECKING:
     from aerobee import AdminClient
-    from aerobee.client_core import ClusterConnection
 
 TIMEOUT_S = 5.0
 
@@ -40,19 +39,6 @@ class Target:
     cluster: str
     tls: TlsConfig | bool = False
 
-    def ask(self, question: Callable[[ClusterConnection], Awaitable[T]]) -> T:
-        """The answer, over a connection that is closed by then.
-
-        Raises click.exceptions.Exit if a signal ends it.
-        """
-        from aerobee.client_core import ClusterConnection
-
-        async def main() -> T:
-            async with ClusterConnection(self.nameserver, self.cluster, tls=self.tls) as connection:
-                return await question(connection)
-
-        return run(main)
-
     def administer(
         self, question: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = TIMEOUT_S
     ) -> T:
@@ -60,14 +46,18 @@ class Target:
 
         Raises click.exceptions.Exit if a signal ends it.
         """
-        from aerobee import AdminClient
 
         async def main() -> T:
-            client = AdminClient(self.nameserver, self.cluster, timeout=timeout_s, tls=self.tls)
-            async with client as admin:
+            async with self.admin_client(timeout_s=timeout_s) as admin:
                 return await question(admin)
 
         return run(main)
+
+    def admin_client(self, *, timeout_s: float = TIMEOUT_S) -> AdminClient:
+        """To be opened where an event loop runs already."""
+        from aerobee import AdminClient
+
+        return AdminClient(self.nameserver, self.cluster, timeout=timeout_s, tls=self.tls)
 
 
 def _unreachable(error: Exception, target: Target) -> errors.Unreachable | None:

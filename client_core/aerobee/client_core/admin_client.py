@@ -14,7 +14,6 @@ from aerobee.client_core.admin_access import PolicyAdmin, QuotaAdmin, UserAdmin
 from aerobee.client_core.admin_brokers import BrokerAdmin
 from aerobee.client_core.admin_cluster import ClusterState, cluster_state
 from aerobee.client_core.admin_groups import GroupAdmin
-from aerobee.client_core.admin_messages import MessageAdmin
 from aerobee.client_core.admin_topics import TopicAdmin
 from aerobee.client_core.broker_groups import BrokerGroups
 from aerobee.client_core.cluster import ClusterConnection
@@ -70,7 +69,7 @@ class AdminClient:
         self.topics = TopicAdmin(Topics(connection, timeout_ms=timeout_ms), connection.routes)
         self.groups = GroupAdmin(self._admin, deletions)
         self.offsets = Offsets(connection, timeout_ms=timeout_ms)
-        self.messages = MessageAdmin(Messages(connection, timeout_ms=timeout_ms))
+        self.messages = Messages(connection, timeout_ms=timeout_ms)
         self.dead_letters = DeadLetters(connection, timeout_ms=timeout_ms)
         self.schedules = Schedules(connection, timeout_ms=timeout_ms)
         self.transactions = Transactions(connection, timeout_ms=timeout_ms)
@@ -83,6 +82,11 @@ class AdminClient:
     async def cluster(self) -> ClusterState:
         """Brokers and broker groups. Raises Unreachable, DeadlineExceeded, AccessDenied."""
         return cluster_state(await self._admin.describe_cluster())
+
+    @property
+    def connection(self) -> ClusterConnection:
+        """To the same cluster, for what no part has a call for."""
+        return self._connection
 
     async def start(self) -> None:
         """Open it; nothing is asked of the cluster before the first call. Close it in the same

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.defaults import milliseconds
 from aerobee.client_core.group_calls import GroupCalls
 from aerobee.client_core.message import MessageId, ReceivedMessage
 from aerobee.client_core.offsets import all_of
@@ -182,28 +183,36 @@ class Messages:
         queue: MessageQueue,
         offset: int,
         *,
-        wanted: broker_pb2.Filter | None = None,
-        messages_max: int = 0,
-        wait_ms: int = 0,
+        max_messages: int = 0,
+        tags: str = "*",
+        sql: str = "",
+        wait: float = 0.0,
     ) -> QueueMessages:
         """Messages of a queue from an offset on, at most a mebibyte of them; nothing is committed.
 
         An offset that the queue does not have gives no message, and the nearest one to read on.
 
         Args:
-            messages_max: 0: as many as fit.
-            wait_ms: how long the broker waits for a message, if there is none.
+            max_messages: 0: as many as fit.
+            tags: only those with these tags, such as `paid || refunded`.
+            sql: only those for whose properties this is true (docs/filters.md); in place of `tags`.
+            wait: for how many seconds the broker waits for a message, if there is none.
 
         Raises:
-            TopicNotFound, QueueNotFound, NoBrokerAvailable, Unreachable, DeadlineExceeded.
+            TopicNotFound, QueueNotFound, NoBrokerAvailable, FilterIllegal, Unreachable,
+            DeadlineExceeded.
         """
+        wait_ms = milliseconds(wait) if wait else 0
+        wanted = broker_pb2.Filter(expression=tags)
+        if sql:
+            wanted = broker_pb2.Filter(type=broker_pb2.SQL92, expression=sql)
         request = broker_pb2.PullRequest(
             topic=queue.topic,
             queue_id=queue.queue_id,
             offset=offset,
             filter=wanted,
             max_bytes=_READ_BYTES,
-            max_messages=messages_max,
+            max_messages=max_messages,
             wait_ms=wait_ms,
         )
         result = await self._calls.at_any(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import GroupCalls
@@ -87,10 +87,10 @@ class Offsets:
         queues: Iterable[MessageQueue],
         timestamp_ms: int,
         *,
-        boundary: broker_pb2.Boundary = broker_pb2.LOWER,
+        boundary: Literal["lower", "upper"] = "lower",
         of_master: bool = False,
     ) -> dict[MessageQueue, int]:
-        """The first offset stored at or after a time (LOWER), or the last at or before (UPPER).
+        """The first offset stored at or after a time, or the last at or before (`upper`).
         `of_master`: as for `bounds`.
 
         Raises:
@@ -106,7 +106,9 @@ class Offsets:
                 place.broker_name,
                 SEARCH_BY_TIMESTAMP,
                 broker_pb2.SearchByTimestampRequest(
-                    queues=_topic_queues(asked), timestamp_ms=timestamp_ms, boundary=boundary
+                    queues=_topic_queues(asked),
+                    timestamp_ms=timestamp_ms,
+                    boundary=broker_pb2.UPPER if boundary == "upper" else broker_pb2.LOWER,
                 ),
                 timeout_ms=self._timeout_ms,
             )

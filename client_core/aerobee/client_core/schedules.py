@@ -163,14 +163,9 @@ class Schedules:
             broker_name = RecallHandle.decode(handle).broker_name
         except RecallHandleIllegal as error:
             raise errors.InvalidArgument(str(error)) from None
-        for endpoint in await self._admin.masters():
-            if endpoint.broker_name == broker_name:
-                return await self._channels.call(
-                    endpoint.address, method, request, timeout_ms=self._timeout_ms
-                )
-        raise errors.NoBrokerAvailable(
-            f"broker group {broker_name!r}, where the message waits, has no master now: see "
-            "`aerobee cluster show`"
+        master = await self._admin.master(broker_name)
+        return await self._channels.call(
+            master.address, method, request, timeout_ms=self._timeout_ms
         )
 
 

@@ -202,7 +202,7 @@ class Transactions:
             NoBrokerAvailable: its broker group has no master now.
             Unreachable, DeadlineExceeded.
         """
-        endpoint = await self._master(transaction.queue.broker_name)
+        endpoint = await self._admin.master(transaction.queue.broker_name)
         request = broker_pb2.GetMessageRequest(physical_offset=transaction.physical_offset)
         answer = await self._channels.call(
             endpoint.address, GET_MESSAGE, request, timeout_ms=self._timeout_ms
@@ -256,15 +256,6 @@ class Transactions:
         raise errors.MessageNotFound(
             f"no broker has transaction {transaction_id[:64]!r} of topic {topic!r}: it was not "
             "begun, or is so old that it is forgotten; see `aerobee transaction list`"
-        )
-
-    async def _master(self, broker_name: str) -> Endpoint:
-        for endpoint in await self._admin.masters():
-            if endpoint.broker_name == broker_name:
-                return endpoint
-        raise errors.NoBrokerAvailable(
-            f"broker group {broker_name!r}, which has the transaction, has no master now: see "
-            "`aerobee cluster show`"
         )
 
 

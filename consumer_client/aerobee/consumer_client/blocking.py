@@ -15,6 +15,7 @@ from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.ending_signals import sigterm_interrupts
 from aerobee.consumer_client.filters import Expression
 from aerobee.consumer_client.listener import Listener, OnExhausted, Ordering
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
@@ -199,7 +200,7 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
                 print(message.body)
 
         consumer = BlockingPushConsumer("billing", handle).subscribe("orders")
-        consumer.run()  # until consumer.stop() or Ctrl-C; closes gracefully
+        consumer.run()  # until consumer.stop(), Ctrl-C or SIGTERM; closes gracefully
     """
 
     def __init__(
@@ -254,16 +255,17 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
         )
 
     def run(self) -> None:
-        """Start, work until `stop` or Ctrl-C, close gracefully, return.
+        """Start, work until `stop`, Ctrl-C or SIGTERM, close gracefully, return.
 
-        Closing waits for running listeners, `close_timeout_ms` at most; what is unfinished then
-        comes again. A second Ctrl-C returns without waiting.
+        SIGTERM counts if this is the main thread, and the program has no handler of its own for it.
+        Closing waits for running listeners, `release_timeout_ms` at most, and commits; what is
+        unfinished then comes again. A second Ctrl-C or SIGTERM returns without waiting.
 
         Raises: as `start`, and what ended the consumer.
         """
         if self._consumer.is_stopping:
             return
-        with suppress(KeyboardInterrupt), self:
+        with suppress(KeyboardInterrupt), sigterm_interrupts(), self:
             self._thread.call(lambda consumer: consumer.stopped())
 
     def stop(self) -> None:

@@ -3,10 +3,14 @@
 Owns: the places that were logged with a traceback, a bounded number of them. A failure that comes
 again at each attempt, or with each message, is one line from then on; and a traceback begins where
 the user's code does, because the frames that called it are the same every time.
+
+A line says what follows. Of messages that go back to their broker only that one knows, so their
+line waits for its answer, `ANSWER_WAITS_S` at most.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -20,6 +24,9 @@ from aerobee.store_format.record import RecordCorrupt
 PLACES_MAX = 1_000
 """After so many, lines alone: code that is made anew for each message has no end of places."""
 
+ANSWER_WAITS_S = 1.0
+NOT_ANSWERED = "back to its broker, which has not answered yet"
+
 _CALLERS = frozenset(
     {
         "aerobee.consumer_client.listener_pool",
@@ -30,6 +37,31 @@ _CALLERS = frozenset(
 """Between an event loop and a listener."""
 
 
+class FailureLine:
+    """A line that is written once, when it is known what follows."""
+
+    def __init__(self, write: Callable[[str, int | None, bool], None]) -> None:
+        self._write: Callable[[str, int | None, bool], None] | None = write
+        self._timer: asyncio.TimerHandle | None = None
+        self.attempts_max: int | None = None
+        """The attempt after which nothing follows; None: unknown, or there is no such."""
+
+    def wait(self) -> None:
+        """For an answer, but not for long."""
+        if self._write is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(ANSWER_WAITS_S, self.complete, NOT_ANSWERED)
+
+    def complete(self, follows: str, is_last: bool = False) -> None:
+        """Write it, unless it is written. `is_last`: there is no other attempt."""
+        write, self._write = self._write, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if write is not None:
+            write(follows, self.attempts_max, is_last)
+
+
 class FailureLog:
     """Of one consumer's listener."""
 
@@ -38,7 +70,7 @@ class FailureLog:
         self._group = group
         self._places: set[tuple[type[BaseException], str, int]] = set()
 
-    def write(
+    def line(
         self,
         event: str,
         level: int,
@@ -46,25 +78,30 @@ class FailureLog:
         entries: Sequence[Entry[ReceivedMessage]],
         error: Exception | None,
         reason: str,
-        follows: str,
-    ) -> None:
+    ) -> FailureLine:
         """One line. `attempt`: how often listeners of the group were given the first of these."""
         offset, _, message = entries[0]
-        log_event(
-            self._log,
-            event,
-            level=level,
-            error=None if error is None else self._if_new(error),
-            group=self._group,
-            topic=_readable(lambda: message.origin_topic),
-            queue=queue.assignment.queue,
-            offset=offset,
-            message_id=_readable(lambda: message.message_id),
-            messages=len(entries),
-            attempt=message.reconsume_times,
-            follows=follows,
-            reason=reason,
-        )
+        attempt = message.reconsume_times
+
+        def write(follows: str, attempts_max: int | None, is_last: bool) -> None:
+            log_event(
+                self._log,
+                event,
+                level=logging.ERROR if is_last else level,
+                error=None if error is None else self._if_new(error),
+                group=self._group,
+                topic=_readable(lambda: message.origin_topic),
+                queue=queue.assignment.queue,
+                offset=offset,
+                message_id=_readable(lambda: message.message_id),
+                messages=len(entries),
+                attempt=attempt,
+                **({} if attempts_max is None else {"attempts_max": attempts_max}),
+                follows=follows,
+                reason=reason,
+            )
+
+        return FailureLine(write)
 
     def _if_new(self, error: Exception) -> Exception | None:
         """The error, with the frames of the user's code alone; None: its place was logged before,

@@ -89,7 +89,8 @@ def check_callback(name: str, callback: object, given: str, count: int) -> None:
             f"{name} is a generator, whose body would never run; write it without yield"
         )
     try:
-        signature = inspect.signature(callback)
+        # A decorator may add arguments to those that it is called with.
+        signature = inspect.signature(callback, follow_wrapped=False)
     except ValueError:
         return
     try:

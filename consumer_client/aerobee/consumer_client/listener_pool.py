@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.attempts import Attempts, Counted
-from aerobee.consumer_client.failure_log import FailureLog
+from aerobee.consumer_client.failure_log import FailureLine, FailureLog
 from aerobee.consumer_client.listener import (
     ConsumeResult,
     Exhausted,
@@ -30,6 +30,7 @@ from aerobee.consumer_client.listener import (
     ListenerOptions,
     Ordering,
 )
+from aerobee.consumer_client.listener_shape import illegal_result, said
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.consumer_client.retry_schedule import RetrySchedule
@@ -293,10 +294,7 @@ class ListenerPool:
     async def _await_listener(self, queue: PushQueue, outcome: object) -> ConsumeResult | None:
         """The rest of an asynchronous listener, ended early if its queue is taken away."""
         if not inspect.isawaitable(outcome):
-            raise TypeError(
-                f"the listener returned {type(outcome).__name__}; "
-                "return None, a ConsumeResult, or be asynchronous"
-            )
+            raise illegal_result(outcome)
         self._wake_one()
         scope = asyncio.timeout(None)
         try:
@@ -315,9 +313,7 @@ class ListenerPool:
         finally:
             queue.leave(scope)
         if result is not None and not isinstance(result, ConsumeResult):
-            raise TypeError(
-                f"the listener's result is {type(result).__name__}; return None or a ConsumeResult"
-            )
+            raise illegal_result(result)
         return result
 
     async def _wait_for_work(self) -> None:
@@ -387,19 +383,20 @@ class ListenerPool:
         self._note_failure(work, failures)
         if queue.is_stopped:
             return
-        self._log.write(
+        line = self._log.line(
             "listener failed" if error is not None else "listener asked for a retry",
             logging.WARNING if failures == 1 or error is None else logging.ERROR,
             queue,
             entries,
             error,
-            "it returned RETRY_LATER" if error is None else repr(error),
-            self._what_follows(failures),
+            "it returned RETRY_LATER" if error is None else said(error),
         )
+        if self._send_back is None or self._options.on_exhausted is not None:
+            self._say_what_follows(line, failures)
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return
         if self._send_back is not None:
-            self._send_back(FailedWork(queue, entries, failures, *reason_of(error)))
+            self._send_back(FailedWork(queue, entries, failures, *reason_of(error), line))
             return
         self._try_later(_Work(queue, entries, failures))
 
@@ -414,16 +411,14 @@ class ListenerPool:
             return self._options.suspend_ms / 1_000
         return self._options.retry.delay_s(failures)
 
-    def _what_follows(self, failures: int) -> str:
-        """For the log: when the next attempt is, and of how many this was one, where that is
-        decided here."""
-        if self._send_back is not None and not self._is_orderly:
-            return "again by the group's back-off"
+    def _say_what_follows(self, line: FailureLine, failures: int) -> None:
+        """Of messages that stay here."""
+        is_decided = False
+        if self._options.on_exhausted is not None:
+            line.attempts_max = self._options.retry.attempts_max
+            is_decided = self._is_over(failures)
         again = f"again in {self._delay_s(failures):g} s"
-        if self._options.on_exhausted is None:
-            return again
-        attempts = f"of {self._options.retry.attempts_max} attempts"
-        return f"{'on_exhausted decides' if self._is_over(failures) else again}, {attempts}"
+        line.complete("on_exhausted decides" if is_decided else again)
 
     def on_sent_back(self, work: FailedWork) -> None:
         """The broker has these messages, and will have them come again."""
@@ -436,6 +431,8 @@ class ListenerPool:
     def on_kept(self, work: FailedWork) -> None:
         """The broker has counted, or will never take them: they are tried again here."""
         if not work.queue.is_stopped:
+            if work.line is not None:
+                self._say_what_follows(work.line, work.failures)
             self._try_later(_Work(work.queue, [*work.entries], work.failures))
 
     async def _is_held_back(self, work: _Work, worker: int) -> bool:
@@ -495,28 +492,18 @@ class ListenerPool:
                 decision = await decision
         except Exception as error:
             event = "on_exhausted failed; the messages are kept"
-            self._log.write(
-                event,
-                logging.ERROR,
-                work.queue,
-                work.entries,
-                error,
-                repr(error),
-                "they are tried again",
+            line = self._log.line(
+                event, logging.ERROR, work.queue, work.entries, error, repr(error)
             )
+            line.complete("they are tried again")
             return False
         if decision is not Exhausted.SKIP:
             return False
         event = "messages skipped by on_exhausted"
-        self._log.write(
-            event,
-            logging.WARNING,
-            work.queue,
-            work.entries,
-            None,
-            "it returned SKIP",
-            "they count as done",
+        line = self._log.line(
+            event, logging.WARNING, work.queue, work.entries, None, "it returned SKIP"
         )
+        line.complete("they count as done")
         return True
 
     def _arm_timer(self) -> None:

@@ -13,7 +13,8 @@ from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from aerobee.consumer_client.listener import ConsumeResult, Listener, Messages, check_callback
+from aerobee.consumer_client.listener import ConsumeResult, Listener, Messages
+from aerobee.consumer_client.listener_shape import check_listener
 
 Answer = ConsumeResult | Awaitable[ConsumeResult | None] | None
 
@@ -53,7 +54,7 @@ def _call(listener: Listener, messages: Messages) -> Answer:
 def threads_for(listener: Listener, count: int, *, wanted: bool) -> ListenerThreads | None:
     """None: they are not wanted, or it is an `async` function, as far as can be seen without
     calling it. Raises InvalidArgument: it cannot be a listener."""
-    check_callback("the listener", listener, "a sequence of messages", 1)
+    check_listener(listener)
     is_async = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
         getattr(listener, "__call__", None)  # noqa: B004
     )

@@ -42,10 +42,11 @@ class ConsumerConfig:
     await_cluster_ms: int = 10_000
     """How long the start asks again while no nameserver answers; 0: it fails at once."""
     release_timeout_ms: int = 5_000
-    """How long running listeners may go on when their queue moves to another member; then they
-    are cancelled and their messages handled again elsewhere."""
+    """How long running listeners may go on when their queue moves to another member, or the
+    consumer closes; then they are cancelled and their messages handled again elsewhere."""
     close_timeout_ms: int = 10_000
-    """The same for closing the consumer, commits and goodbyes included."""
+    """How long closing takes at most. Listeners get three quarters of it at most: the rest is for
+    commits and goodbyes."""
     flow: FlowLimits = field(default_factory=FlowLimits)
     """Limits per queue."""
     prefetch_bytes_max: int = 8 * 1024 * KIB

@@ -21,6 +21,7 @@ from aerobee.consumer_client.consumer_runtime import (
     ConsumerSettings,
     default_client_id,
 )
+from aerobee.consumer_client.ending_signals import stopped_by_signals
 from aerobee.consumer_client.filters import ALL_TAGS, Expression, compared_tags, is_wanted
 from aerobee.consumer_client.listener import (
     Listener,
@@ -103,7 +104,7 @@ class PushConsumer:
 
         consumer = PushConsumer("billing", handle, start_from=StartFrom.FIRST)
         consumer.subscribe("orders", "paid || refunded")
-        await consumer.run()  # until consumer.stop() or cancellation; closes gracefully
+        await consumer.run()  # until consumer.stop(), cancellation or a signal; closes gracefully
     """
 
     def __init__(
@@ -290,9 +291,13 @@ class PushConsumer:
     async def run(self) -> None:
         """Start, work until `stop` or cancellation, close gracefully.
 
+        In the main task of `asyncio.run`, Ctrl-C and SIGTERM are a `stop`, unless the program has a
+        handler of its own for them. A second one does not wait.
+
         Raises: as `start`; DuplicateClient: another live member has this client id.
         """
         async with AsyncExitStack() as stack:
+            stack.enter_context(stopped_by_signals(self.stop))
             if await self._start_unless_stopped():
                 stack.push_async_exit(self)
                 await self._stopping.wait()

@@ -18,12 +18,14 @@ from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.cluster_view.methods import SEND_BACK
 from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.failure_log import FailureLine
 from aerobee.consumer_client.options import ConsumerConfig
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
 from aerobee.runtime.own_protocol import error_from_code
+from aerobee.store_format.dead_letter_fields import dead_letter_topic
 from aerobee.v1 import broker_pb2, common_pb2
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ class FailedWork(NamedTuple):
     failures: int
     reason_class: str
     reason: str
+    line: FailureLine | None = None
+    """Of the log, which waits for what becomes of them."""
 
 
 class SendingBack:
@@ -88,6 +92,8 @@ class SendingBack:
 
     def add(self, work: FailedWork) -> None:
         """Send these messages back."""
+        if work.line is not None:
+            work.line.wait()
         entries, step = work.entries, MESSAGES_PER_REQUEST_MAX
         parts = [
             work._replace(entries=entries[first : first + step])
@@ -118,7 +124,9 @@ class SendingBack:
                 else:
                     failures = 0
         finally:
-            del self._waiting[queue]
+            for work in self._waiting.pop(queue):
+                if work.line is not None:
+                    work.line.complete("again at the queue's next owner")
             queue.is_sending_back(False)
 
     async def _send(self, queue: PushQueue, works: Sequence[FailedWork]) -> list[FailedWork]:
@@ -189,6 +197,8 @@ class SendingBack:
         ]
         if not refusals:
             stays = any(result.stays for result in results)
+            if work.line is not None:
+                self._say_what_follows(work.line, results)
             (self._on_counted if stays else self._on_sent_back)(work)
             return False
         self._log(work.queue, refusals[0])
@@ -196,6 +206,29 @@ class SendingBack:
             self._on_refused(work)
             return False
         return True
+
+    def _say_what_follows(
+        self, line: FailureLine, results: Sequence[broker_pb2.SentBackMessage]
+    ) -> None:
+        """As the broker told; of what stays here, its own side says it."""
+        told = max(result.attempts_max for result in results)
+        if told and self._retries_max is None:
+            line.attempts_max = told
+        dead = sum(result.dead_letter for result in results)
+        if any(result.stays for result in results):
+            return
+        delays_ms = [result.delay_ms for result in results if not result.dead_letter]
+        again = "again by the group's back-off"
+        if any(delays_ms):
+            again = f"again in {max(delays_ms) / 1_000:g} s"
+        if not dead:
+            line.complete(again)
+            return
+        death = f"of {dead_letter_topic(self._group)}"
+        if dead == len(results):
+            line.complete(f"becomes a dead letter {death}", is_last=True)
+        else:
+            line.complete(f"{dead} become dead letters {death}, the others come {again}")
 
     def _log(self, queue: PushQueue, error: errors.AerobeeError) -> None:
         log_event(

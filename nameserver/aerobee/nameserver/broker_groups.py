@@ -47,7 +47,7 @@ class BrokerGroups:
         if replica_set is not None and replica_set.state is SetState.OPEN:
             raise InvalidArgument(
                 f"broker group {broker_name!r} is open: close it, wait until nothing remains, and "
-                "remove it then"
+                "then remove it"
             )
         topics = self._cache.table.topics.values()
         names = [each.name for each in topics if broker_name in each.queues_by_broker]
@@ -76,6 +76,6 @@ class BrokerGroups:
             more = len(stranded) - _NAMED_MAX
             named = ", ".join(sorted(stranded)[:_NAMED_MAX]) + (f" and {more} more" * (more > 0))
             raise InvalidArgument(
-                f"{named} would have no queue that takes messages: give each queues on another "
-                "group first, with `aerobee topic update TOPIC --queues N`"
+                f"{named} would have no queue that takes messages: first give each of them queues "
+                "on another group, with `aerobee topic update TOPIC --queues N`"
             )

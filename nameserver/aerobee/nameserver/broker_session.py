@@ -76,7 +76,9 @@ class BrokerSession:
         check_heartbeat(heartbeat)
         identity = heartbeat.identity
         if (convert.broker_key(identity), identity.instance) != (self.key, self.instance):
-            raise InvalidArgument("a registration stream belongs to one process of one broker")
+            raise InvalidArgument(
+                "a registration stream belongs to one process of one broker; open another stream"
+            )
         self.heartbeat = heartbeat
         self.heartbeat_s = self._sessions.clock.monotonic_s()
         record = self._record(heartbeat)
@@ -140,7 +142,7 @@ class BrokerSession:
         except RegistryUnavailable as error:
             log_event(
                 log,
-                "registration left to its lease",
+                "registration kept until its lease ends",
                 level=logging.WARNING,
                 broker=self.key.broker_name,
                 broker_id=self.key.broker_id,

@@ -44,8 +44,8 @@ class Election:
     """Revision of the registrations that the decision rests on; 0: must not exist."""
     is_unclean: bool = False
     is_short: bool = False
-    """A replica in sync would be elected instead, but as far as is known its log ends before what
-    was confirmed: a newer heartbeat may say otherwise."""
+    """As far as is known a replica in sync ends before what was confirmed, or all live replicas of
+    a set that had a master are empty: a newer heartbeat may say otherwise."""
     is_record_lost: bool = False
     """The record knows of nobody in sync, and a log has an epoch already: the next to register
     may have more than the chosen one."""
@@ -97,7 +97,9 @@ def elect(
         record.log_epoch > 0 for record in live.values()
     )
     short = {record.key.broker_id for record in short_of(replica_set, live, confirmed_end)}
-    is_short = bool(short) if is_unclean else _wished(replica_set, live) in short
+    is_short = _wished(replica_set, live) in short
+    if is_unclean:
+        is_short = bool(short) or chosen.log_epoch == 0
     return Election(elected, expects, is_unclean, is_short, is_record_lost)
 
 

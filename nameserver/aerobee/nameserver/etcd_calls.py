@@ -114,13 +114,14 @@ class EtcdCalls:
                 f"with several replicas take no messages once their leases end ({self._failure})"
             )
         if self._takes_writes.value is False:
-            return f"etcd takes no writes: {WAITING}; masters go on ({self._failure})"
+            return f"etcd takes no writes: {WAITING}; masters continue ({self._failure})"
         now_s = self._clock.monotonic_s()
         recent = [took_s for at_s, took_s in self._recent if now_s - at_s < RECENT_S]
         if len(recent) == SLOW_CALLS and (median_s := statistics.median(recent)) > SLOW_S:
             return (
                 f"etcd is slow, a call takes {median_s:.1f} s: {WAITING.removesuffix(' wait')} "
-                "take long, and leases may end although brokers are well; look at its disks"
+                "take long, and leases may end although their brokers are healthy; check etcd's "
+                "disks"
             )
         return ""
 
@@ -131,6 +132,6 @@ class EtcdCalls:
             return
         self._told = kind
         if kind:
-            log_event(log, "etcd is in trouble", level=logging.ERROR, reason=self.trouble)
+            log_event(log, "etcd has a problem", level=logging.ERROR, reason=self.trouble)
         else:
-            log_event(log, "etcd is well again")
+            log_event(log, "etcd has recovered")

@@ -80,7 +80,7 @@ class AskedGroups:
                 continue  # another may answer
             return _rules(answer.retry)
         raise NoBrokerAvailable(
-            f"no broker answers what the rules of group {group} are: retry, or see `aerobee "
+            f"no broker answered with the settings of group {group}: try again, or see `aerobee "
             "cluster show`"
         )
 

@@ -211,7 +211,7 @@ class RouteCache:
                 "etcd lost; serving the last known routes",
                 level=logging.WARNING,
                 version=self.version,
-                reason=reason or "for too long, etcd has not confirmed that nothing is missing",
+                reason=reason or "etcd has not confirmed for too long that nothing is missing",
             )
         self.changed.notify()
 

@@ -146,8 +146,8 @@ class BrokerSessions:
 
         if not await self.heard.wait_until(is_unheard, STREAM_END_TIMEOUT_S):
             raise Busy(
-                f"broker {key.broker_name}/{key.broker_id} is already heard on another stream of "
-                "the same process; try again if that one has ended"
+                f"broker {key.broker_name}/{key.broker_id} already has another stream of the same "
+                "process; try again once that one has ended"
             )
 
     def registered(self, session: BrokerSession) -> None:

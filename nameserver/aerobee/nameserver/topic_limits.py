@@ -49,8 +49,8 @@ class TopicLimits:
         count = len(topics) + self._under_way
         if automatic and count >= self._policy.auto_create_topics_max:
             raise LimitReached(
-                f"the cluster has {count} topics, and from {self._policy.auto_create_topics_max} "
-                "topics on none is created automatically (topics.auto_create_topics_max of the "
+                f"the cluster has {count} topics, and no topic is created automatically once it "
+                f"has {self._policy.auto_create_topics_max} (topics.auto_create_topics_max of the "
                 "nameserver): create it with `aerobee topic create`, delete unused topics, or "
                 "raise the limit"
             )

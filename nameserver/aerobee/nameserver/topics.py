@@ -200,7 +200,7 @@ class Topics:
             kept = {k: v for k, v in topic.queues_by_broker.items() if k != broker_name}
             if not kept:
                 raise InvalidArgument(
-                    f"topic {name!r} has queues on {broker_name} alone: give it queues elsewhere "
+                    f"topic {name!r} has queues only on {broker_name}: give it queues elsewhere "
                     f"with `aerobee topic update {name} --queues N`, or delete it"
                 )
             written = await self._write(
@@ -241,8 +241,8 @@ class Topics:
         if not await cache.changed.wait_until(is_known, _ROUTES_TIMEOUT_S):
             who = ", ".join(late()[:_NAMED_MAX]) or "this nameserver"
             raise Busy(
-                f"topic {name!r} was deleted a moment ago, and {who} does not know it yet; try "
-                "again in a moment"
+                f"topic {name!r} was deleted a moment ago, and {who} has not learned of it yet; "
+                "try again in a moment"
             )
 
     def _after(self, before: KeyValue | None) -> int:

@@ -86,7 +86,10 @@ class Users:
             {self._keys.user(name): 0}, [Put(self._keys.user(name), encode_user(user))]
         )
         if not done.succeeded:
-            raise IllegalName(f"there is a user {name!r} already; rotate it or choose another name")
+            raise IllegalName(
+                f"user {name!r} already exists; give it a new secret with `aerobee user rotate`, "
+                "or choose another name"
+            )
         await self._shown(done.revision)
         return user, secret
 
@@ -224,7 +227,8 @@ class Users:
             owner = self._book.table.by_peer.get(peer)
             if owner is not None and owner.user.name != name:
                 raise InvalidArgument(
-                    f"the certificate name {peer!r} is that of user {owner.user.name!r}"
+                    f"certificate name {peer!r} already belongs to user {owner.user.name!r}; "
+                    "choose another one, or remove it from that user"
                 )
 
     def _resealed(self, user: User) -> User:

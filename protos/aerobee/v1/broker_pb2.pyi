@@ -486,18 +486,22 @@ class SendBackResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[SentBackMessage, _Mapping]]] = ...) -> None: ...
 
 class SentBackMessage(_message.Message):
-    __slots__ = ("status", "dead_letter", "level", "deliver_ms", "stays")
+    __slots__ = ("status", "dead_letter", "level", "deliver_ms", "stays", "attempts_max", "delay_ms")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     DELIVER_MS_FIELD_NUMBER: _ClassVar[int]
     STAYS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     dead_letter: bool
     level: int
     deliver_ms: int
     stays: bool
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., dead_letter: _Optional[bool] = ..., level: _Optional[int] = ..., deliver_ms: _Optional[int] = ..., stays: _Optional[bool] = ...) -> None: ...
+    attempts_max: int
+    delay_ms: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., dead_letter: _Optional[bool] = ..., level: _Optional[int] = ..., deliver_ms: _Optional[int] = ..., stays: _Optional[bool] = ..., attempts_max: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
 
 class SettleDeadLettersRequest(_message.Message):
     __slots__ = ("group", "offsets", "resend")

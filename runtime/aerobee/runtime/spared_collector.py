@@ -33,6 +33,7 @@ class SparedCollector:
         self._began_s = 0.0
         self._next_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._has_opened = False
 
     def begin(self) -> None:
         """On the running loop."""
@@ -51,8 +52,14 @@ class SparedCollector:
     def opened(self) -> None:
         """What was opened lives as long as the process, and is never looked through: 80,000 queues
         would take tens of milliseconds each time."""
-        gc.unfreeze()  # of a store that was closed to be opened again
-        gc.collect()
+        if self._has_opened:
+            gc.unfreeze()  # of a store that was closed to be opened again
+            gc.collect()
+        else:
+            # Most of what is older is what was imported, and looking through it costs a start
+            # more than all of its garbage is worth.
+            gc.collect(1)
+        self._has_opened = True
         gc.freeze()
 
     def _on_collection(self, phase: str, info: dict[str, Any]) -> None:

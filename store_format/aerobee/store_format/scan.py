@@ -60,7 +60,7 @@ class ScanEnd(StrEnum):
     BAD_TOPIC = "bad topic"  # a name that can be no topic's: torn inside the topic
     BAD_CRC = "bad crc"  # the body is not the one that was written
     TORN = "torn"  # never given by a scan: zeros where a sector of properties belongs
-    MISPLACED = "misplaced"  # never given by a scan: a record of another place of the log
+    MISPLACED = "misplaced"  # never given by a scan: a record of another position of the log
     TRUNCATED = "truncated"  # needs bytes past the buffer's end
 
 

@@ -1,4 +1,4 @@
-"""POP gives up a queue that a member asks for, once nobody uses it, and forgets nothing."""
+"""POP gives up a queue that a member requests, once nobody uses it, and forgets nothing."""
 
 from __future__ import annotations
 

@@ -94,6 +94,7 @@ async def test_the_answer_says_for_how_long_it_waits(broker: RunningBroker) -> N
     first, second = await send_back(broker, 0, 1, level=7)
     assert (first.level, first.dead_letter) == (second.level, second.dead_letter) == (7, False)
     assert len(waiting(broker, 7)) == 2
+    assert (first.attempts_max, first.delay_ms) == (17, 180_000)
 
 
 async def test_after_the_last_attempt_there_is_one_dead_letter(broker: RunningBroker) -> None:

@@ -83,7 +83,7 @@ def test_age_hour_disk_and_command_decide(
 
 
 def test_what_is_expired_and_stays_says_why_and_what_is_not_says_nothing() -> None:
-    assert verdict(OLD_MS).kept_because == "expired segments go at the hours 04"
+    assert verdict(OLD_MS).kept_because == "expired segments are removed at the hours 04"
     assert verdict(YOUNG_MS) == Verdict(None)
 
 

@@ -23,6 +23,7 @@ from aerobee.bench.peers.system import Fetched, Peer, Stage, System
 from aerobee.bench.peers.table import Comparison
 from aerobee.cli.failures import EnvironmentFailure
 
+# Their names are in peer_names.py, too.
 PEERS: Mapping[str, type[Peer]] = {
     "kafka": Kafka,
     "librdkafka": KafkaByLibrdkafka,
@@ -33,10 +34,6 @@ PEERS: Mapping[str, type[Peer]] = {
     "rocketmq-java": RocketmqByJava,
     "rocketmq-idle": IdleAtRocketmq,
 }
-V2 = ("rocketmq", "rocketmq-java", "rocketmq-idle")
-"""Apache's proxy by our load, by Apache's Java client, and with clients that only wait."""
-V2_ALONE = ("rocketmq", "rocketmq-idle")
-"""Those of V2 for which ours needs nothing that is fetched."""
 OURS_BESIDE: Mapping[str, type[System]] = {
     "grpc-go": OwnEcho,
     "rocketmq": OwnV2,

@@ -189,7 +189,11 @@ class Registration:
             async with asyncio.timeout(timeout_s):
                 await self._ended.wait()
         except TimeoutError:
-            log_event(log, "left without telling a nameserver", level=logging.WARNING)
+            log_event(
+                log,
+                "stopped without deregistering: no nameserver confirmed it in time",
+                level=logging.WARNING,
+            )
 
     async def _attempt(self) -> None:
         """One stream to one nameserver, and the pause after it failed."""
@@ -317,9 +321,7 @@ class Registration:
         try:
             await self._channels.call(address, _CHECK, _ANYTHING, timeout_ms=int(LATE_S * 1_000))
         except (errors.DeadlineExceeded, errors.Unreachable):
-            raise errors.Unreachable(
-                f"{address} answers neither heartbeats nor whether it is there"
-            ) from None
+            raise errors.Unreachable(f"{address} answers neither heartbeats nor a probe") from None
         except errors.AerobeeError:
             return  # it is, and does not want to say
 

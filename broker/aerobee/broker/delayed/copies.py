@@ -71,7 +71,7 @@ class Copies:
     ) -> Copy:
         """Of the record that waits; None: the log does not have it any more."""
         if data is None:
-            return Copy(source, reason="the log does not have its record any more")
+            return Copy(source, reason="its record is no longer in the log")
         try:
             record = record_of(source, data)
             topic, queue_id, copied = self._moved(kind, record, source, new_due_ms)
@@ -181,7 +181,9 @@ def record_of(source: Source, data: bytes) -> Record:
     """The record that waits as `source`. Raises RecordCorrupt: it is another one."""
     record = Record(data, 0, len(data))
     if record.queue_offset != source.offset or record.topic != queue_name(source.queue)[0]:
-        raise RecordCorrupt(0, f"it is no record of {queue_name(source.queue)[0]} {source.offset}")
+        raise RecordCorrupt(
+            0, f"it is not a record of {queue_name(source.queue)[0]} {source.offset}"
+        )
     return record
 
 

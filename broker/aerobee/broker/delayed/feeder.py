@@ -155,7 +155,10 @@ class Feeder:
                     if str(error) != trouble:
                         trouble = str(error)
                         log_event(
-                            log, "messages wait unseen", level=logging.WARNING, trouble=trouble
+                            log,
+                            "delayed messages are not indexed yet",
+                            level=logging.WARNING,
+                            trouble=trouble,
                         )
                     await asyncio.sleep(RETRY_S)
                 if self._failed is not None:
@@ -267,7 +270,7 @@ class Feeder:
     def _begin_anew(self, reason: str) -> None:
         """A few small files are removed here; it is rare."""
         log_event(
-            log, "the index of delayed messages is built anew", level=logging.WARNING, reason=reason
+            log, "the index of delayed messages is rebuilt", level=logging.WARNING, reason=reason
         )
         begin = max(
             self._waiting.bounds(TIMER_QUEUE).min_offset,
@@ -307,7 +310,7 @@ async def _end_of(running: set[asyncio.Future[None]]) -> None:
 def _tell_refused(offset: int, reason: str) -> None:
     log_event(
         log,
-        "a record among the delayed messages cannot be delivered: it stays where it is",
+        "the record of a delayed message cannot be delivered and stays where it is",
         level=logging.ERROR,
         offset=offset,
         reason=reason,

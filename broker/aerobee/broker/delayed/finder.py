@@ -256,7 +256,7 @@ class Finder:
                 ) from error
             assert work.result is not None
             return work.result
-        raise Busy("the index of delayed messages is being built anew; try again in a moment")
+        raise Busy("the index of delayed messages is being rebuilt; try again in a moment")
 
     # ------------------------------------------------------------------------------ records
 

@@ -172,7 +172,10 @@ class Mover:
                 if str(error) != trouble and self._term is not None:
                     trouble = str(error)
                     log_event(
-                        log, "delayed messages wait on", level=logging.WARNING, reason=trouble
+                        log,
+                        "delayed messages cannot be delivered now",
+                        level=logging.WARNING,
+                        reason=trouble,
                     )
                 await asyncio.sleep(RETRY_S)
                 continue

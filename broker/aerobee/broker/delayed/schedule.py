@@ -54,8 +54,8 @@ class Place(NamedTuple):
         parts = text.split(".")
         if len(parts) != 3 or not all(part.isdecimal() and len(part) < 20 for part in parts):
             raise InvalidArgument(
-                f"{text[:40]!r} is no place in a list of delayed messages: pass what came with the "
-                "page before, or nothing for the first one"
+                f"{text[:40]!r} is not a page of a list of delayed messages: pass the value that "
+                "came with the previous page, or nothing for the first page"
             )
         return cls(*map(int, parts))
 
@@ -137,7 +137,7 @@ class Schedule:
         self._journal.check_known()
         end_ms = end_ms or TIME_END_MS
         if begin_ms >= end_ms:
-            raise InvalidArgument(f"the begin {begin_ms} is not before the end {end_ms}: swap them")
+            raise InvalidArgument(f"the start {begin_ms} is not before the end {end_ms}: swap them")
         low = Place(max(begin_ms - 1, 0), TIME_END_MS, TIME_END_MS)
         if after:
             low = max(low, Place.parse(after))
@@ -212,7 +212,8 @@ class Schedule:
         latest_ms = self._clock.now_ms() + DELAY_MAX_MS
         if not 0 < deliver_ms <= latest_ms:
             raise InvalidArgument(
-                f"{deliver_ms} is no time to deliver a message at: choose one before {latest_ms}"
+                f"{deliver_ms} is not a time at which a message can be delivered: choose one "
+                f"before {latest_ms}"
             )
         found = await self._named(handle)
         await self._act(IntentKind.RETIME, found, new_due_ms=deliver_ms)
@@ -232,7 +233,7 @@ class Schedule:
         if name.broker_name != self._guard.broker_name:
             raise InvalidArgument(
                 f"the message waits at broker {name.broker_name}, and this is "
-                f"{self._guard.broker_name}: ask that one"
+                f"{self._guard.broker_name}: ask {name.broker_name}"
             )
         await self._finder.until_fed()
         found = await self._finder.named(name.topic, name.unique_key, name.deliver_ms)
@@ -253,8 +254,8 @@ class Schedule:
         forever = float("inf")
         if not await self._durability.confirmed.wait(end, forever):
             raise NotMaster(
-                "this replica's term as master ended before that was confirmed, so it may or may "
-                "not count; ask the master"
+                "this replica's term as master ended before the change was confirmed, so it may "
+                "or may not count; ask the master"
             )
         await self._durability.flushed.wait(end, forever)
 
@@ -264,8 +265,8 @@ class Schedule:
                 await done
         except TimeoutError:
             raise DeadlineExceeded(
-                f"that was not confirmed within {DURABLE_TIMEOUT_S:g} s and may yet count; see "
-                "whether the message is still listed"
+                f"the change was not confirmed within {DURABLE_TIMEOUT_S:g} s and may still count; "
+                "check whether the message is still listed"
             ) from None
 
 

@@ -186,7 +186,9 @@ class Delays:
                 await self._hand_over()
                 await self.feeder.save()
         except TimeoutError:
-            log_event(log, "what waits could not be saved in time", level=logging.WARNING)
+            log_event(
+                log, "the state of delayed messages was not saved in time", level=logging.WARNING
+            )
 
     async def _hand_over(self) -> None:
         """To Apache's broker, if it is the next one to have the folder."""

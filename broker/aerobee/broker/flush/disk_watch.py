@@ -72,7 +72,7 @@ class DiskWatch:
             return ""
         if self.is_waiting:
             return f"the disk has not answered for {self.oldest_s:.0f} s"
-        return "the disk did not answer, and has to show that it does again"
+        return "the disk did not answer, and has not yet shown that it does again"
 
     @property
     def is_waiting(self) -> bool:

@@ -277,7 +277,7 @@ class FlushThread:
         return self._failed is not None and self._failed.done()
 
     def _fail_disk(self, error: BaseException) -> None:
-        failure = StoreFailed(f"the disk failed, the broker stops: {error}")
+        failure = StoreFailed(f"the disk failed, so the broker stops: {error}")
         failure.__cause__ = error
         self._fail(failure)
 

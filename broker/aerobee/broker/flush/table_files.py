@@ -195,7 +195,9 @@ class TableFiles:
 
     async def _replace(self, path: str, content: Callable[[], bytes]) -> None:
         if self._is_closed:
-            raise NotWritable(f"{path} stays as it is: its folder is closed, or opened again")
+            raise NotWritable(
+                f"{path} was not written: its folder was closed, or opened again, meanwhile"
+            )
         loop = asyncio.get_running_loop()
         replacing = loop.run_in_executor(self._pool, self._write, path, content)
         self._writing.add(replacing)

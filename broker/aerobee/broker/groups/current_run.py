@@ -97,7 +97,11 @@ class CurrentRun:
         if previous.is_clean:
             self._take_over(previous, now_s)
         elif grace_s:
-            log_event(log, "queue leases wait: the last run did not stop cleanly", seconds=grace_s)
+            log_event(
+                log,
+                "queues are not granted yet: the last run did not stop cleanly",
+                seconds=grace_s,
+            )
 
     def _take_over(self, previous: RunRecord, now_s: float) -> None:
         """Members of a run that ended cleanly have a whole session to come back."""

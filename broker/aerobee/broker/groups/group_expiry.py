@@ -131,7 +131,7 @@ class GroupExpiry:
         self.expired += 1
         log_event(
             log,
-            "group has expired: nobody has used it",
+            "group has expired: it was not used",
             group=group,
             days=unused_ms // DAY_MS,
             offsets=len(removed.offsets),

@@ -169,7 +169,7 @@ class Members:
         member = self._groups.get(group, {}).get(client_id)
         if member is None or member.instance != instance or not member.is_alive(now_s):
             raise UnknownMember(
-                f"{client_id!r} is not a member of group {group!r} (any more); join again"
+                f"{client_id!r} is not a member of group {group!r}, or no longer; join again"
             )
         return member
 

@@ -107,7 +107,7 @@ class Membership:
             self._end(
                 member,
                 GroupDeleted(
-                    f"group {group} is being deleted by an operator; joining again begins a new "
+                    f"group {group} is being deleted by an operator; joining again creates a new "
                     "group"
                 ),
             )

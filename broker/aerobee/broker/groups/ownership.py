@@ -110,8 +110,8 @@ class Ownership:
         """
         if not self.leases.is_unclaimed(key):
             raise LeaseHeld(
-                f"members of the group consume {_name(key)} under leases; POP gets it when none "
-                "of them holds it or asks for it any more"
+                f"members of the group consume {_name(key)} under leases; POP gets it once none of "
+                "them holds or requests it"
             )
 
     # ---------------------------------------------------------------------- a member's requests
@@ -148,7 +148,7 @@ class Ownership:
         if member.broadcasting:
             raise InvalidArgument("a broadcasting member reads every queue and takes no leases")
         if key.queue_id < 0:
-            raise InvalidArgument(f"queue id {key.queue_id} is below 0")
+            raise InvalidArgument(f"queue id {key.queue_id} is negative; use 0 or more")
         if self.leases.wish_count(*member.name) >= QUEUES_PER_MEMBER_MAX:
             raise Busy(
                 f"{member.client_id!r} holds or awaits {QUEUES_PER_MEMBER_MAX} queues already; "
@@ -158,7 +158,7 @@ class Ownership:
             self._on_popped_wanted(key)
             raise LeaseHeld(
                 f"POP consumes {_name(key)}: consume with POP, or stop the group's clients that "
-                "use it; the queue is free once they have gone and no message is in flight"
+                "use it; the queue is free once they are gone and no message is in flight"
             )
         lease = self.leases.acquire(key, member.client_id)
         if lease is not None:

@@ -69,7 +69,7 @@ class JournalFollower(Generic[Entry]):
         except ValueError as error:
             log_event(
                 log,
-                "a record of a journal says nothing that can be read",
+                "a record of a journal cannot be read",
                 level=logging.ERROR,
                 journal=self._name,
                 record=queue_offset,
@@ -81,7 +81,7 @@ class JournalFollower(Generic[Entry]):
     def _skip_to(self, queue_offset: int) -> None:
         log_event(
             log,
-            "a journal begins later than the snapshot ends",
+            "a journal begins after the end of its snapshot",
             journal=self._name,
             snapshot_end=self._state.next_offset,
             journal_begin=queue_offset,

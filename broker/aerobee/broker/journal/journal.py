@@ -10,7 +10,7 @@ was, and whatever that one did not get confirmed has never been.
 From time to time the master writes an image: the whole state, once more. The log may then lose its
 oldest segments, and a replica that begins after them still knows everything.
 
-Nothing here looks by the clock: the journal goes on when more of the log is confirmed, when
+Nothing here looks by the clock: the journal continues when more of the log is confirmed, when
 the role changes, when somebody asks for an image, and after a failure.
 """
 
@@ -302,7 +302,7 @@ class Journal(Generic[Entry, Term]):
         self._settle()
         log_event(
             log,
-            "journal goes on",
+            "journal continues",
             journal=self._name,
             epoch=epoch,
             record=self._state.next_offset,

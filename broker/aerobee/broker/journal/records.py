@@ -70,7 +70,7 @@ def read_body(
     try:
         objects = json.loads(body)
         if not isinstance(objects, list):
-            raise ValueError("it is no array")
+            raise ValueError("it is not an array")
         for value in objects:
             entry = _image_end(value) if value["kind"] == _IMAGE_END_KIND else decode(value)
             if entry is not None:
@@ -83,7 +83,7 @@ def read_body(
 def text_of(value: object) -> str:
     """A member that must be a text. Raises ValueError."""
     if type(value) is not str:
-        raise ValueError(f"{value!r:.40} is not a text")
+        raise ValueError(f"{value!r:.40} is not a string")
     return value
 
 

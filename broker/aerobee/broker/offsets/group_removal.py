@@ -189,7 +189,7 @@ class GroupRemoval:
             future.result()
         if late:
             raise DeadlineExceeded(
-                "the deletion is stored, but disk and replicas have not confirmed it in time; "
-                "delete again to be sure"
+                "the deletion is stored, but disk and replicas did not confirm it in time; delete "
+                "again to be sure"
             )
         return removed

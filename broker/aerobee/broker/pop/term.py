@@ -163,7 +163,9 @@ class PopTerm:
         if drops != self._drops:
             # Adding wrote the record before it, which failed: what is decided stands on that.
             self.dropped(self._writer.waiting())
-            raise Busy("what waited before this was not written; try again")
+            raise Busy(
+                "an earlier entry could not be written, so this one was not either; try again"
+            )
         return done
 
     # ------------------------------------------------------------------------------ JournalTerm
@@ -199,7 +201,7 @@ class PopTerm:
                     # Adding it wrote the record before it, which failed: it says what was dropped,
                     # and counts. So does it here; the image is begun again.
                     self.dropped(self._writer.waiting())
-                    raise Busy("what waited before a part of an image was not written")
+                    raise Busy("an entry before a part of an image was not written")
 
 
 class PopTerms:

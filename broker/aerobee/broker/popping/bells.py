@@ -170,8 +170,8 @@ class Bells:
         too many wait."""
         if self.polls >= self._polls_max:
             raise Busy(
-                f"{self.polls} calls wait for messages here already: poll again later, or have the "
-                "operator raise groups.waiting_polls_max"
+                f"{self.polls} calls already wait for messages here: poll again later, or ask the "
+                "operator to raise groups.waiting_polls_max"
             )
         self.polls += 1
         bells = [self._bell(key, topic) for key in keys]

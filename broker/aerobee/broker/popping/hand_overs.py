@@ -67,7 +67,7 @@ class HandOvers:
         except AerobeeError as error:
             log_event(
                 log,
-                "POP keeps a queue that a member asks for; it asks again",
+                "POP keeps a queue that a member requests; the member asks again",
                 level=logging.WARNING,
                 group=key.group,
                 topic=key.topic,
@@ -99,7 +99,7 @@ class HandOvers:
         done = term.end(key)
         log_event(
             log,
-            "POP gives up a queue that a member asks for",
+            "POP gives up a queue that a member requests",
             group=key.group,
             topic=key.topic,
             queue_id=key.queue_id,

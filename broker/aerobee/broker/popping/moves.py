@@ -80,7 +80,7 @@ class Moves:
         if move.reason is MoveReason.LATE:
             return Delay(deliver_ms=now_ms + _LATE_DELAY_MS)
         if move.reason is MoveReason.FORWARDED:
-            reason = "its receiver gave it up"
+            reason = "the client gave it up"
         else:
             reason = f"it was not acknowledged in any of {move.attempts} deliveries"
         return Death(key.group, move.attempts, now_ms, "", reason, client_id)

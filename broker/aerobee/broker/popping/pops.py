@@ -154,7 +154,7 @@ class Pops:
                 await self._begin(key)
                 queue = self._writer().queue(key)
                 if queue is None:
-                    raise Busy(f"{key} changes hands; try again")
+                    raise Busy(f"{key} is changing owners; try again")
             now_ms = self._clock.now_ms()
             if repeated := queue.repeated(poll, now_ms):
                 return await self._repeated(key, repeated)

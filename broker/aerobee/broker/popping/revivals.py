@@ -190,7 +190,7 @@ class Revivals(Duty):
         try:
             told = pop_record_of(record)
         except (PopRecordIllegal, RecordCorrupt) as error:
-            what = "a record of Apache's revive log is none"
+            what = "a record in Apache's revive log has another format"
             _tell(what, record.topic, record.queue_offset, str(error))
             return 0
         if isinstance(told, PopCheckpoint):
@@ -234,7 +234,7 @@ class Revivals(Duty):
             self._parts.guard.check_master()
             writes.append_copies(topic, 0, [copy], ())
         except (BatchIllegal, RecordCorrupt, RecordIllegal) as error:
-            what = "a message that Apache's broker handed out cannot come again"
+            what = "a message that Apache's broker handed out cannot be redelivered"
             _tell(what, poll.topic, offset, str(error))
             return
         self._copied.add((poll, offset))

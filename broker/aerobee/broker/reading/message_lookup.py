@@ -162,7 +162,7 @@ class MessageLookup:
             raise InvalidArgument("the key is empty: name the key to look for")
         _check_length(query.key)
         if begin_ms > end_ms:
-            raise InvalidArgument(f"the begin {begin_ms} is later than the end {end_ms}: swap them")
+            raise InvalidArgument(f"the start {begin_ms} is later than the end {end_ms}: swap them")
         # Times in the index are whole seconds, cut off.
         wanted = QueryWanted(query.topic, query.key, max(0, begin_ms - INDEX_GRAIN_MS), end_ms)
         search = MessageQuery(self._store.index, self._store.log, wanted)

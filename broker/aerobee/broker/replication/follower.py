@@ -234,7 +234,7 @@ def _agreement(sender: Sender, answer: Said[MasterMessage]) -> Agreement:
     """Raises AerobeeError if the answer is none of this master's."""
     check_sender(sender, answer.sender)
     if not isinstance(answer.message, Agreement):
-        raise InvalidArgument("a master answers a hello with an agreement")
+        raise InvalidArgument("the master did not answer the hello with an agreement")
     return answer.message
 
 

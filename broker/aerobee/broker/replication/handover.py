@@ -109,7 +109,7 @@ class Handover:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 raise DeadlineExceeded(
-                    "the replica that is to take over did not connect in time; this one stays "
+                    "the replica that should take over did not connect in time; this one stays "
                     "master"
                 )
             await self._news.wait(left_s)

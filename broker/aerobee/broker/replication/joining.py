@@ -166,5 +166,5 @@ def check_ack(stored_end: int, acknowledged_end: int, sent_end: int) -> None:
     """Raises ReplicationGap for an acknowledgement that goes back, or beyond what was sent."""
     if not acknowledged_end <= stored_end <= sent_end:
         raise ReplicationGap(
-            f"an acknowledgement of {stored_end} must lie between {acknowledged_end} and {sent_end}"
+            f"an acknowledgement of {stored_end} must be between {acknowledged_end} and {sent_end}"
         )

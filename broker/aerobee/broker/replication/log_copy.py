@@ -138,7 +138,7 @@ class LogCopy:
                 self._tables_waiting[message.path] = message.content
                 self._table_arrived.set()
             else:
-                raise InvalidArgument("a master agrees once, at the beginning of a stream")
+                raise InvalidArgument("the master sent a second agreement on one stream")
 
     def _take_bytes(self, part: LogPart) -> None:
         check_bytes(self._received_end, part.position)
@@ -177,7 +177,7 @@ class LogCopy:
         for warning in self._store.replicated.take_warnings():
             log_event(
                 log,
-                "a copied record does not follow in its queue",
+                "a copied record does not continue its queue",
                 level=logging.WARNING,
                 master=self._peer,
                 warning=warning,

@@ -195,8 +195,10 @@ class MasterTerm:
     def check_enough(self) -> None:
         """Raises NotEnoughReplicas while a send could not be replicated as often as it must be."""
         if len(self._in_sync) < self.policy.min_insync_replicas:
+            count = len(self._in_sync)
             raise NotEnoughReplicas(
-                f"{len(self._in_sync)} replicas are in sync, min_insync_replicas is "
+                f"{count} {'replica is' if count == 1 else 'replicas are'} in sync, "
+                "min_insync_replicas is "
                 f"{self.policy.min_insync_replicas}: start the missing replicas, or send to "
                 "another broker group"
             )

@@ -120,10 +120,10 @@ class ReplicationSender(Duty):
         # Its epoch is looked at when it is known to be of this replica set.
         check_sender(Sender(self._cluster, self._broker_name, sender.epoch), sender)
         if not isinstance(hello, Hello):
-            raise InvalidArgument("a replication stream begins with a hello")
+            raise InvalidArgument("the first message of a replication stream must be a hello")
         name = hello.name
         if not name.incarnation or hello.window_bytes == 0:
-            raise InvalidArgument("a hello names the replica's incarnation and a window")
+            raise InvalidArgument("a hello must name the replica's incarnation and a window")
         await self._until_registered(name, hello.instance)
         self._roles.check_joining(name, hello.instance, sender.epoch)
         while (earlier := self._streams.get(name.broker_id)) is not None:

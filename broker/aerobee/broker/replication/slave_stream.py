@@ -185,7 +185,9 @@ class SlaveStream:
                 self._roles.heard_epoch(sender.epoch)
             check_sender(own, sender)
             if not isinstance(message, Ack):
-                raise InvalidArgument("a slave says hello once; open another stream to begin anew")
+                raise InvalidArgument(
+                    "a stream has only one hello; open another stream to start over"
+                )
             end = message.stored_end
             check_ack(end, self.acknowledged_end, self.sent_end)
             self._check_term()

@@ -79,7 +79,7 @@ class SlowLoop:
         self.is_slow = is_slow
         log_event(
             log,
-            "the event loop runs late" if is_slow else "the event loop is in time again",
+            "the event loop runs late" if is_slow else "the event loop is on time again",
             level=logging.WARNING,
             late_percent=round(100 * share),
             of_seconds=WINDOW_S,

@@ -81,7 +81,7 @@ async def write_within(
     except TimeoutError:
         if not scope.expired():
             raise
-        raise Unreachable(f"{peer} took nothing within {seconds:.1f} s") from None
+        raise Unreachable(f"{peer} read nothing within {seconds:.1f} s") from None
 
 
 async def within(

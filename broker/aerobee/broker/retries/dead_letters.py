@@ -62,7 +62,7 @@ class DeadLetters:
         """
         if not 0 < resends_max <= RESENDS_KEPT_MAX:
             raise InvalidArgument(
-                f"a letter can be sent the same way 1 to {RESENDS_KEPT_MAX} times, not "
+                f"a dead letter can be resent the same way 1 to {RESENDS_KEPT_MAX} times, not "
                 f"{resends_max}"
             )
         sender = Sender(_key(group), NOBODYS, "")
@@ -91,8 +91,8 @@ class DeadLetters:
         dropped = sorted({offset for offset in offsets if 0 <= offset < end})
         if writer.finished_count(key) + len(dropped) > FINISHED_RANGES_MAX:
             raise Busy(
-                f"{FINISHED_RANGES_MAX} dead letters of group {group} are settled between others: "
-                "settle the others first"
+                f"{FINISHED_RANGES_MAX} dead letters of group {group} are settled between "
+                "unsettled ones: resend or drop the older ones first"
             )
         done = None
         if dropped:

@@ -33,8 +33,9 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument, MessageNotFound, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.batch import BatchIllegal
-from aerobee.store_format.dead_letter_fields import Death, GroupNameTooLong
+from aerobee.store_format.dead_letter_fields import Death, GroupNameTooLong, origin_of
 from aerobee.store_format.delay_levels import DelayLevels
+from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
 from aerobee.store_format.record_view import Record
@@ -118,6 +119,10 @@ class SentBackMessage:
     """Success may be told when this is done; None: now."""
     stays: bool = False
     """It is tried again where it is."""
+    attempts_max: int = 0
+    """The attempt after which it is a dead letter."""
+    delay_ms: int = 0
+    """How long the copy waits."""
 
 
 class _Planned(NamedTuple):
@@ -196,7 +201,22 @@ class SendBacks:
             return self._death(sender, failure_at[offset], record.reconsume_times)
 
         offsets = [failure.offset for failure in failures]
-        return await self.replace(sender, offsets, way_of, otherwise)
+        answers = await self.replace(sender, offsets, way_of, otherwise)
+        now_ms = self._clock.now_ms()
+        for answer in answers:
+            answer.attempts_max = self._limit(sender) + 1
+            if isinstance(answer.way, Delay):
+                level, deliver_ms = answer.way
+                wait_ms = self._levels.delay_ms(level) if level else deliver_ms - now_ms
+                answer.delay_ms = max(0, wait_ms)
+        return answers
+
+    def _limit(self, sender: Sender) -> int:
+        """How often a message may come again."""
+        limit = sender.retries_max
+        if limit is None or limit < 0:
+            limit = self._policy_of(sender.key.group).limit
+        return limit
 
     def _attempts(self, writer: OffsetWriter, sender: Sender, failures: Sequence[Failure]) -> int:
         """How often these have failed in order: as the member knows, or members before it."""
@@ -205,10 +225,7 @@ class SendBacks:
         return max(sender.attempts, tried.attempts if tried is not None and is_known else 0)
 
     def _is_over(self, sender: Sender, failures: Sequence[Failure], attempts: int) -> bool:
-        limit = sender.retries_max
-        if limit is None or limit < 0:
-            limit = self._policy_of(sender.key.group).limit
-        return attempts > limit or any(failure.level < 0 for failure in failures)
+        return attempts > self._limit(sender) or any(failure.level < 0 for failure in failures)
 
     def _leave(
         self, writer: OffsetWriter, sender: Sender, failures: Sequence[Failure], attempts: int
@@ -228,6 +245,7 @@ class SendBacks:
             done = writer.try_again(TriedInOrder(sender.key, tried, now_ms, sender.client_id))
             for answer in staying:
                 answer.done, answer.stays = done, True
+                answer.attempts_max = self._limit(sender) + 1
         return answers
 
     async def replace(
@@ -251,8 +269,8 @@ class SendBacks:
             return error
         if data is None:
             return MessageNotFound(
-                f"there is no message at offset {offset} of queue {key.queue_id} of topic "
-                f"{key.topic} any more"
+                f"queue {key.queue_id} of topic {key.topic} no longer has a message at offset "
+                f"{offset}"
             )
         return data
 
@@ -378,9 +396,11 @@ class SendBacks:
             # They are owed, and the intents stand: it is tried until it succeeds.
             log_event(log, "copies of failed messages wait", level=logging.WARNING, reason=error)
             self.wake()
-        dead = sum(isinstance(each.entry.way, Death) for each in numbered)
+        dead = [each for each in numbered if isinstance(each.entry.way, Death)]
         if dead:
-            self._on_dead(key, dead)
+            self._on_dead(key, len(dead))
+        for each in dead:
+            _log_death(each.entry, Record(each.data, 0, len(each.data)))
 
     def _append(self, writer: OffsetWriter, copies: Sequence[tuple[SentBack, bytes]]) -> None:
         """Raises AerobeeError: some may be appended, which the journal then knows."""
@@ -407,7 +427,7 @@ class SendBacks:
                 reserve=True,
             )
         except BatchIllegal as error:
-            raise AerobeeError(f"the copy of a failed message is illegal: {error}") from error
+            raise AerobeeError(f"the copy of a failed message is invalid: {error}") from error
 
     # ------------------------------------------------------------------------------ completing
 
@@ -478,7 +498,7 @@ class SendBacks:
         except (MessageNotFound, RecordCorrupt, RecordIllegal, ResendCircle) as error:
             log_event(
                 log,
-                "a failed message cannot be copied and does not come again",
+                "a failed message cannot be copied and will not be redelivered",
                 level=logging.ERROR,
                 reason=error,
                 copy=entry,
@@ -488,6 +508,21 @@ class SendBacks:
 
 class _Later(AerobeeError):
     """The original cannot be read now."""
+
+
+def _log_death(entry: SentBack, copy: Record) -> None:
+    assert isinstance(entry.way, Death), entry
+    origin = origin_of(copy)
+    log_event(
+        log,
+        "message became a dead letter",
+        level=logging.WARNING,
+        group=entry.key.group,
+        topic=origin.topic,
+        message_id=copy.unique_key or origin.message_id,
+        attempts=entry.way.attempts,
+        dead_letter_topic=copy.topic,
+    )
 
 
 def _first(failures: Sequence[Failure]) -> int:

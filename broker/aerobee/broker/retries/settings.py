@@ -63,7 +63,7 @@ class RetrySettings:
         """
         if retries_max is not None and not 0 <= retries_max <= RETRIES_LIMIT:
             raise InvalidArgument(
-                f"a message can come again 0 to {RETRIES_LIMIT} times, not {retries_max}"
+                f"a message can be redelivered 0 to {RETRIES_LIMIT} times, not {retries_max}"
             )
         if exponential is not None:
             _check(exponential)
@@ -90,5 +90,5 @@ def _check(back_off: Exponential) -> None:
         )
     if not 1 <= back_off.multiplier <= MULTIPLIER_MAX:
         raise InvalidArgument(
-            f"a back-off grows 1 to {MULTIPLIER_MAX} times each time, not {back_off.multiplier}"
+            f"the multiplier of a back-off must be 1 to {MULTIPLIER_MAX}, not {back_off.multiplier}"
         )

@@ -128,5 +128,5 @@ def _no_room(index: int, error: RecordIllegal) -> BatchIllegal:
     return BatchIllegal(
         BatchFault.PROPERTIES_TOO_LARGE,
         index,
-        f"with what it needs to wait, {error}",
+        f"with the properties that it needs to wait, {error}",
     )

@@ -57,7 +57,8 @@ def half_batch(batch: CheckedBatch, queue_id: int) -> HalfBatch:
         raise BatchIllegal(
             BatchFault.TRANSACTION,
             -1,
-            "a message of a transaction cannot ask for a later delivery; leave one of them out",
+            "a message of a transaction cannot be delayed; remove the delay, or send it without "
+            "a transaction",
         )
     properties: list[bytes] = []
     message_ids: list[str] = []
@@ -68,7 +69,9 @@ def half_batch(batch: CheckedBatch, queue_id: int) -> HalfBatch:
             raise BatchIllegal(BatchFault.TRANSACTION, index, str(error)) from None
         except RecordIllegal as error:
             raise BatchIllegal(
-                BatchFault.PROPERTIES_TOO_LARGE, index, f"with what it needs to wait, {error}"
+                BatchFault.PROPERTIES_TOO_LARGE,
+                index,
+                f"with the properties that it needs to wait, {error}",
             ) from None
         message_ids.append((find_property(data, 0, len(data), _UNIQ_KEY) or b"").decode())
     records, sizes = rewrite_batch(batch, topic=HALF_TOPIC.encode(), properties=properties)

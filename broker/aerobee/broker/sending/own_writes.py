@@ -92,7 +92,7 @@ class OwnWrites:
                 tags=self._tags,
             )
         except BatchIllegal as error:
-            raise MessageTooLarge(f"a record of topic {topic} is impossible: {error}") from error
+            raise MessageTooLarge(f"a record of topic {topic} is invalid: {error}") from error
         appended = self._appender.append(
             checked, queue_id=queue_id, reserve=reserve, ends_topic=ends_topic
         )

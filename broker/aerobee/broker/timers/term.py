@@ -143,8 +143,8 @@ class TimerTerm:
         floor follows them. Raises Busy."""
         if self.progress.loose_count + count > LOOSE_MAX:
             raise Busy(
-                f"{LOOSE_MAX} messages were recalled, delivered early or put off before their time "
-                "came: try again when some of it has come"
+                f"{LOOSE_MAX} messages were recalled, delivered early or postponed ahead of their "
+                "time: try again once some of them would have been due"
             )
 
     def raise_floor(self, queue: int, offset: int) -> None:

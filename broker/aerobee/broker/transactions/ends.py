@@ -190,7 +190,7 @@ class Ends:
             NotMaster, Busy, and others: it has not ended here.
         """
         if outcome not in ENDS:
-            raise InvalidArgument("a transaction is committed or rolled back")
+            raise InvalidArgument("end a transaction with COMMITTED or ROLLED_BACK")
         deadline_s = self._clock.monotonic_s() + timeout_ms / 1_000
         await self._until(lambda: self._term is not None, deadline_s)
         while True:
@@ -236,7 +236,7 @@ class Ends:
         self._guard.check_acting()
         raise MessageNotFound(
             f"topic {name.topic} has no transaction {name.transaction_id} here: it was not begun, "
-            "or is so old that it is forgotten"
+            "or was forgotten because of its age"
         )
 
     async def _safe(self, begun: _Ending, deadline_s: float) -> Outcome:

@@ -87,7 +87,7 @@ class TransactionFollower:
         for state, queue in ((self._pending, HALVES), (self._aside, ASIDES)):
             low = self._store.queues.bounds(*queue).min_offset
             for half in state.lose_before(low):
-                _tell("a half message was removed unanswered", half.offset, half.transaction_id)
+                _tell("a half message was removed undecided", half.offset, half.transaction_id)
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
@@ -132,7 +132,11 @@ class TransactionFollower:
                 else:
                     pending.read_half(half_of(record))
             except (HalfIllegal, RecordCorrupt) as error:
-                _tell("a record among the half messages is none", record.queue_offset, str(error))
+                _tell(
+                    "a record among the half messages has another format",
+                    record.queue_offset,
+                    str(error),
+                )
                 pending.skip_half(record.queue_offset)
         if found.next_offset > pending.next_half:
             pending.skip_half(found.next_offset - 1)

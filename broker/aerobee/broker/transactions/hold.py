@@ -64,7 +64,7 @@ class TransactionsHold(Hold):
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await self._durability.flushed.wait(self._store.appended_end, float("inf"))
         except TimeoutError:
-            return Need(candidate.base, "transactions have ended there, and the disk is late")
+            return Need(candidate.base, "transactions have ended there, and the disk is behind")
         return None
 
     def losing(self) -> Sequence[QueueReaders]:

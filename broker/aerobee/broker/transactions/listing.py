@@ -28,10 +28,10 @@ class Wanted(NamedTuple):
     def check(self) -> None:
         """Raises InvalidArgument: the times are the wrong way round."""
         if self.begin_ms < 0 or self.end_ms < 0:
-            raise InvalidArgument("times are Unix milliseconds, and not negative")
+            raise InvalidArgument("times must be Unix milliseconds, 0 or more")
         if self.end_ms and self.begin_ms >= self.end_ms:
             raise InvalidArgument(
-                f"the begin {self.begin_ms} is not before the end {self.end_ms}: swap them"
+                f"the start {self.begin_ms} is not before the end {self.end_ms}: swap them"
             )
 
     def selects(self, half: HalfMessage) -> bool:
@@ -118,7 +118,10 @@ class Listing:
         self._guard.check_available()
         wanted.check()
         if from_offset < 0:
-            raise InvalidArgument(f"{from_offset} is not where a page ended: pass what it said")
+            raise InvalidArgument(
+                f"{from_offset} is not the end of a page: pass the offset that came with the "
+                "previous page"
+            )
         self.followed()
         if not self._has_caught_up:
             raise ReplicaBehind(

@@ -15,8 +15,8 @@ from aerobee.cli.target import Target, target_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aerobee import AdminClient
     from aerobee.cli.declared.plan import Change, Plan, Step, Value, Wish
-    from aerobee.client_core import ClusterConnection
 
 PROBLEMS_SHOWN_MAX = 20
 
@@ -64,7 +64,7 @@ def apply(
     if delete_unread and not prune:
         raise click.UsageError("--delete-unread is for --prune")
     wish = _wish(path)
-    plan = target.ask(lambda connection: _planned(connection, wish, prune, delete_unread))
+    plan = target.administer(lambda admin: _planned(admin, wish, prune, delete_unread))
     document = _document(plan, dry_run)
     if not as_json:
         _show(plan, say)
@@ -84,9 +84,7 @@ def apply(
         return
     confirm(f"Make {counted(len(plan.steps), 'change')}?", yes=yes)
     done: list[Step] = []
-    failure = target.ask(
-        lambda connection: _carry_out(connection, plan, done, delete_unread, as_json)
-    )
+    failure = target.administer(lambda admin: _carry_out(admin, plan, done, delete_unread, as_json))
     if as_json:
         told = None if failure is None else failure.message
         print_json(document | {"done": len(done), "failed": told})
@@ -117,13 +115,11 @@ def _wish(path: str) -> Wish:
     return wish
 
 
-async def _planned(
-    connection: ClusterConnection, wish: Wish, prune: bool, delete_unread: bool
-) -> Plan:
+async def _planned(admin: AdminClient, wish: Wish, prune: bool, delete_unread: bool) -> Plan:
     from aerobee.cli.declared.cluster import DeclaredCluster
     from aerobee.cli.declared.plan import Kind, plan, to_remove
 
-    cluster = DeclaredCluster(connection)
+    cluster = DeclaredCluster(admin)
     state = await cluster.state(wish)
     removed = to_remove(wish, state) if prune else []
     topics = {key.words[0]: key for key in removed if key.kind is Kind.TOPIC}
@@ -133,7 +129,7 @@ async def _planned(
 
 
 async def _carry_out(
-    connection: ClusterConnection,
+    admin: AdminClient,
     plan: Plan,
     done: list[Step],
     delete_unread: bool,
@@ -142,7 +138,7 @@ async def _carry_out(
     """Ends at the first step that fails, which it returns; `done` has those before."""
     from aerobee.cli.declared.cluster import DeclaredCluster
 
-    cluster = DeclaredCluster(connection)
+    cluster = DeclaredCluster(admin)
     for step in plan.steps:
         try:
             await cluster.perform(step, with_unread=delete_unread)

@@ -83,11 +83,9 @@ def handover(
     Writes pause until that replica has the whole log; nothing is lost. Without --to the present
     master chooses one of the replicas in sync.
     """
-    from aerobee.client_core import Admin
-
-    done = target.ask(
-        lambda connection: Admin(connection).hand_over(
-            broker, successor_id=successor_id, timeout_ms=timeout_ms
+    done = target.administer(
+        lambda admin: admin.brokers.hand_over(
+            broker, successor_id=successor_id, timeout=timeout_ms / 1_000
         )
     )
     if as_json:

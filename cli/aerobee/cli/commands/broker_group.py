@@ -13,7 +13,10 @@ from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.client_core import BrokerGroups, BrokerGroupState, ClusterConnection, Remaining
+    from aerobee import AdminClient, BrokerGroupState, Remaining
+
+TIMEOUT_S = 10.0
+"""A nameserver changes etcd, and a master counts what its groups have not read."""
 
 
 @click.group("broker-group")
@@ -31,7 +34,7 @@ def close(target: Target, broker: str, as_json: bool) -> None:
     Messages with a sharding key or message group move to queues of other groups, once. Refused if a
     topic has queues nowhere else.
     """
-    target.ask(lambda connection: _groups(connection).close(broker))
+    target.administer(lambda admin: admin.broker_groups.close(broker), timeout_s=TIMEOUT_S)
     if as_json:
         print_json({"broker": broker, "state": "closed"})
         return
@@ -44,7 +47,7 @@ def close(target: Target, broker: str, as_json: bool) -> None:
 @target_options
 def open_again(target: Target, broker: str, as_json: bool) -> None:
     """Open the closed broker group BROKER: it takes new messages again."""
-    target.ask(lambda connection: _groups(connection).open(broker))
+    target.administer(lambda admin: admin.broker_groups.open(broker), timeout_s=TIMEOUT_S)
     if as_json:
         print_json({"broker": broker, "state": "open"})
         return
@@ -61,11 +64,11 @@ def show(target: Target, broker: str, as_json: bool) -> None:
     Exit code 0: nothing, and it takes no new messages; 1: something, or it still takes messages.
     """
 
-    async def question(connection: ClusterConnection) -> tuple[BrokerGroupState, Remaining]:
-        groups = _groups(connection)
+    async def question(admin: AdminClient) -> tuple[BrokerGroupState, Remaining]:
+        groups = admin.broker_groups
         return await groups.state(broker), await groups.remaining(broker)
 
-    state, remaining = target.ask(question)
+    state, remaining = target.administer(question, timeout_s=TIMEOUT_S)
     is_done = remaining.refuses and remaining.is_empty
     if as_json:
         print_json(
@@ -116,10 +119,10 @@ def remove(target: Target, broker: str, force: bool, yes: bool, as_json: bool) -
     """
     confirm(f"Remove {broker} from the cluster for good?", yes=yes)
 
-    async def question(connection: ClusterConnection) -> int:
+    async def question(admin: AdminClient) -> int:
         from aerobee.runtime.errors import InvalidArgument
 
-        groups = _groups(connection)
+        groups = admin.broker_groups
         if not force:
             remaining = await groups.remaining(broker)
             if not (remaining.refuses and remaining.is_empty):
@@ -129,14 +132,8 @@ def remove(target: Target, broker: str, force: bool, yes: bool, as_json: bool) -
                 )
         return await groups.remove(broker)
 
-    topics = target.ask(question)
+    topics = target.administer(question, timeout_s=TIMEOUT_S)
     if as_json:
         print_json({"broker": broker, "state": "removed", "topics": topics})
         return
     say(f"{broker} is removed; {counted(topics, 'topic')} had queues there. Stop its brokers")
-
-
-def _groups(connection: ClusterConnection) -> BrokerGroups:
-    from aerobee.client_core import BrokerGroups
-
-    return BrokerGroups(connection)

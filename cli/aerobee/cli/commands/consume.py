@@ -191,11 +191,10 @@ async def _look(
 ) -> int:
     """Without a group. Returns how many messages were printed."""
     from aerobee.cli.peeking import peek
-    from aerobee.client_core import ClusterConnection
 
-    async with ClusterConnection(target.nameserver, target.cluster, tls=target.tls) as connection:
+    async with target.admin_client() as admin:
         await peek(
-            connection,
+            admin,
             topic,
             queues=queues,
             place=place,

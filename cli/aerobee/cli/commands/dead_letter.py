@@ -17,7 +17,7 @@ from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.client_core import ClusterConnection, DeadLetters, Letter, LetterFilter
+    from aerobee import AdminClient, Letter, LetterFilter
 
 BATCH = 100
 PROGRESS_LETTERS = 1_000
@@ -81,17 +81,15 @@ def list_(
     Exit code 1: there is no such group.
     """
 
-    async def question(connection: ClusterConnection) -> list[Letter]:
-        from aerobee.client_core import DeadLetters
-
+    async def question(admin: AdminClient) -> list[Letter]:
         found: list[Letter] = []
-        async for letter in DeadLetters(connection).find(group, _filter(wanted)):
+        async for letter in admin.dead_letters.find(group, _filter(wanted)):
             if len(found) > max_letters:
                 break
             found.append(letter)
         return found
 
-    letters = target.ask(question)
+    letters = target.administer(question)
     shown = [_document(letter) for letter in letters[:max_letters]]
     if as_json:
         print_json({"group": group, "letters": shown, "more": len(letters) > max_letters})
@@ -126,14 +124,12 @@ def list_(
 def show(target: Target, group: str, message_id: str) -> None:
     """Show everything of the dead letter ID of GROUP, as JSON. Exit code 1: there is none."""
 
-    async def question(connection: ClusterConnection) -> Letter | None:
-        from aerobee.client_core import DeadLetters, LetterFilter
-
-        async for letter in DeadLetters(connection).find(group, LetterFilter(key=message_id)):
+    async def question(admin: AdminClient) -> Letter | None:
+        async for letter in admin.dead_letters.find(group, _filter({"key": message_id})):
             return letter
         return None
 
-    letter = target.ask(question)
+    letter = target.administer(question)
     if letter is None:
         remark(f"group {group} has no dead letter {message_id}")
         raise click.exceptions.Exit(NEGATIVE)
@@ -186,8 +182,8 @@ def resend(
     if not dry_run:
         confirm(f"Send dead letters of group {group} again?", yes=yes)
 
-    async def settle(letters: DeadLetters, some: list[Letter]) -> list[Any]:
-        return await letters.resend(group, some, topic=to_topic, resends_max=resends_max)
+    async def settle(admin: AdminClient, some: list[Letter]) -> list[Any]:
+        return await admin.dead_letters.resend(group, some, topic=to_topic, resends_max=resends_max)
 
     done, refused = _settle_all(target, group, wanted, settle, rate=rate, dry_run=dry_run)
     _tell("resent", group, done, refused, dry_run=dry_run, as_json=as_json)
@@ -207,8 +203,8 @@ def drop(
     if not dry_run:
         confirm(f"Drop dead letters of group {group} for good?", yes=yes)
 
-    async def settle(letters: DeadLetters, some: list[Letter]) -> list[Any]:
-        return await letters.drop(group, some)
+    async def settle(admin: AdminClient, some: list[Letter]) -> list[Any]:
+        return await admin.dead_letters.drop(group, some)
 
     done, refused = _settle_all(target, group, wanted, settle, rate=None, dry_run=dry_run)
     _tell("dropped", group, done, refused, dry_run=dry_run, as_json=as_json)
@@ -218,17 +214,14 @@ def _settle_all(
     target: Target,
     group: str,
     wanted: dict[str, Any],
-    settle: Callable[[DeadLetters, list[Letter]], Any],
+    settle: Callable[[AdminClient, list[Letter]], Any],
     *,
     rate: float | None,
     dry_run: bool,
 ) -> tuple[int, list[str]]:
     """How many were settled, and why others were not."""
 
-    async def question(connection: ClusterConnection) -> tuple[int, list[str]]:
-        from aerobee.client_core import DeadLetters
-
-        letters = DeadLetters(connection)
+    async def question(admin: AdminClient) -> tuple[int, list[str]]:
         size = BATCH if rate is None else max(1, min(BATCH, int(rate)))
         done, refused = 0, list[str]()
         batch: list[Letter] = []
@@ -240,7 +233,7 @@ def _settle_all(
             if dry_run or not some:
                 done += told
                 return
-            answers = await settle(letters, some)
+            answers = await settle(admin, some)
             refused.extend(str(error) for error in answers if error is not None)
             before, done = done, done + sum(error is None for error in answers)
             if done // PROGRESS_LETTERS > before // PROGRESS_LETTERS:
@@ -248,14 +241,14 @@ def _settle_all(
             if rate is not None:
                 await asyncio.sleep(told / rate)
 
-        async for letter in letters.find(group, _filter(wanted)):
+        async for letter in admin.dead_letters.find(group, _filter(wanted)):
             batch.append(letter)
             if len(batch) >= size:
                 await flush()
         await flush()
         return done, refused
 
-    return target.ask(question)
+    return target.administer(question)
 
 
 def _tell(
@@ -279,7 +272,7 @@ def _shortened(reason: str, *, wide: bool) -> str:
 
 
 def _filter(wanted: dict[str, Any]) -> LetterFilter:
-    from aerobee.client_core import LetterFilter
+    from aerobee import LetterFilter
 
     return LetterFilter(**wanted)
 

@@ -15,7 +15,7 @@ from aerobee.cli.target import Target, target_options
 from aerobee.offset_audit.run import exit_codes
 
 if TYPE_CHECKING:
-    from aerobee.client_core import ClusterConnection
+    from aerobee import ClusterConnection
 
 SHOWN_MAX = 50
 COLOURS = {"CRITICAL": "red", "ERROR": "red", "WARNING": "yellow", "INFO": "cyan"}
@@ -71,7 +71,9 @@ def doctor(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_
     Others:
       64 wrong usage, 69 no answer from the cluster, 70 failed, 130 interrupted
     """
-    found, brokers, answered = target.ask(lambda connection: _examined(connection, groups, topics))
+    found, brokers, answered = target.administer(
+        lambda admin: _examined(admin.connection, groups, topics)
+    )
     _print(found, brokers, answered, as_json=as_json)
     worst = max((EXIT_CODES[each["severity"]] for each in found), default=0)
     raise click.exceptions.Exit(worst)

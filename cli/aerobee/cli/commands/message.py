@@ -17,7 +17,8 @@ from aerobee.cli.target import Target, target_options
 from aerobee.runtime.printable import printable
 
 if TYPE_CHECKING:
-    from aerobee.client_core import ClusterConnection, FoundMessages, Messages, ReceivedMessage
+    from aerobee import AdminClient, FoundMessages, ReceivedMessage
+    from aerobee.client_core import Messages
 
 _OFFSET_MESSAGE_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 _PLACE = re.compile(r"(?P<broker>[^:]+):(?P<offset>\d{1,19})", re.ASCII)
@@ -59,9 +60,8 @@ def get(target: Target, message_id: str, topic: str | None, as_json: bool) -> No
     _check_text(message_id, topic or "")
 
     from aerobee.cli.message_lines import document_of_message
-    from aerobee.client_core import Messages
 
-    found = target.ask(lambda connection: _get(Messages(connection), message_id, topic))
+    found = target.administer(lambda admin: _get(admin.messages, message_id, topic))
     if as_json:
         print_json(document_of_message(found))
     else:
@@ -143,21 +143,18 @@ def query(
 
     from aerobee.cli.message_lines import document_of_message
 
-    async def question(connection: ClusterConnection) -> FoundMessages:
-        from aerobee.client_core import Messages
-
-        messages = Messages(connection)
+    async def question(admin: AdminClient) -> FoundMessages:
         bounds = {
             "begin_ms": _time_ms(begin),
             "end_ms": _time_ms(end),
             "max_messages": max_messages,
         }
         if key is not None:
-            return await messages.by_key(topic, key, **bounds)
+            return await admin.messages.by_key(topic, key, **bounds)
         assert unique_key is not None
-        return await messages.by_unique_key(topic, unique_key, **bounds)
+        return await admin.messages.by_unique_key(topic, unique_key, **bounds)
 
-    found = target.ask(question)
+    found = target.administer(question)
     if as_json:
         print_json(
             {

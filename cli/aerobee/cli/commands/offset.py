@@ -14,7 +14,7 @@ from aerobee.cli.queue_places import chosen_queues, offsets_at, queue_option, qu
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.client_core import ClusterConnection, MessageQueue
+    from aerobee import AdminClient, MessageQueue
 
 
 @click.group()
@@ -58,17 +58,13 @@ def reset(
     if not dry_run:
         confirm(f"Set the offsets of {group} on {topic}, whatever they are now?", yes=yes)
 
-    async def question(connection: ClusterConnection) -> list[dict[str, Any]]:
-        from aerobee.client_core import Offsets
-
-        route = await connection.routes.route(topic)
-        chosen = chosen_queues(route.queues, queues)
-        offsets = Offsets(connection)
-        before = await offsets.committed(group, chosen)
-        bounds = await offsets.bounds(chosen)
-        after = await offsets_at(offsets, bounds, place)
+    async def question(admin: AdminClient) -> list[dict[str, Any]]:
+        chosen = chosen_queues(await admin.topics.describe(topic), queues)
+        before = await admin.offsets.committed(group, chosen)
+        bounds = await admin.offsets.bounds(chosen)
+        after = await offsets_at(admin.offsets, bounds, place)
         if not dry_run:
-            await offsets.reset(group, after)
+            await admin.offsets.reset(group, after)
         return [
             {
                 "broker": queue.broker_name,
@@ -80,7 +76,7 @@ def reset(
             for queue, new in sorted(after.items())
         ]
 
-    changed = target.ask(question)
+    changed = target.administer(question)
     columns = {"before": "before", "after": "after", "max": "maxOffset"}
     verb = "would be set to" if dry_run else "set to"
     _print(group, topic, changed, columns, verb, dry_run=dry_run, as_json=as_json)
@@ -112,17 +108,14 @@ def delete(
     if not dry_run:
         confirm(f"Delete the offsets of {group} on {topic}?", yes=yes)
 
-    async def question(connection: ClusterConnection) -> dict[MessageQueue, int]:
-        from aerobee.client_core import Deletions
-
-        deletions = Deletions(connection)
+    async def question(admin: AdminClient) -> dict[MessageQueue, int]:
         if dry_run:
-            return await deletions.committed_offsets(group, topic, chosen)
-        return await deletions.delete_offsets(group, topic, chosen)
+            return await admin.groups.committed_offsets(group, topic, chosen)
+        return await admin.groups.delete_offsets(group, topic, chosen)
 
     removed = [
         {"broker": queue.broker_name, "queue": queue.queue_id, "offset": committed}
-        for queue, committed in target.ask(question).items()
+        for queue, committed in target.administer(question).items()
     ]
     verb = "would be deleted" if dry_run else "deleted"
     _print(group, topic, removed, {"offset": "offset"}, verb, dry_run=dry_run, as_json=as_json)

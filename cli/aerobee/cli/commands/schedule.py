@@ -15,9 +15,8 @@ from aerobee.cli.target import Target, target_options
 from aerobee.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from aerobee.client_core import ClusterConnection, Schedules, WaitingMessage, WaitingMessages
+    from aerobee import AdminClient, WaitingMessage, WaitingMessages
+    from aerobee.cli.one_by_one import Change
 
 handles_argument = click.argument("handles", metavar="HANDLE...", nargs=-1, required=True)
 
@@ -72,19 +71,15 @@ def list_(
     TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: there is no
     such topic.
     """
-
-    async def question(connection: ClusterConnection) -> WaitingMessages:
-        from aerobee.client_core import Schedules
-
-        return await Schedules(connection).list(
+    found = target.administer(
+        lambda admin: admin.schedules.list(
             topic,
             begin_ms=begin_ms or 0,
             end_ms=end_ms or 0,
             key=key,
             max_messages=max_messages,
         )
-
-    found = target.ask(question)
+    )
     if as_json:
         print_json(
             {
@@ -122,11 +117,13 @@ def recall(target: Target, handles: tuple[str, ...], yes: bool, as_json: bool) -
     Exit code 1: a message is no longer waiting. The others are recalled nevertheless.
     """
     confirm(f"Cancel {counted(len(handles), 'message')} for good?", yes=yes)
-
-    async def change(waiting: Schedules, handle: str) -> None:
-        await waiting.recall(handle)
-
-    _each(target, handles, change, "recalled", "message", as_json)
+    _each(
+        target,
+        handles,
+        lambda admin, handle: admin.schedules.recall(handle),
+        "recalled",
+        as_json=as_json,
+    )
 
 
 @schedule.command("deliver-now")
@@ -140,11 +137,13 @@ def deliver_now(target: Target, handles: tuple[str, ...], yes: bool, as_json: bo
     Exit code 1: a message is no longer waiting. The others are delivered nevertheless.
     """
     confirm(f"Deliver {counted(len(handles), 'message')} now?", yes=yes)
-
-    async def change(waiting: Schedules, handle: str) -> None:
-        await waiting.deliver_now(handle)
-
-    _each(target, handles, change, "delivered", "message", as_json)
+    _each(
+        target,
+        handles,
+        lambda admin, handle: admin.schedules.deliver_now(handle),
+        "delivered",
+        as_json=as_json,
+    )
 
 
 @schedule.command()
@@ -177,31 +176,25 @@ def move(
     at_ms = deliver_ms if delay_ms is None else SystemClock().now_ms() + delay_ms
     assert at_ms is not None, "one of them is given"
 
-    async def change(waiting: Schedules, handle: str) -> dict[str, Any]:
-        moved = await waiting.move(handle, at_ms)
+    async def change(admin: AdminClient, handle: str) -> dict[str, Any]:
+        moved = await admin.schedules.move(handle, at_ms)
         if not as_json:
             say(moved)
         return {"newRecallHandle": moved, "deliverMs": at_ms}
 
-    _each(target, handles, change, "moved", "", as_json)
+    _each(target, handles, change, "moved", noun="", as_json=as_json)
 
 
 def _each(
     target: Target,
     handles: tuple[str, ...],
-    change: Callable[[Schedules, str], Awaitable[dict[str, Any] | None]],
+    change: Change,
     done: str,
-    noun: str,
+    *,
+    noun: str = "message",
     as_json: bool,
 ) -> None:
-    async def change_one(connection: ClusterConnection, handle: str) -> dict[str, Any]:
-        from aerobee.client_core import Schedules
-
-        return await change(Schedules(connection), handle) or {}
-
-    do_each(
-        target, handles, change_one, member="recallHandle", done=done, noun=noun, as_json=as_json
-    )
+    do_each(target, handles, change, member="recallHandle", done=done, noun=noun, as_json=as_json)
 
 
 def _document(waiting: WaitingMessage) -> dict[str, object]:

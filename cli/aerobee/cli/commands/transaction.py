@@ -15,13 +15,8 @@ from aerobee.cli.output import counted, print_json, print_table, remark, remark_
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
+    from aerobee import AdminClient, OpenTransaction, OpenTransactions, ReceivedMessage
     from aerobee.cli.one_by_one import Change
-    from aerobee.client_core import (
-        ClusterConnection,
-        OpenTransaction,
-        OpenTransactions,
-        ReceivedMessage,
-    )
 
 ids_argument = click.argument("transaction_ids", metavar="ID...", nargs=-1, required=True)
 
@@ -77,19 +72,15 @@ def list_(
     TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: there is no
     such topic.
     """
-
-    async def question(connection: ClusterConnection) -> OpenTransactions:
-        from aerobee.client_core import Transactions
-
-        return await Transactions(connection).list(
+    found = target.administer(
+        lambda admin: admin.transactions.list(
             topic,
             begin_ms=begin_ms or 0,
             end_ms=end_ms or 0,
             set_aside=set_aside,
             max_transactions=max_transactions,
         )
-
-    found = target.ask(question)
+    )
     if as_json:
         print_json(
             {
@@ -131,12 +122,8 @@ def show(target: Target, topic: str, transaction_id: str) -> None:
     """
     from aerobee.cli.message_lines import document_of_message
 
-    async def question(
-        connection: ClusterConnection,
-    ) -> list[tuple[OpenTransaction, ReceivedMessage]]:
-        from aerobee.client_core import Transactions
-
-        transactions = Transactions(connection)
+    async def question(admin: AdminClient) -> list[tuple[OpenTransaction, ReceivedMessage]]:
+        transactions = admin.transactions
         found: list[OpenTransaction] = []
         for set_aside in (False, True):
             page = await transactions.list(
@@ -145,7 +132,7 @@ def show(target: Target, topic: str, transaction_id: str) -> None:
             found += page.transactions
         return [(each, await transactions.message(each)) for each in found]
 
-    found = target.ask(question)
+    found = target.administer(question)
     for each, message in found:
         print_json({**_document(each), "message": document_of_message(message)})
     if not found:
@@ -169,10 +156,8 @@ def commit(
     """
     confirm(f"Commit {counted(len(transaction_ids), 'transaction')}?", yes=yes)
 
-    async def change(connection: ClusterConnection, transaction_id: str) -> dict[str, Any]:
-        from aerobee.client_core import Transactions
-
-        await Transactions(connection).commit(topic, transaction_id)
+    async def change(admin: AdminClient, transaction_id: str) -> dict[str, Any]:
+        await admin.transactions.commit(topic, transaction_id)
         return {"topic": topic}
 
     _each(target, transaction_ids, change, "committed", as_json)
@@ -194,10 +179,8 @@ def rollback(
     """
     confirm(f"Roll back {counted(len(transaction_ids), 'transaction')} for good?", yes=yes)
 
-    async def change(connection: ClusterConnection, transaction_id: str) -> dict[str, Any]:
-        from aerobee.client_core import Transactions
-
-        await Transactions(connection).rollback(topic, transaction_id)
+    async def change(admin: AdminClient, transaction_id: str) -> dict[str, Any]:
+        await admin.transactions.rollback(topic, transaction_id)
         return {"topic": topic}
 
     _each(target, transaction_ids, change, "rolled back", as_json)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aerobee.offset_audit.outputs.prometheus import metrics_text
+from aerobee.offset_audit.outputs.report.formats import age
 from aerobee.offset_audit.outputs.summary import STATE_ORDER, Summary
 from aerobee.offset_audit.outputs.verdict import effect_of
 
@@ -50,7 +51,7 @@ def headline(summary: Summary) -> str:
     clusters = ", ".join(name for name in summary.clusters if name) or "stores at rest"
     return (
         f"{clusters}: {summary.depth} of {moment(summary.run_at_ms)}, "
-        f"{summary.took_ms / 1_000:.1f} s"
+        f"took {age(summary.took_ms, space=' ')}"
     )
 
 
@@ -116,7 +117,8 @@ def _finding(finding: Mapping[str, Any], summary: Summary) -> Iterator[str]:
     if affected is not None:
         parts.append(f"{affected:,} affected")
     if since_ms is not None and since_ms != summary.run_at_ms:
-        parts.append(f"since {moment(since_ms)}")
+        ago = age(summary.run_at_ms - since_ms, space=" ")
+        parts.append(f"since {ago} ({moment(since_ms)})")
     if finding.get("previous_state") and finding["previous_state"] != finding.get("state"):
         parts.append(f"was {finding['previous_state']}")
     yield " · ".join(parts)

@@ -22,7 +22,11 @@ def metrics_text(summary: Summary) -> str:
     at = summary.run_at_ms
     plain: Sequence[Metric] = (
         ("run_timestamp_seconds", "Start of the run.", [({}, at / 1_000)]),
-        ("run_duration_seconds", "Duration of the run.", [({}, summary.took_ms / 1_000)]),
+        (
+            "run_duration_seconds",
+            "Duration of the run until its findings were known.",
+            [({}, summary.took_ms / 1_000)],
+        ),
         (
             "run_info",
             "1; labels: depth of the run and version of Aerobee.",

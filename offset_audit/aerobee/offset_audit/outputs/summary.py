@@ -42,6 +42,7 @@ class Summary:
     judged_at_ms: int
     """The moment that ages are taken from: the run's, or for files at rest their newest one."""
     took_ms: int
+    """Until the findings were known: what is written has this number in it."""
     depth: str
     clusters: tuple[str, ...]
     version: str

@@ -150,7 +150,7 @@ def _judge(
         runs=tuple(runs),
     )
     with settings_for_sums(session):
-        return publish(request, judged, ledger, clock=clock, progress=progress)
+        return publish(request, judged, ledger, progress=progress)
 
 
 def _make_shared(reading: readings.Reading, limits: Limits, *, has_compared: bool) -> None:

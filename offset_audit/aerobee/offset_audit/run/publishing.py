@@ -19,7 +19,6 @@ from aerobee.offset_audit.rules.names import IS_SYSTEM_TOPIC
 from aerobee.offset_audit.run.progress import TimedProgress
 from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.offset_audit.tables import Tables
-from aerobee.runtime.clock import Clock
 
 SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.prom"
@@ -46,10 +45,9 @@ def publish(
     judged: Judged,
     ledger: Ledger | None,
     *,
-    clock: Clock,
     progress: TimedProgress,
 ) -> Summary:
-    """Write all that was asked for; the summary then knows how long all of it took."""
+    """Write all that was asked for; the summary then knows how long each stage took."""
     if ledger is not None:
         with progress.stage("tables"):
             ledger.append(judged.entry, _tables(request, judged))
@@ -60,11 +58,7 @@ def publish(
         with progress.stage("report"):
             replace_document(session, report, _report(request, judged))
         progress.note(f"report: {report}")
-    summary = replace(
-        judged.summary,
-        took_ms=clock.now_ms() - judged.entry.run_at_ms,
-        stages_ms=dict(progress.stages_ms),
-    )
+    summary = replace(judged.summary, stages_ms=dict(progress.stages_ms))
     if out is not None:
         # A node exporter, which reads it, is another user.
         replace_document(session, f"{out}/{METRICS_FILE}", metrics_text(summary), for_all=True)
@@ -88,6 +82,7 @@ def _report(request: AuditRequest, judged: Judged) -> str:
         cluster=", ".join(name for name in summary.clusters if name),
         run_id=summary.run_id,
         run_at_ms=summary.run_at_ms,
+        judged_at_ms=summary.judged_at_ms,
         took_ms=summary.took_ms,
         depth=summary.depth,
         sources=_sources(request),

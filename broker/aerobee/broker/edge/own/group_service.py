@@ -108,7 +108,10 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                         return
                     self._handle(event, member, session)
                     if session.pending > EVENTS_PENDING_MAX:
-                        raise Busy("the member sends more than it reads of the answers; join again")
+                        raise Busy(
+                            "the member sends events faster than it reads the answers; read them, "
+                            "and join again"
+                        )
             finally:
                 self._coordinator.detach(member, session)
         except AerobeeError as error:
@@ -250,7 +253,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         back_off = wanted.WhichOneof("back_off")
         if back_off == "steps":
             raise InvalidArgument(
-                "a list of delays can only be read; choose the delay levels or exponential delays"
+                "a list of delays is read-only; choose the delay levels or exponential delays"
             )
         policy = await self._settings.change(
             request.group,

@@ -170,8 +170,8 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             if not scope.expired():
                 raise
             raise DeadlineExceeded(
-                "the offsets are reset, but clients that use POP may go on where they are; reset "
-                "them again"
+                "the offsets are reset, but clients that use POP may continue where they are; "
+                "reset them again"
             ) from None
         return response
 
@@ -181,7 +181,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         names.check_topic_name(request.topic)
         for queue_id in request.queue_ids:
             if queue_id < 0:
-                raise InvalidArgument(f"queue id {queue_id} is below 0")
+                raise InvalidArgument(f"queue id {queue_id} is negative; use 0 or more")
         await self._offsets.acting_for(request.group)
         removed = await self._removal.delete_offsets(
             request.group,
@@ -236,7 +236,7 @@ async def _sent_back(
     response = broker_pb2.SendBackResponse()
     for answer in answers:
         status = _status(answer.done if answer.error is None else answer.error)
-        response.results.append(sent_back_message(status, answer.way, stays=answer.stays))
+        response.results.append(sent_back_message(status, answer))
     return response
 
 
@@ -279,8 +279,8 @@ def _status(outcome: Outcome) -> common_pb2.Status:
     if not outcome.done():
         return status_of(
             DeadlineExceeded(
-                "it is stored, but disk and replicas have not confirmed it in time; ask for it "
-                "again"
+                "the change is stored, but disk and replicas did not confirm it in time; repeat "
+                "the request"
             )
         )
     error = outcome.exception()

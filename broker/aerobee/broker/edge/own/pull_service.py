@@ -113,7 +113,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
                 session.unsubscribe(command.unsubscribe.handle)
                 hold_subscriptions(session.handle_count)
             else:
-                raise InvalidArgument("a pull command without content; subscribe, grant or end")
+                raise InvalidArgument("a pull command is empty; send subscribe, grant or end")
             await session.wait_room()
         session.close()
 
@@ -206,7 +206,9 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         key: GroupQueue | None = None
         if request.lease_epoch != 0:
             if not request.group:
-                raise InvalidArgument("a lease epoch needs the group that it was granted to")
+                raise InvalidArgument(
+                    "a lease epoch needs its group: name the group that holds the lease"
+                )
             if not self._egress.is_slave:
                 key = GroupQueue(request.group, request.topic, request.queue_id)
         return PullParameters(

@@ -133,7 +133,10 @@ class PullSession:
         if number in self._handles:
             raise InvalidArgument(f"handle {number} is in use; unsubscribe it first")
         if len(self._handles) >= HANDLES_MAX:
-            self.refuse(number, Busy(f"a pull stream serves at most {HANDLES_MAX} queues"))
+            self.refuse(
+                number,
+                Busy(f"a pull stream serves at most {HANDLES_MAX} queues; open another stream"),
+            )
             return
         key, epoch = parameters.lease_key, parameters.lease_epoch
         if key is not None and not self._is_current(key, epoch):

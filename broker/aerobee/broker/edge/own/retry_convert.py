@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from aerobee.broker.offsets.sent_back import Way
 from aerobee.broker.retries.policy import RetryPolicy
-from aerobee.broker.retries.send_backs import Failure
+from aerobee.broker.retries.send_backs import Failure, SentBackMessage
 from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.retry_delays import Exponential, Steps
@@ -16,13 +15,17 @@ def failure_of(message: broker_pb2.FailedMessage) -> Failure:
 
 
 def sent_back_message(
-    status: common_pb2.Status, way: Way | None, *, stays: bool = False
+    status: common_pb2.Status, answer: SentBackMessage
 ) -> broker_pb2.SentBackMessage:
     result = broker_pb2.SentBackMessage(
-        status=status, dead_letter=isinstance(way, Death), stays=stays
+        status=status,
+        dead_letter=isinstance(answer.way, Death),
+        stays=answer.stays,
+        attempts_max=answer.attempts_max,
+        delay_ms=answer.delay_ms,
     )
-    if isinstance(way, Delay):
-        result.level, result.deliver_ms = way
+    if isinstance(answer.way, Delay):
+        result.level, result.deliver_ms = answer.way
     return result
 
 

@@ -45,7 +45,7 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     ) -> broker_pb2.EndTransactionResponse:
         outcome = _OUTCOMES.get(request.outcome)
         if outcome is None:
-            raise InvalidArgument("a transaction is ended by COMMITTED or ROLLED_BACK")
+            raise InvalidArgument("end a transaction with COMMITTED or ROLLED_BACK")
         ended = await self._ends.end(
             TransactionName(request.topic, request.transaction_id),
             outcome,

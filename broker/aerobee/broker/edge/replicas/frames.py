@@ -347,7 +347,7 @@ def _history(epochs: Iterable[replication_pb2.EpochStart]) -> EpochHistory:
     try:
         return EpochHistory.of((entry.epoch, entry.start) for entry in epochs)
     except ValueError as error:
-        raise InvalidArgument(f"an epoch history is impossible: {error}") from error
+        raise InvalidArgument(f"the epoch history is invalid: {error}") from error
 
 
 def _checked_end(begin: int, end: int) -> int:

@@ -152,7 +152,9 @@ class OwnPops:
         )
         if delivery is None:
             finished = handled is Handled.FINISHED
-            raise _stale("the message is finished" if finished else "it is not its newest one")
+            raise _stale(
+                "the message is finished" if finished else "a newer one was issued for the message"
+            )
         return handle._replace(serial=delivery.serial, visible_ms=delivery.visible_ms)
 
     async def forward(self, handle: ReceiptHandle, client_id: str) -> None:
@@ -194,7 +196,7 @@ class OwnPops:
         is_over = 0 < handle.visible_ms <= self._clock.now_ms()
         if handled is Handled.FINISHED and not is_over:
             return None
-        return _stale("its time is over, or it is not the message's newest one")
+        return _stale("its time is over, or a newer one was issued for the message")
 
 
 def _key(handle: ReceiptHandle) -> GroupQueue:

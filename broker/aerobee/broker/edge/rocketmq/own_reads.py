@@ -94,8 +94,8 @@ class OwnReads:
         await asyncio.wait((safe,), timeout=timeout_ms / 1_000)
         if not safe.done():
             raise DeadlineExceeded(
-                "the offset is stored, but disk and replicas have not confirmed it in time; ask "
-                "for it again"
+                "the offset is stored, but disk and replicas did not confirm it in time; repeat "
+                "the request"
             )
         safe.result()
 

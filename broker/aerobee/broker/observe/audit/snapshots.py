@@ -143,8 +143,8 @@ class Snapshots:
             self._drop_untaken()
         if len(self._held) >= READINGS_MAX:
             raise Busy(
-                f"{READINGS_MAX} audits already read from this broker; try again when one has "
-                "ended",
+                f"{READINGS_MAX} audits already read from this broker; try again once one of them "
+                "has ended",
                 retry_after_ms=1_000,
             )
         reading = Reading()
@@ -223,7 +223,7 @@ class Snapshots:
     def _check_held(self, reading: Reading) -> None:
         if reading.is_dropped:
             raise DeadlineExceeded(
-                f"this audit did not read on for {UNTAKEN_S_MAX:.0f} s, and another one needed "
+                f"this audit read nothing for {UNTAKEN_S_MAX:.0f} s, and another one needed "
                 "its place; read faster, or start again"
             )
 

@@ -75,7 +75,7 @@ class DelayFigures:
             ),
             one_gauge(
                 "rocketmq_timer_dequeue_latency",
-                "How late the oldest message is that is due, in milliseconds.",
+                "How late the oldest due message is, in milliseconds.",
                 late_ms,
             ),
             one_counter(

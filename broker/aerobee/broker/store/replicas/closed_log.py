@@ -149,7 +149,8 @@ def begin_log_at(
     """
     if position < 0 or position % config.segment_bytes:
         raise ValueError(
-            f"no segment of {config.segment_bytes} bytes begins at {position}: the log cannot"
+            f"no segment of {config.segment_bytes} bytes begins at {position}, so the log cannot "
+            "begin there"
         )
     with _locked(disk, f"letting the log begin at {position}"):
         file = disk.open_file(_NEW_BEGIN_FILE, create=True)

@@ -103,7 +103,9 @@ class LogBytes:
         """How many of the bytes that are there belong to the blank record at `position`."""
         size = self._segment_bytes - position % self._segment_bytes
         if result.end_size != size:
-            raise _corrupt(position, f"a blank record of {result.end_size} bytes where {size} left")
+            raise _corrupt(
+                position, f"a blank record of {result.end_size} bytes where {size} are left"
+            )
         self._filler_bytes = max(0, size - available)
         return min(size, available)
 
@@ -115,7 +117,7 @@ def _check(result: ScanResult, position: int, room: int) -> None:
         index = int(np.argmax(misplaced))
         raise _corrupt(
             position + int(result.positions[index]),
-            f"a record that gives its place as {int(result.physical_offsets[index])}",
+            f"a record that gives its position as {int(result.physical_offsets[index])}",
         )
     end = position + result.valid_end
     if result.end not in (ScanEnd.BUFFER_END, ScanEnd.BLANK, ScanEnd.TRUNCATED):
@@ -133,7 +135,7 @@ def _size_wanted(piece: bytes, result: ScanResult, position: int, room: int) -> 
     if len(rest) < _HEAD_BYTES_MAX:
         return min(_HEAD_BYTES_MAX, result.end_size) or BLANK_BYTES_MIN  # 0: not even the size
     if _I64.unpack_from(rest, PHYSICAL_OFFSET_AT)[0] != position:
-        raise _corrupt(position, "a record of another place")
+        raise _corrupt(position, "a record of another position")
     (sys_flag,) = _I32.unpack_from(rest, SYS_FLAG_AT)
     extra = HOST_V6_EXTRA * (
         bool(sys_flag & SYSFLAG_BORN_HOST_V6) + bool(sys_flag & SYSFLAG_STORE_HOST_V6)

@@ -83,7 +83,9 @@ class RetentionPolicy:
         if age_ms > self._config.reserved_ms:
             if self._expired_go(occasion):
                 return Verdict(Cause.EXPIRED)
-            return Verdict(None, f"expired segments go at the hours {self._config.delete_when}")
+            return Verdict(
+                None, f"expired segments are removed at the hours {self._config.delete_when}"
+            )
         return Verdict(Cause.DISK if self._unexpired_go(occasion) else None)
 
     def _expired_go(self, occasion: Occasion) -> bool:

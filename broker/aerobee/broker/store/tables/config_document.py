@@ -96,7 +96,7 @@ def take_attributes(bean: dict[str, JsonValue]) -> dict[str, str]:
     attributes = take_object(bean, "attributes")
     texts = {name: value for name, value in attributes.items() if isinstance(value, str)}
     if len(texts) != len(attributes):
-        raise ValueError("the values of 'attributes' must be texts")
+        raise ValueError("the values of 'attributes' must be strings")
     return texts
 
 
@@ -106,5 +106,5 @@ def named_members(value: JsonValue, name: str) -> dict[str, JsonValue]:
         raise ValueError(f"{name!r} must be an object {{...}}, not {value!r:.40}")
     members = {key: member for key, member in value.items() if isinstance(key, str)}
     if len(members) != len(value):
-        raise ValueError(f"{name!r} has a key that is not a text")
+        raise ValueError(f"{name!r} has a key that is not a string")
     return members

@@ -155,7 +155,9 @@ class ConsumerOffsetTable:
                 case [int(deleted_at_ms), int(record), int(lease_epoch)]:
                     self._topic_ends[topic] = TopicEnd(deleted_at_ms, record, lease_epoch)
                 case _:
-                    raise ValueError(f"the end of {topic!r:.40} is no time, record and lease")
+                    raise ValueError(
+                        f"the end of {topic!r:.40} is not a time, a record and a lease"
+                    )
         for key, value in take_object(member, "epochs").items():
             topic, _, group = key.partition("@")
             epochs = _queue_offsets(value)
@@ -431,7 +433,9 @@ def _tried_of(member: dict[str, JsonValue]) -> dict[QueueKey, Tried]:
                 case [int(offset), int(attempts)] if queue_id.isascii() and queue_id.isdigit():
                     found[QueueKey(group, topic, int(queue_id))] = Tried(offset, attempts)
                 case _:
-                    raise ValueError(f"what was tried of {name!r:.40} is no offset and number")
+                    raise ValueError(
+                        f"what was tried of {name!r:.40} is not an offset and a number"
+                    )
     return found
 
 
@@ -442,14 +446,14 @@ def _copies_text(mark: JournalMark) -> str:
 
 def _open_copies(value: JsonValue) -> tuple[OpenCopy, ...]:
     if not isinstance(value, list):
-        raise ValueError("the open copies are no list")
+        raise ValueError("the open copies are not a list")
     found = []
     for each in value:
         match each:
             case [int(record), dict(entry)]:
                 found.append(OpenCopy(record, json.dumps(entry, separators=(",", ":"))))
             case _:
-                raise ValueError("an open copy is no record and entry")
+                raise ValueError("an open copy is not a record and an entry")
     return tuple(found)
 
 

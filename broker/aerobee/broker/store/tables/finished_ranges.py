@@ -113,7 +113,7 @@ class FinishedRanges:
         numbers: list[int] = []
         for number in flat:
             if type(number) is not int or not 0 <= number < _OFFSET_END:
-                raise ValueError(f"{number!r:.40} is no offset")
+                raise ValueError(f"{number!r:.40} is not an offset")
             numbers.append(number)
         bounds = numbers[1:]
         if any(after <= before for before, after in pairwise(bounds)):
@@ -199,7 +199,7 @@ class FinishedTable:
                 raise ValueError(f"the finished ranges of {key!r:.40} are not by queue id")
             for queue_id, flat in queues.items():
                 if not (isinstance(queue_id, str) and queue_id.isascii() and queue_id.isdigit()):
-                    raise ValueError(f"{queue_id!r:.40} is no queue id")
+                    raise ValueError(f"{queue_id!r:.40} is not a queue id")
                 self._queues[group, topic, int(queue_id)] = FinishedRanges.from_json(flat)
 
 

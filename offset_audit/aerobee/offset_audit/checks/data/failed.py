@@ -167,7 +167,7 @@ def _retry_lost(tables: Tables, limits: Limits) -> DataFrame:
 def _never_copied(tables: Tables, limits: Limits) -> DataFrame:
     """What the journal of offsets says was sent back and copied, and of which there is no copy.
 
-    Not of brokers that spoke: their journal goes on after their files were read.
+    Not of brokers that spoke: their journal continues after their files were read.
     """
     spoke = tables.brokers.where(F.col("answered") & (F.col("role") != "STORE")).select(*ORIGIN)
     copied = (

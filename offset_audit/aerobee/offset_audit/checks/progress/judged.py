@@ -6,7 +6,7 @@ group's judging replica said with what the journal and earlier runs say, and dec
 is "not known": of stores at rest and of slaves the members are not known, so nothing there is
 called stuck or stopped.
 
-In files at rest the table of offsets is a snapshot, and the journal goes on where it ends: the
+In files at rest the table of offsets is a snapshot, and the journal continues where it ends: the
 newer of both counts.
 
 Queues of a topic that does not exist any more (`is_gone`) may still be there; only ORPHAN is told

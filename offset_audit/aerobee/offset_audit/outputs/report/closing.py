@@ -6,6 +6,12 @@ from aerobee.offset_audit.outputs.report.data import SEVERITIES, ReportData
 from aerobee.offset_audit.outputs.report.formats import counted, number
 from aerobee.offset_audit.outputs.report.markup import Markup, joined, tag
 from aerobee.offset_audit.outputs.report.overview import sign
+from aerobee.offset_audit.outputs.verdict import page_of
+
+
+def anchor_of(check: str) -> str:
+    """Where a check stands on this page."""
+    return f"check-{check.lower()}"
 
 
 def checks(data: ReportData) -> Markup:
@@ -36,8 +42,13 @@ def checks(data: ReportData) -> Markup:
             tag(
                 "tr",
                 tag("th", one, scope="row"),
-                tag("td", check.title if check is not None else ""),
+                tag(
+                    "td",
+                    check.title if check is not None else None,
+                    tag("code", page_of(one), class_="page"),
+                ),
                 tag("td", result),
+                id=anchor_of(one),
             )
         )
     return tag(
@@ -55,7 +66,7 @@ def checks(data: ReportData) -> Markup:
     )
 
 
-_HEADS = ("check", "question", "found")
+_HEADS = ("check", "question, and where the documentation explains it", "found")
 
 
 def left_out(data: ReportData) -> Markup:

@@ -1,7 +1,8 @@
 """What the report shows, and nothing else: plain values, bounded whatever the cluster.
 
 Everything that was left out is counted (`..._total`, `..._more`), so that the page can say so. None
-is "not known", never zero. Times are Unix milliseconds, ages are taken from `run_at_ms`.
+is "not known", never zero. Times are Unix milliseconds, ages of messages and commits are taken from
+`judged_at_ms`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class RunFacts:
     cluster: str
     run_id: str
     run_at_ms: int
+    judged_at_ms: int
+    """As in the summary: the run's moment, or for files at rest their newest one."""
     took_ms: int | None
     depth: str
     """`snapshot` or `deep`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from aerobee.offset_audit.outputs.report.closing import anchor_of
 from aerobee.offset_audit.outputs.report.data import SEVERITIES, FindingRow, ReportData
 from aerobee.offset_audit.outputs.report.formats import age, counted, moment, number
 from aerobee.offset_audit.outputs.report.markup import Markup, joined, name, tag
@@ -11,7 +12,10 @@ from aerobee.offset_audit.outputs.report.overview import sign, state_chip
 from aerobee.offset_audit.outputs.verdict import effect_of, page_of
 
 ALIKE_MAX = 3
-"""So many cards that differ in little are shown side by side."""
+"""How many findings of one check and severity are shown before the others are folded away."""
+
+NAMED_MAX = 4
+"""How many of what is folded away are named."""
 
 
 def findings(data: ReportData) -> Markup:
@@ -42,23 +46,47 @@ def findings(data: ReportData) -> Markup:
 
 
 def _cards(data: ReportData, titles: Mapping[str, str]) -> list[Markup]:
-    """In order; of those that one check has on one topic, what is beyond a few is folded away."""
-    alike: dict[tuple[str, str, str], list[Markup]] = {}
+    """In order, check by check; of one check, what is beyond a few is folded away."""
+    alike: dict[tuple[str, str], list[tuple[FindingRow, Markup]]] = {}
     for place, one in enumerate(data.findings):
-        key = (one.severity, one.check, one.topic)
-        alike.setdefault(key, []).append(_card(one, titles, data, place))
-    cards = []
-    for (_, check, topic), same in alike.items():
-        if len(same) <= ALIKE_MAX:
-            cards += same
-            continue
-        cards += same[: ALIKE_MAX - 1]
-        hidden = same[ALIKE_MAX - 1 :]
-        of_topic = joined(" of topic ", name(topic)) if topic else None
-        summary = tag("summary", f"{number(len(hidden))} more {check} findings", of_topic)
-        folded = tag("details", summary, tag("ol", *hidden, class_="findings"))
-        cards.append(tag("li", folded, class_="alike"))
+        card = _card(one, titles, data, place)
+        alike.setdefault((one.severity, one.check), []).append((one, card))
+    cards: list[Markup] = []
+    for (_, check), same in alike.items():
+        cards += [card for _, card in same[:ALIKE_MAX]]
+        if hidden := same[ALIKE_MAX:]:
+            summary = tag(
+                "summary",
+                counted(len(hidden), f"more {check} finding"),
+                tag("span", *_named([one for one, _ in hidden]), class_="quiet"),
+            )
+            folded = tag("ol", *(card for _, card in hidden), class_="findings")
+            cards.append(tag("li", tag("details", summary, folded), class_="alike"))
     return cards
+
+
+def _named(findings: Sequence[FindingRow]) -> list[Markup]:
+    """Which topics, groups and brokers these are about: a few by name, the others counted."""
+    parts = []
+    for noun, names in (
+        ("topic", [one.topic for one in findings]),
+        ("group", [one.group for one in findings]),
+        ("broker", [one.broker_name for one in findings]),
+    ):
+        different = list(dict.fromkeys(one for one in names if one))
+        if different:
+            more = len(different) - NAMED_MAX
+            parts.append(
+                joined(
+                    f" · {noun}{'' if len(different) == 1 else 's'} ",
+                    *(
+                        joined(", " if place else None, name(one))
+                        for place, one in enumerate(different[:NAMED_MAX])
+                    ),
+                    f" and {number(more)} more" if more > 0 else None,
+                )
+            )
+    return parts
 
 
 def _filters(data: ReportData) -> Markup:
@@ -117,7 +145,13 @@ def _card(one: FindingRow, titles: Mapping[str, str], data: ReportData, place: i
         tag("p", one.evidence, class_="evidence", dir="auto"),
         _times(one, data),
         _command(one.command, place) if one.command else None,
-        tag("p", "What it means: ", tag("code", page_of(one.check)), class_="meaning"),
+        tag(
+            "p",
+            tag("a", f"What {one.check} asks", href=f"#{anchor_of(one.check)}"),
+            ", and what to do: ",
+            tag("code", page_of(one.check)),
+            class_="meaning",
+        ),
         class_=f"finding {one.severity.lower()}",
         data_severity=one.severity,
         data_words=words,

@@ -7,37 +7,45 @@ from datetime import UTC, datetime
 from aerobee.offset_audit.outputs.report.markup import Markup, tag
 
 NOT_KNOWN = "not known"
+_WRITTEN_OUT = 10_000
+"""From here on a thousand is a k."""
 _AGES = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
 def number(value: int | None) -> str:
-    """With thin spaces between thousands, as 12 345."""
-    return NOT_KNOWN if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    """12,345, as in the evidence and on a terminal."""
+    return NOT_KNOWN if value is None else f"{value:,}"
 
 
 def short(value: float) -> str:
-    """At most four signs: 950, 1.2 k, 34 M."""
+    """At most four digits: 950, 2,000, 12.3 k, 34 M."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= size:
+        if abs(value) >= max(size, _WRITTEN_OUT):
             scaled = f"{value / size:.1f}".removesuffix(".0")
             return f"{scaled if len(scaled) <= 4 else round(value / size)}\N{NO-BREAK SPACE}{unit}"
-    return f"{value:g}"
+    return number(int(value)) if value == int(value) else f"{value:g}"
 
 
-def age(duration_ms: float | None) -> str:
-    """The two greatest units: 3 d 4 h, 12 s, 40 ms."""
+def volume(size: int) -> str:
+    """Bytes: 950 B, 12.3 kB, 734 MB."""
+    text = short(size)
+    return f"{text}B" if abs(size) >= _WRITTEN_OUT else f"{text}\N{NO-BREAK SPACE}B"
+
+
+def age(duration_ms: float | None, *, space: str = "\N{NO-BREAK SPACE}") -> str:
+    """The two greatest units: 3 d 4 h, 12 s, 40 ms. `space` stands between number and unit."""
     if duration_ms is None:
         return NOT_KNOWN
     if duration_ms < 0:
-        return f"\N{MINUS SIGN}{age(-duration_ms)}"
+        return f"\N{MINUS SIGN}{age(-duration_ms, space=space)}"
     if duration_ms < 1_000:
-        return f"{duration_ms:g}\N{NO-BREAK SPACE}ms"
+        return f"{duration_ms:g}{space}ms"
     parts: list[str] = []
     rest = int(duration_ms)
     for unit, size in _AGES:
         count, rest = divmod(rest, size)
         if count:
-            parts.append(f"{count}\N{NO-BREAK SPACE}{unit}")
+            parts.append(f"{count}{space}{unit}")
         elif parts:
             break
         if len(parts) == 2:

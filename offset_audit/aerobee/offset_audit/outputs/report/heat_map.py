@@ -106,5 +106,5 @@ def _said(cell: HeatCell, data: ReportData) -> str:
     lag = "lag not known" if cell.lag is None else f"{number(cell.lag)} unread"
     behind = ""
     if cell.first_unread_ms is not None and cell.lag:
-        behind = f", {age(max(data.run.run_at_ms - cell.first_unread_ms, 0))} behind"
+        behind = f", {age(max(data.run.judged_at_ms - cell.first_unread_ms, 0))} behind"
     return f"{place}: {cell.state.lower()}, {lag}{behind}"

@@ -18,6 +18,7 @@ from aerobee.offset_audit.outputs.report.formats import (
     moment,
     number,
     short,
+    volume,
 )
 from aerobee.offset_audit.outputs.report.markup import Markup, joined, name, tag
 from aerobee.offset_audit.outputs.verdict import found, not_read
@@ -101,7 +102,7 @@ def tiles(data: ReportData) -> Markup:
     behind = (
         None
         if progress.first_unread_ms is None
-        else max(data.run.run_at_ms - progress.first_unread_ms, 0)
+        else max(data.run.judged_at_ms - progress.first_unread_ms, 0)
     )
     oldest = "none" if behind is None and progress.lag == 0 else age(behind)
     return tag(
@@ -215,8 +216,8 @@ def _broker(broker: BrokerRow, data: ReportData) -> Markup:
     if broker.appended_end is not None and broker.log_min_offset is not None:
         size = broker.appended_end - broker.log_min_offset
     facts = [
-        ("log", None if size is None else f"{short(size)}B"),
-        ("unconfirmed", None if behind is None or not behind else f"{short(behind)}B"),
+        ("log", None if size is None else volume(size)),
+        ("unconfirmed", None if behind is None or not behind else volume(behind)),
         ("epoch", None if broker.epoch is None else number(broker.epoch)),
         ("replicas in sync", _ids(broker.in_sync)),
         ("flush", broker.flush_mode.lower() or None),

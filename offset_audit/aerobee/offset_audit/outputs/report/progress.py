@@ -49,7 +49,11 @@ def lag_over_time(data: ReportData) -> Markup:
             _age_chart(shown, "Age of the oldest unread message"),
             class_="two",
         ),
-        tag("p", f"and {counted(more, 'more group')}: each has its own chart below.", class_="more")
+        tag(
+            "p",
+            f"and {counted(more, 'more group')}. Each group below has its own chart.",
+            class_="more",
+        )
         if more > 0
         else None,
     )
@@ -134,7 +138,7 @@ def _lag_facts(progress: Progress, data: ReportData) -> list[tuple[str, str]]:
     if progress.matching_lag is not None:
         facts.append(("match the filter", short(progress.matching_lag)))
     if progress.first_unread_ms is not None and progress.lag:
-        facts.append(("behind", age(max(data.run.run_at_ms - progress.first_unread_ms, 0))))
+        facts.append(("behind", age(max(data.run.judged_at_ms - progress.first_unread_ms, 0))))
     if progress.unknown:
         facts.append((f"{_noun(progress.unknown, 'queue')} not known", number(progress.unknown)))
     return facts
@@ -292,7 +296,7 @@ def _head(label: str) -> Markup:
 
 
 def _queue(queue: QueueRow, data: ReportData) -> Markup:
-    now = data.run.run_at_ms
+    now = data.run.judged_at_ms
     behind = "up to date" if queue.lag == 0 else NOT_KNOWN
     if queue.lag and queue.first_unread_ms is not None:
         behind = age(max(now - queue.first_unread_ms, 0))

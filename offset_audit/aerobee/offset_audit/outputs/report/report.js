@@ -51,11 +51,10 @@
       card.hidden = !fits;
       shown += fits;
     }
-    const narrowed = shown < cards.length;
     for (const group of all(".alike")) {
       const fitting = [...group.querySelectorAll(".finding")].some((card) => !card.hidden);
       group.hidden = !fitting;
-      if (narrowed) group.querySelector("details").open = true;
+      if (words.length) group.querySelector("details").open = true;
     }
     one(".none-match").hidden = shown > 0;
     one(".shown").textContent = shown === cards.length ? "" : `${shown} of ${cards.length} shown`;
@@ -77,6 +76,11 @@
       search.focus({ preventScroll: true });
     });
   }
+
+  // On paper nothing can be opened.
+  addEventListener("beforeprint", () => {
+    for (const folded of all(".alike details")) folded.open = true;
+  });
 
   // Commands.
   const copyText = async (text, code) => {
