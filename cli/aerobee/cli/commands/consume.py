@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from aerobee.cli.completion import group_names, topic_names
 from aerobee.cli.event_loop import run
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 POLL_MESSAGES_MAX = 1_000
 POLL_TIMEOUT_S = 1.0
 COMMIT_TIMEOUT_S = 5.0
+NEW_GROUP_TIMEOUT_S = 1.0
+"""Of a question for a remark only."""
 
 ToLine = Callable[["ReceivedMessage"], bytes]
 _STARTS = {MomentKind.FIRST: "FIRST", MomentKind.LAST: "LAST", MomentKind.TIME: "TIMESTAMP"}
@@ -109,8 +112,8 @@ def consume(
 ) -> None:
     """Print messages of TOPIC, one a line; with --group, commit what was printed.
 
-    A new group starts at the first message, unless --from says otherwise; the clients in Python
-    start at the last.
+    A new group starts at the first message, unless --from says otherwise, which is said on standard
+    error; the clients in Python start at the last.
 
     Without --group it only looks: it reads all queues, or those of --queue, and the cluster keeps
     no trace of it.
@@ -125,6 +128,8 @@ def consume(
     from aerobee.runtime.clock import SystemClock
 
     _check_usage(group, queues, offset, broadcast, tags, condition)
+    source = click.get_current_context().get_parameter_source("start")
+    is_start_given = source is not ParameterSource.DEFAULT
     to_text = text_for_terminal if sys.stdout.isatty() else text_of_message
     to_line = json_of_message if line_format == "json" else to_text
     expression = (tags or "*") if condition is None else sql(condition)
@@ -145,6 +150,8 @@ def consume(
             config=ConsumerConfig(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
         )
         consumer.subscribe(topic, expression)
+        if not (broadcast or is_start_given):
+            await _tell_of_new_group(target, group, topic)
         return await _consume(consumer, printer, idle_timeout_s)
 
     # What is printed on the terminal is progress enough.
@@ -178,6 +185,22 @@ def _check_usage(
         )
     if group is None and broadcast:
         raise click.UsageError("--broadcast needs --group, under which it keeps its offsets")
+
+
+async def _tell_of_new_group(target: Target, group: str, topic: str) -> None:
+    from aerobee.runtime.errors import AerobeeError
+
+    try:
+        async with asyncio.timeout(NEW_GROUP_TIMEOUT_S), target.admin_client() as admin:
+            queues = [each.queue for each in (await admin.topics.describe(topic)).queues]
+            committed = await admin.offsets.committed(group, queues)
+    except (AerobeeError, TimeoutError):
+        return  # The consumer meets it, too, and knows whether it passes.
+    if all(each is None for each in committed.values()):
+        remark(
+            f"group {group} is new on {topic} and starts at the first message; to start "
+            "elsewhere, give --from last or --from TIME"
+        )
 
 
 async def _look(
