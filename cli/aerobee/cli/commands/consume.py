@@ -18,7 +18,7 @@ from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argum
 from aerobee.cli.options import duration_option, format_option
 from aerobee.cli.output import counted, remark
 from aerobee.cli.queue_places import queue_option
-from aerobee.cli.target import Target, target_options
+from aerobee.cli.target import Target, connection_options
 
 if TYPE_CHECKING:
     from aerobee.cli.meter import Meter
@@ -93,7 +93,7 @@ _STARTS = {MomentKind.FIRST: "FIRST", MomentKind.LAST: "LAST", MomentKind.TIME: 
     "How long the group waits for this member before it reassigns its queues.",
     min_ms=500,
 )
-@target_options
+@connection_options
 def consume(
     target: Target,
     topic: str,
@@ -128,8 +128,7 @@ def consume(
     from aerobee.runtime.clock import SystemClock
 
     _check_usage(group, queues, offset, broadcast, tags, condition)
-    source = click.get_current_context().get_parameter_source("start")
-    is_start_given = source is not ParameterSource.DEFAULT
+    says_start = _is_given("start")
     to_text = text_for_terminal if sys.stdout.isatty() else text_of_message
     to_line = json_of_message if line_format == "json" else to_text
     expression = (tags or "*") if condition is None else sql(condition)
@@ -150,7 +149,7 @@ def consume(
             config=ConsumerConfig(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
         )
         consumer.subscribe(topic, expression)
-        if not (broadcast or is_start_given):
+        if not (broadcast or says_start):
             await _tell_of_new_group(target, group, topic)
         return await _consume(consumer, printer, idle_timeout_s)
 
@@ -165,6 +164,12 @@ def consume(
         raise click.exceptions.Exit(NEGATIVE)
     if sys.stderr.isatty():
         remark(counted(printed, "message"))
+
+
+def _is_given(parameter: str) -> bool:
+    """Rather than left to its default."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is not ParameterSource.DEFAULT
 
 
 def _check_usage(
