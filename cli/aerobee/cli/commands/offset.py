@@ -9,7 +9,7 @@ import click
 from aerobee.cli.completion import group_names, topic_names
 from aerobee.cli.moments import MOMENT_METAVAR, Moment, moment_argument
 from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
-from aerobee.cli.output import print_documents, print_json
+from aerobee.cli.output import print_documents, print_json, remark
 from aerobee.cli.queue_places import chosen_queues, offsets_at, queue_option, queue_place
 from aerobee.cli.target import Target, target_options
 
@@ -147,6 +147,9 @@ def _print(
 ) -> None:
     if as_json:
         print_json({"group": group, "topic": topic, "changed": not dry_run, "queues": queues})
+        return
+    if not queues:
+        remark(f"group {group} has no offsets on {topic}")
         return
     print_documents(
         queues,
