@@ -39,7 +39,7 @@ def rows_by(
     With `rows_here` and without a Spark cluster, the rows are read here and at once if there are no
     more than that; otherwise what was read is forgotten, and Spark reads all."""
     partitions = list(reader.partitions())
-    if rows_here and session.sparkContext.master.startswith("local"):
+    if rows_here and (session.sparkContext.master or "").startswith("local"):
         few = _few(reader, partitions, rows_here)
         if few is not None:
             found = pa.Table.from_batches(few, to_arrow_schema(columns, timezone="UTC"))
