@@ -24,8 +24,11 @@ LARGE_SETTINGS = {
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.leafNodeDefaultParallelism": "2",
+    "spark.sql.autoBroadcastJoinThreshold": "10MB",
+    "spark.sql.optimizer.disableHints": "false",
 }
-"""What Spark does for tables of many rows: compiles, and plans again half-way."""
+"""What Spark does for tables of many rows: compiles, plans again half-way, and broadcasts."""
 OF_PYSPARK = (
     "ignore::DeprecationWarning:pyspark",
     "ignore::FutureWarning:pyspark",

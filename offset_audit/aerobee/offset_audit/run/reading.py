@@ -260,7 +260,8 @@ def read_brokers(
         wanted.setdefault(name, "true")
     options = live_options(request, wanted)
     known = registered_brokers(view.description, options) if view is not None else None
-    asked = rows_by(session, OffsetsReader(options, known), table_schema(""))
+    reader = OffsetsReader(options, known)
+    asked = rows_by(session, reader, table_schema(""), rows_here=LOCAL_ROWS)
     reading.put(split_tables(reading.take(asked)))
 
 
@@ -295,7 +296,9 @@ def read_journals(session: SparkSession, request: AuditRequest, reading: Reading
             "skipUnreachable": "true",
         }
     )
-    rows, notes = whole_journals(reading.take(rows_of(session, source)))
+    columns = source.schema()
+    asked_for = rows_by(session, source.reader(columns), columns, rows_here=LOCAL_ROWS)
+    rows, notes = whole_journals(reading.take(asked_for))
     reading.notes += notes
     reading.put({"journal": _wanted(rows, "journal", request)})
     return reading.settle(("journal",))

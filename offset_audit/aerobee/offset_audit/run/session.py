@@ -57,9 +57,12 @@ SMALL_SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.limit.initialNumPartitions": "1000",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.optimizer.disableHints": "true",
 }
 """Nothing is compiled, nothing is planned again half-way, and a few rows of many partitions are
-one job."""
+one job. A broadcast would be a job of its own, for which the question waits: nothing is."""
 
 SUMS_SETTINGS = {
     "spark.sql.optimizer.excludedRules": (
