@@ -71,7 +71,7 @@ def python_packages(root: Path, hashes: dict[str, str]) -> Iterator[Component]:
             "type": "library" if digest else "application",
             "name": name,
             "version": one.version,
-            # A package that did not come from the index is not the index's, even if the index has that name.
+            # Not from the index, even if the index has a package of that name.
             "purl": f"pkg:{'pypi' if digest else 'generic'}/{name}@{quote(one.version, safe='')}",
             "licenses": python_licences(one),
         }

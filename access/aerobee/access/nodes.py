@@ -23,7 +23,7 @@ TIME_TOLERANCE_MS: Final = 120_000
 """How far the clocks of two nodes may differ."""
 _PURPOSE: Final = b"node proof"
 _WINDOW: Final = 4_096
-"""Calls on several connections overtake one another, but not so many."""
+"""Calls on several connections overtake one another, but not this many."""
 _PROCESSES_MAX: Final = 10_000
 _LENGTH_MAX: Final = 512
 

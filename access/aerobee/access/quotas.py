@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 ADDRESS: Final = "address"
 ACCOUNTS_MAX: Final = 10_000
-"""From so many on those without a connection or a stream are forgotten."""
+"""From this many on those without a connection or a stream are forgotten."""
 LOG_INTERVAL_S: Final = 10.0
 """Of one account."""
 COUNT_PAUSE_MS: Final = 1_000

@@ -2,7 +2,7 @@
 
 Owns: the channels. The only file that makes them, for clients and for nodes that call each other:
 calls and streams leave it as typed values, failures as `aerobee.runtime.errors`. A channel
-reconnects by itself, looking its name up anew; a stream that broke stays broken, and its owner
+reconnects by itself, looking its name up again; a stream that broke stays broken, and its owner
 opens another.
 
 Each call and each stream carries a request id, which joins the logs of all services that it
