@@ -186,7 +186,7 @@ async def test_what_is_no_handle_of_this_cluster_is_refused(cluster: Cluster) ->
     with pytest.raises(errors.MessageIllegal, match="no time zone"):
         await cluster.schedules.move(elsewhere, datetime(2026, 1, 1))  # noqa: DTZ001
     address = cluster.brokers["broker-a"].address
-    for handle, reason in ((elsewhere, "ask that one"), ("nonsense", "no recall handle")):
+    for handle, reason in ((elsewhere, ": ask "), ("nonsense", "no recall handle")):
         request = broker_pb2.RecallScheduledRequest(recall_handle=handle)
         with pytest.raises(errors.InvalidArgument, match=reason):
             await cluster.connection.channels.call(address, RECALL_SCHEDULED, request)
