@@ -132,7 +132,7 @@ async def test_a_list_comes_in_pages(cluster: Cluster) -> None:
         request.after = page.after
     assert found == ids
     request.after = "7"
-    with pytest.raises(errors.InvalidArgument, match="no place"):
+    with pytest.raises(errors.InvalidArgument, match="not a page"):
         await cluster.connection.channels.call(address, LIST_SCHEDULED, request)
 
 

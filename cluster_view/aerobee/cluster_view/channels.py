@@ -287,6 +287,8 @@ def _typed(error: CallError | DecodeError, address: str, request_id: str) -> err
     if isinstance(error, CallError):
         typed = error_from_call(error, address)
     else:
-        typed = errors.AerobeeError(f"{address} answered what is no message of the protocol")
+        typed = errors.AerobeeError(
+            f"{address} answered with something that is not a message of the protocol"
+        )
     typed.request_id = request_id
     return typed
