@@ -145,8 +145,8 @@ class RecordedAct:
             return
         if not await self._write(line) and self._lines.is_strict and error is None:
             raise NotWritable(
-                "it was done, but this node's audit log could not be written any more; its log "
-                "says why"
+                "it was done, but this node's audit log could no longer be written; its log says "
+                "why"
             )
 
     async def _write(self, line: Facts) -> bool:

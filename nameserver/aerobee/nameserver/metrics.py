@@ -1,7 +1,7 @@
 """What a nameserver tells Prometheus: its routes, how it stands with etcd, who is master.
 
 Values only, copied on the loop in one step: there are as many rows as replica sets. Every
-nameserver tells of all replica sets, so add nothing up over them.
+nameserver reports all replica sets, so add nothing up over them.
 """
 
 from __future__ import annotations
