@@ -18,8 +18,8 @@ from tests.failover.trial import Trial, open_trial
 pytestmark = pytest.mark.slow
 
 PAUSE_S_MAX = 1.0
-went without handing over would cost its lease of two seconds, and a hand-over."""
-went without handing over would cost its whole lease of two seconds, and a hand-over."""
+"""Where a hand-over takes no time; here others run beside, and two of them are added. A replica
+that went without handing over would cost its lease of two seconds, and a hand-over."""
 
 
 async def drain(trial: Trial, broker_id: int) -> dict[str, object]:
