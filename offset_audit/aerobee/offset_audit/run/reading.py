@@ -131,7 +131,7 @@ class Reading:
     def take(self, frame: DataFrame) -> DataFrame:
         """Read it now, once, though several tables are made of it; few rows are at hand then."""
         kept = frame.persist(_KEPT)
-        with settings_for(frame.sparkSession, 0):
+        with settings_for(frame.sparkSession, LOCAL_ROWS):
             found = at_hand(kept)
         if found is not None:
             kept.unpersist()
@@ -151,7 +151,7 @@ class Reading:
         together: dict[str, Any] = {}
         for name in names:
             frame = getattr(self.tables, name)
-            with settings_for(frame.sparkSession, 0):
+            with settings_for(frame.sparkSession, LOCAL_ROWS):
                 found = at_hand(frame)
             if found is None:
                 rows[name], self.is_large = frame.count(), True
