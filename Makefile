@@ -3,7 +3,7 @@
 PYTHON ?= python3
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
-# What the product itself needs: no Spark, no tools of developers.
+# What the product itself needs, without Spark and development tools.
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
@@ -22,7 +22,7 @@ setup: .venv/.ready
 	@$(SYNC) --inexact --no-dev --extra demo
 	@touch $@
 
-# Debian ships venv apart from Python.
+# On Debian, venv is a separate package.
 .venv-uv:
 	@$(PYTHON) -m venv $@ >/dev/null 2>&1 || { \
 	  rm -rf $@; apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null && \
@@ -31,11 +31,11 @@ setup: .venv/.ready
 	@$@/bin/pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes \
 	  -r deploy/image/build-requirements.txt
 
-# A cluster on this machine, until Ctrl-C.
+# A cluster on this machine, until Ctrl-C stops it.
 up: .venv/.product
 	$(RUN_PRODUCT) aerobee up
 
-# Real flights through a real cluster, with a consumer killed on the way.
+# Real flights through a real cluster; a consumer is killed on the way.
 demo: .venv/.product
 	$(RUN_PRODUCT) aerobee demo
 
@@ -44,8 +44,8 @@ demo: .venv/.product
 	@deploy/setup/java.sh
 	@touch $@
 
-# Six forks on two cores: most tests wait for something. Each takes whole files, one the audit.
-# What takes minutes by nature is in `make proof`.
+# Six forks on two cores, because most tests wait for something. Each takes whole files, one of them the audit.
+# Tests of several minutes are in `make proof`.
 SUITE = $(RUN) pytest --forks 6 --durations 20
 EVERYWHERE = not long and not kubernetes and not procedures and not apache and not pythons
 test: setup .venv/.java
@@ -56,24 +56,24 @@ test: setup .venv/.java
 test-thorough: setup .venv/.java
 	$(SUITE) -m "(thorough or hypothesis) and $(EVERYWHERE)" --hypothesis-profile whole
 
-# Once more, and one at a time, what failed in `make test`: a test that waits in vain on a machine
-# that does too much at once passes here; one that fails here has a cause.
+# Runs what failed in `make test` again, one at a time. A test that only timed out on a busy machine
+# passes here; one that fails here has a cause.
 test-failed-alone: setup
 	$(RUN) pytest --last-failed --last-failed-no-failures none
 
-# What is marked `long`, but for the audit's.
+# Tests marked `long`, except the audit's.
 long: setup
 	$(RUN) pytest -m "long and not kubernetes" --ignore tests/offset_audit --timeout 0
 
-# On Spark: offsets, stores and replicas of the cluster that `make up` runs.
+# Audits the cluster that `make up` runs, on Spark: offsets, stores and replicas.
 audit: setup .venv/.java
 	$(RUN) aerobee audit
 
-# Whole audits alone: damaged stores and clusters, a busy healthy one, jobs that are killed.
+# Only whole audits: damaged stores and clusters, a busy healthy one, killed jobs.
 audit-proof: setup .venv/.java
 	$(RUN) pytest tests/offset_audit
 
-# What an edit deserves: no real processes.
+# For every edit: tests without real processes.
 test-fast: setup
 	$(RUN) pytest -m "not slow" --forks 2
 
@@ -83,12 +83,12 @@ check: setup docs
 	$(RUN) mypy
 	$(RUN) python tests/check_stubs.py
 
-# The documentation as a site, in dist/site: a dead link fails it. In an environment of its own.
-# Not --quiet: MkDocs would then not count its warnings, and pass.
+# Builds the documentation site in dist/site, in an environment of its own; a dead link is an error.
+# Not --quiet: MkDocs would then not count warnings, and pass.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(RUN) --isolated --only-group docs mkdocs build
 
-# The versions of uv.lock against the known vulnerabilities of osv.dev; needs the network.
+# Checks the versions in uv.lock for known vulnerabilities at osv.dev; needs the network.
 vulnerabilities: setup
 	deploy/setup/vulnerabilities.sh $(UV)
 
@@ -103,23 +103,23 @@ protos: setup
 bench: setup
 	$(RUN) aerobee bench all
 
-# Apache RocketMQ 5's gRPC API, ours beside Apache's proxy, whose jars come from Maven Central.
+# Compares Apache RocketMQ 5's gRPC API here and in Apache's proxy, whose jars come from Maven Central.
 bench-v2: setup
 	$(RUN) aerobee bench v2 --fetch
 
-# All of the long ones below, and audit-proof: more than four hours. It begins with how long each takes.
+# All long targets below, and audit-proof: more than four hours. First prints how long each takes.
 proof: setup
 	$(RUN) python -m tests.proof
 
-# Property tests with other examples each time, twenty times as many; `make test` takes fixed ones.
+# Property tests with new examples each time, twenty times as many; `make test` uses fixed ones.
 search: setup
 	$(RUN) pytest -m hypothesis --hypothesis-profile search --timeout 0 --forks 2
 
-# Known errors put into a copy of the product, one at a time: each must be caught by its tests.
+# Puts known errors into a copy of the product, one at a time: the tests must catch each.
 mutants: setup
 	$(RUN) python -m tests.mutants --jobs 2
 
-# 200 rounds of kill -9 under load with synchronous flush, some messages to arrive later.
+# 200 rounds of kill -9 under load with synchronous flush; some messages are delayed.
 torture: setup
 	$(RUN) python -m tests.torture.kill_broker --rounds 200
 
@@ -127,11 +127,11 @@ torture: setup
 power-cuts: setup
 	$(RUN) python -m tests.power_cuts --seeds 100000 --jobs 2
 
-# 200,000 lives of a replicated cluster in virtual time, with every fault that can be thought of.
+# 200,000 lives of a replicated cluster in virtual time, with every fault of docs/simulation.md.
 simulation: setup
 	$(RUN) python -m tests.cluster_simulation --seeds 200000 --jobs 2
 
-# 100,000 lives of a broker's timers, with crashes, fail-overs, full disks and clocks that are set.
+# 100,000 lives of a broker's timers, with crashes, fail-overs, full disks and clock changes.
 timer-simulation: setup
 	$(RUN) python -m tests.timer_simulation --seeds 100000 --jobs 2
 
@@ -147,7 +147,7 @@ pop-simulation: setup
 failover: setup
 	$(RUN) python -m tests.failover --rounds 100
 
-# deploy/Dockerfile, built without a registry of images: see deploy/image/.
+# Builds deploy/Dockerfile, even without an image registry: see deploy/image/.
 image:
 	deploy/image/build.sh
 
@@ -155,18 +155,18 @@ image:
 image-audit:
 	deploy/image/build.sh audit
 
-# The manifests on a real API server, and the pods themselves in containers.
-# The containers are of the image as it is built now; without a builder their tests are skipped.
+# The manifests on a real API server, and the pods in containers of the image, which is built first.
+# Without a builder, the tests of containers are skipped.
 k8s-test: setup
 	-deploy/image/build.sh
 	$(RUN) python -m tests.kubernetes
 
-# Minutes less: no containers, and the API server only if `make k8s-test` has built it before.
+# Saves minutes: no containers, and the API server only if `make k8s-test` has built it before.
 k8s-test-if-built: setup
 	$(RUN) python -m tests.kubernetes --api-server-if-built
 
-# 1,000,000 mutated byte streams against the gRPC server, 100,000 odd requests of Apache's API,
-# 500,000 texts that are SQL filters, or nearly.
+# 1,000,000 mutated byte streams against the gRPC server, 100,000 odd requests to Apache's API, and
+# 500,000 texts that are, or nearly are, SQL filters.
 fuzz: setup
 	$(RUN) python -m tests.grpc_core.fuzz --streams 1000000
 	$(RUN) python -m tests.rocketmq_api.fuzz --requests 100000
@@ -185,24 +185,24 @@ soak: setup
 	$(RUN) python -m tests.grpc_core.soak --minutes 30
 
 # grpc-go, grpc-java, grpc-js and tonic against the gRPC core, and Apache's clients for five languages
-# against a cluster, of those languages that are here. Their programs are built once, into the cache
+# against a cluster, as far as the languages are installed. The programs are built once, in the cache
 # folder, which takes some minutes.
 clients-test: setup
 	$(RUN) python -m tests.grpc_core.interop.programs
 	$(RUN) python -m tests.rocketmq_api.official.programs
 	$(RUN) pytest tests/grpc_core/interop tests/grpc_core/test_client_shapes.py tests/rocketmq_api/official
 
-# A store folder changes owners between Apache's broker and ours, both ways, by stops and by kill -9.
+# Hands a store folder over between Apache's broker and ours, both ways, after stops and after kill -9.
 # Fetches Apache RocketMQ 5.3.3 from Maven Central once (91 MB); needs Java and Maven.
 apache-test: setup
 	$(RUN) python -m tests.apache_broker.programs
 	$(RUN) pytest -m apache tests/apache_broker
 
-# Every page of docs/operations, carried out as it stands.
+# Carries out every page of docs/operations word for word.
 procedures: setup
 	$(RUN) pytest -m procedures tests/docs
 
-# A cluster of the newest release (deploy/released.toml) becomes one of this tree, under load; one step back.
+# Upgrades a cluster of the newest release (deploy/released.toml) to this tree under load, with one step back.
 upgrade-test: setup
 	$(RUN) pytest tests/upgrade
 

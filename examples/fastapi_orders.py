@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 
-from aerobee import Message, Producer
-from aerobee.errors import AerobeeError
+from aerobee import AerobeeError, Message, Producer
 
 
 class Order(BaseModel):

@@ -12,12 +12,11 @@ import json
 import signal
 from collections.abc import Sequence
 
-from aerobee import BlockingPushConsumer, ReceivedMessage, StartFrom
-from aerobee.consumer_client import ConsumerConfig
+from aerobee import BlockingPushConsumer, ConsumerConfig, ReceivedMessage, StartFrom
 
 
 def pack(messages: Sequence[ReceivedMessage]) -> None:
-    """Runs in a thread, so it may block. What it raises has the message delivered again."""
+    """Runs in a thread, so it may block. If it raises, the message is delivered again."""
     for message in messages:
         order = json.loads(message.body)
         if order["plugs"] < 1:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The root file system under the image: Debian's Python and the libraries that it needs, each package
 # named here, unpacked and not installed. No shell, no package manager, no Perl: what is not there
-# cannot be used by who breaks in, and needs no updates.
+# is of no use to an intruder, and needs no updates.
 #
 #   base.sh server FOLDER    what every process of Aerobee needs
 #   base.sh audit FOLDER     what Spark needs on top of that
@@ -33,11 +33,11 @@ esac
 
 downloads=$(mktemp -d)
 trap 'rm -rf "$downloads"' EXIT
-# Where apt may not write as its own user, it says so and goes on.
+# If apt may not write as its own user, it warns and continues.
 chmod 755 "$downloads"
 (cd "$downloads" && apt-get download -qq -o APT::Sandbox::User=root $packages)
 
-# What the bill of materials says of them; beside the root, for it is of no use in the image.
+# For the bill of materials; beside the root, because the image does not need it.
 (cd "$downloads" && sha256sum -- *.deb) > "$root.debs"
 
 mkdir -p "$root"
@@ -53,7 +53,7 @@ for package in "$downloads"/*.deb; do
     unpacked=$downloads/$name
     mkdir "$unpacked"
     dpkg-deb --extract "$package" "$unpacked"
-    # Folders of the old places go to the new ones.
+    # Move folders of the old locations to the new ones.
     for folder in bin lib lib64 sbin; do
         if [ -d "$unpacked/$folder" ]; then
             mkdir -p "$unpacked/usr/$folder"
@@ -63,13 +63,13 @@ for package in "$downloads"/*.deb; do
     done
     cp -a "$unpacked/." "$root/"
     rm -r "$unpacked"
-    # Scanners of images read here what is in it, and in which version.
+    # Image scanners read here which packages and versions are inside.
     mkdir -p "$root/var/lib/dpkg/status.d"
     dpkg-deb --field "$package" > "$root/var/lib/dpkg/status.d/$name"
 done
 
 cd "$root"
-# Licences stay; manuals, translations and what is for installing goes.
+# Keep licences; remove manuals, translations and files for installation.
 find usr/share/doc -type f ! -name copyright -delete
 find usr/share/doc -type d -empty -delete
 rm -rf usr/share/man usr/share/locale usr/share/info usr/share/lintian usr/share/bug usr/share/gdb \
@@ -87,12 +87,12 @@ if [ "$kind" = audit ]; then
 fi
 
 ln -s $python usr/bin/python3
-# Of libc-bin and of the certificates only the data.
+# Only the data of libc-bin and of the certificates.
 find usr/bin usr/sbin -type f ! -name $python -delete
 rm -rf var/lock usr/lib/*/gconv usr/lib/*/audit usr/share/libc-bin etc/profile.d etc/profile etc/dot.*
 
-# Parts of Python that nothing here uses, and the modules whose libraries are not in the list above
-# (readline, curses, sqlite3, dbm, nis): to import one says which library is missing.
+# Parts of Python that are not used, and modules whose libraries are not in the list above
+# (readline, curses, sqlite3, dbm, nis): importing one fails with the name of the missing library.
 stdlib=usr/lib/$python
 rm -rf "$stdlib/ensurepip" "$stdlib/lib2to3" "$stdlib/idlelib" "$stdlib/turtledemo" \
     "$stdlib/pydoc_data" "$stdlib/test" "$stdlib/sqlite3"

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Builds the images of deploy/Dockerfile with what is here: buildah, podman or docker.
+# Builds the images of deploy/Dockerfile with buildah, podman or docker, whichever is installed.
 #
 #   deploy/image/build.sh [server] [audit] [dev] [etcd]      without a name: server and etcd
 #
-# Where no registry of images answers, mmdebstrap makes the machine that builds (DEBIAN in the
-# Dockerfile) from a Debian mirror, once; the images themselves are the same either way.
+# If no image registry answers, mmdebstrap creates the build image (DEBIAN in the Dockerfile) from a
+# Debian mirror, once. The resulting images are the same either way.
 # Environment: BUILDER (buildah, podman, docker), TAG (the version), REGISTRY (default: localhost),
 # DEBIAN (an image to build on), DAY (of the packages' lists; default: today).
 set -eu
@@ -29,7 +29,7 @@ trap 'rm -rf "$work"' EXIT
 
 find_builder() {
     for candidate in ${BUILDER:-buildah podman docker}; do
-        # The docker command is often there without its daemon.
+        # The docker command is often installed without a running daemon.
         if command -v "$candidate" >/dev/null 2>&1 && "$candidate" info >/dev/null 2>&1; then
             echo "$candidate"
             return
@@ -54,7 +54,7 @@ has_image() {
     esac
 }
 
-# An import is a root file system alone: PATH comes with the image that is built on it.
+# An import has only a root file system: the image that is built on it sets PATH.
 import_root() {
     case $builder in
     buildah)
@@ -71,7 +71,7 @@ ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" > "$work/
     esac
 }
 
-# The image that builds: the pinned one of a registry, or Debian from packages.
+# The build image: the pinned one from a registry, or Debian from packages.
 choose_debian() {
     if [ -n "${DEBIAN:-}" ]; then
         echo "$DEBIAN"
@@ -104,7 +104,7 @@ choose_debian() {
     echo "$local_debian"
 }
 
-# A proxy's certificates and a mirror of PyPI, as this machine's pip knows them; see pip.sh.
+# A proxy's certificates and a mirror of PyPI, from this machine's pip configuration; see pip.sh.
 write_secrets() {
     for bundle in "${PIP_CERT:-}" "${SSL_CERT_FILE:-}" "${REQUESTS_CA_BUNDLE:-}"; do
         if [ -s "$bundle" ]; then
@@ -126,13 +126,13 @@ write_secrets() {
     } > "$work/pip"
 }
 
-# Of what, for who waits; then the arguments of this build alone.
+# What is built, to show progress; then the arguments of this build.
 run_builder() {
     made=$1
     shift
     set -- --build-arg "SOURCE_DATE_EPOCH=$epoch" "$@"
     case $builder in
-    # In a changed root instead of a container: works where containers do not.
+    # Uses chroot instead of a container: works where containers do not.
     buildah) set -- buildah build --isolation chroot --layers --timestamp "$epoch" "$@" ;;
     podman) set -- podman build --isolation chroot --layers --timestamp "$epoch" "$@" ;;
     docker) set -- env DOCKER_BUILDKIT=1 docker build --network host "$@" ;;
@@ -162,7 +162,7 @@ build_aerobee() {
         --build-arg "VERSION=$version" --build-arg "REVISION=$revision" \
         --build-arg "CREATED=$created" .
     build "$image" --target "$target" "$@"
-    # Its list would be the server's: etcd is for developers alone.
+    # Its list would be the server's, because only developers use this etcd.
     [ "$target" != dev ] || return 0
     # The stage has run already: this is a copy.
     run_builder "the bill of materials" --target "sbom-of-$target" \
@@ -173,7 +173,7 @@ build_aerobee() {
     echo "  what is in it:  $bill"
 }
 
-# What a node stores, and what it pulls.
+# Size on a node, and size of the download.
 sizes() {
     case $builder in
     docker) docker save "$1" | gzip > "$work/image.tar" ;;
@@ -183,7 +183,7 @@ sizes() {
     rm -f "$work/image.tar"
 }
 
-# How the image gets to where pods run.
+# How to bring the image to the nodes.
 say_what_next() {
     local_name=${1##*/}
     archive=${local_name%:*}.tar
@@ -216,7 +216,7 @@ for name in "$@"; do
     case $name in
     etcd)
         deploy/image/etcd/stage.sh "$work/etcd/usr/local/bin"
-        # What is mounted there takes its mode where runc finds the folder made already.
+        # If the folder exists already, runc gives its mode to what is mounted there.
         mkdir -m 1777 "$work/etcd/tmp"
         build "$registry/aerobee-etcd:test" -f deploy/image/etcd/Dockerfile "$work/etcd"
         ;;

@@ -10,7 +10,7 @@ here=$(dirname "$0")
 python=python3.11
 
 compile() {
-    # By hash and unchecked: no file's time gets in, and none is looked at when it starts.
+    # Hash-based and unchecked: no file time gets in, and none is checked at a start.
     "$python" -m compileall -q -f --invalidation-mode unchecked-hash -s "$folder" -p / \
         "$packages" >/dev/null
 }
@@ -23,7 +23,7 @@ dependencies)
     "$here/pip.sh" install --require-hashes --no-deps --no-compile --no-build-isolation \
         --only-binary :all: --no-binary etcd3,pyspark --target "$packages" -r "$2" \
         --report "$folder.wheels"
-    # Commands of libraries, their tests, and what only type checkers and compilers read.
+    # Libraries' commands and tests, and files that only type checkers and compilers read.
     rm -rf "$packages/bin" "$packages/include" "$packages"/pyspark/examples \
         "$packages"/pyspark/data "$packages"/pyarrow/include "$packages"/pyarrow/src
     find "$packages" -depth -type d -name tests ! -path '*/pyspark/*' -exec rm -rf {} +
@@ -45,7 +45,7 @@ project)
     rm -rf "$packages/bin"
     compile
     mkdir -p "$folder/usr/local/bin"
-    # -P, -s: neither the current folder nor a user's own packages are looked into.
+    # -P, -s: ignore the current folder and the user's own packages.
     cat > "$folder/usr/local/bin/aerobee" <<END
 #!/usr/bin/$python -Ps
 from aerobee.cli.__main__ import main

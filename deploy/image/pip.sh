@@ -1,7 +1,6 @@
 #!/bin/sh
-# pip in a stage of deploy/Dockerfile, with what the build was told about the network: the secrets
-# `ca` (certificates of a proxy) and `pip` (a pip.conf). Both are there while a command runs, and in
-# no layer.
+# pip in a stage of deploy/Dockerfile, with the build's secrets for the network: `ca` (certificates of a
+# proxy) and `pip` (a pip.conf). Both exist only while a command runs, and are in no layer.
 set -eu
 
 if [ -s /run/secrets/ca ]; then

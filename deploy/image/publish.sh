@@ -1,12 +1,12 @@
 #!/bin/sh
 # Builds the images of deploy/Dockerfile for amd64 and arm64 and pushes them to a registry, with a bill of
-# materials and provenance beside them, and says by which digests they are pinned.
+# materials and provenance, and prints the digests by which to pin them.
 #
 #   deploy/image/publish.sh REGISTRY [server] [audit]     without a name: both
 #
 # Needs docker with buildx, a builder of the driver docker-container, and for the other processor either
 # a node of that kind or QEMU (docker run --privileged --rm tonistiigi/binfmt --install arm64). The
-# checkout must be clean: what is published is what its commit says.
+# checkout must be clean, so that what is published matches its commit.
 # Environment: TAG (default: the version), PLATFORMS, DEBIAN and DAY as in build.sh.
 set -eu
 cd "$(dirname "$0")/../.."

@@ -71,7 +71,7 @@ def python_packages(root: Path, hashes: dict[str, str]) -> Iterator[Component]:
             "type": "library" if digest else "application",
             "name": name,
             "version": one.version,
-            # What came from no archive of the index is not the index's, even if that has the name.
+            # Not from the index, even if the index has a package of that name.
             "purl": f"pkg:{'pypi' if digest else 'generic'}/{name}@{quote(one.version, safe='')}",
             "licenses": python_licences(one),
         }
@@ -123,7 +123,7 @@ def bill(name: str, version: str, parts: list[Component]) -> Component:
         "version": 1,
         "metadata": {"timestamp": made.isoformat(), "component": image},
         "components": parts,
-        # Of what it is made, all of it; not which part needs which.
+        # Lists all parts of the image, not which part needs which.
         "compositions": [{"aggregate": "complete", "assemblies": [image["bom-ref"]]}],
     }
 

@@ -22,8 +22,9 @@ PAGE = Path(__file__).resolve().parents[1] / "api.md"
 REGENERATE = "python docs/site/api_reference.py"
 HEAD = f"""# Python API
 
-What `from aerobee import ...` gives. `{REGENERATE}` makes this page from the docstrings.
-To learn the clients, read [producing](producing.md) and [consuming](consuming.md).
+All public classes and functions: what `from aerobee import ...` gives you. To learn the clients,
+read [producing](producing.md) and [consuming](consuming.md) first. `{REGENERATE}`
+generates this page from the docstrings.
 """
 # Of which parts of the product the sections are; what is left comes last.
 SECTIONS = (
@@ -70,7 +71,8 @@ def entry(name: str, module: ModuleType) -> str:
     """The part of one name."""
     node, below = definition(name, module)
     if isinstance(node, ast.ClassDef):
-        return class_entry(node, hidden_bases(getattr(module, name)))
+        own = class_entry(node, hidden_bases(getattr(module, name)))
+        return "\n".join([own, *part_entries(node, module)])
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return f"### {name}\n\n{signature(node)}\n\n{prose(ast.get_docstring(node))}\n"
     return f"### {name}\n\n`{ast.unparse(node)}`\n\n{prose(below)}\n"
@@ -138,6 +140,32 @@ def class_entry(node: ast.ClassDef, hidden: Mapping[str, ast.ClassDef]) -> str:
         if not method.name.startswith("_"):
             parts.append(method_entry(node.name, method))
     return "\n".join(parts)
+
+
+def part_entries(node: ast.ClassDef, module: ModuleType) -> Iterator[str]:
+    """What the parts of an object can do, such as `AdminClient.topics`: public attributes, of a
+    class of the same package that has no entry of its own."""
+    public = dict(public_names())
+    package = module.__name__.rpartition(".")[0]
+    for each in ast.walk(node):
+        if not (isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)):
+            continue
+        target = each.targets[0]
+        kind = getattr(module, ast.unparse(each.value.func), None)
+        is_part = isinstance(target, ast.Attribute) and not target.attr.startswith("_")
+        if not is_part or not isinstance(kind, type) or kind.__name__ in public:
+            continue
+        if kind.__module__.rpartition(".")[0] != package:
+            continue
+        assert isinstance(target, ast.Attribute)
+        owner = f"{node.name}.{target.attr}"
+        part, _ = definition(kind.__name__, import_module(kind.__module__))
+        assert isinstance(part, ast.ClassDef)
+        first, *_ = (ast.get_docstring(part) or "").partition("\n\n")
+        yield f"#### {owner}\n\n{prose(first)}\n"
+        for method in methods_of(part):
+            if not method.name.startswith("_"):
+                yield method_entry(owner, method)
 
 
 def method_entry(owner: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

@@ -36,6 +36,8 @@ DECISIONS = "docs/decisions"
 FOLDER_LINK = re.compile(r"\]\(((?:[\w.-]+/)+)\)")
 NESTED = re.compile(r"^( +)(?=(?:[-*]|\d+\.) )")
 FENCE = re.compile(r"^(\s*```\w*).*")
+LONG_NAME = re.compile(r"(?<=<code>)[\w.]{16,}(?=</code>)")
+BREAK_AFTER = re.compile(r"(?<=[._])(?=\w)")
 FROM_ELSEWHERE = re.compile(r'<(?:script|img)[^>]+src="https?://[^"]*"')
 
 
@@ -83,10 +85,13 @@ def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:
 
 
 def on_post_page(output: str, *, page: Any, **_: object) -> str:
-    """A page that loads something from elsewhere cannot be read, or searched, offline."""
+    """A page that loads something from elsewhere cannot be read, or searched, offline.
+
+    Long names may be broken at their dots and underscores, which keeps tables narrow.
+    """
     if found := FROM_ELSEWHERE.search(output):
         raise PluginError(f"{page.file.src_uri} would load {found[0]}; put a copy in docs/site")
-    return output
+    return LONG_NAME.sub(lambda name: BREAK_AFTER.sub("<wbr>", name[0]), output)
 
 
 def _as_python_reads(line: str, folder: Path) -> str:

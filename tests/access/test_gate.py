@@ -220,7 +220,7 @@ def test_an_audit_needs_to_see_the_cluster_and_to_list_topics_and_no_more(scene:
 
 def test_only_nodes_pass_on_calls_of_others(scene: Scene) -> None:
     forged = (("x-mq-forwarded", "ipv4:10.0.0.1:1"),)
-    with pytest.raises(AccessDenied, match="pass on"):
+    with pytest.raises(AccessDenied, match="forward"):
         scene.at(V2_SEND).admit(Call((*SIGNED.metadata, *forged)))
     node = scene.node(BROKER, V2_SEND)
     scene.at(V2_SEND).admit(Call((*node.metadata, *forged)))

@@ -417,7 +417,7 @@ async def test_a_query_that_cannot_be_answered_says_why(
         (
             {"topic": "t", "key": "k", "begin_ms": 9, "end_ms": 8},
             errors.InvalidArgument,
-            "the begin 9 is later than the end 8",
+            "the start 9 is later than the end 8",
         ),
     ):
         call = broker.admin.QueryMessages(broker_pb2.QueryMessagesRequest(**request))

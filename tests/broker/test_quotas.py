@@ -118,7 +118,7 @@ async def test_a_frame_that_would_wait_too_long_is_refused_and_nothing_of_it_is_
     assert first.code == common_pb2.OK, "one that is larger than the quota goes when nothing waits"
     assert second.code == common_pb2.QUOTA_EXCEEDED
     assert 8_000 < second.retry_after_ms < 11_000
-    assert f"come again in {second.retry_after_ms} ms" in second.message
+    assert f"try again in {second.retry_after_ms} ms" in second.message
     assert await stored(broker) == 1
 
 
@@ -221,7 +221,7 @@ async def test_official_clients_hear_too_many_requests_and_go_on_later(broker: A
     assert v2.TOO_MANY_REQUESTS in codes
     said = next(each.status for each in answers if each.status.code == v2.TOO_MANY_REQUESTS)
     assert "QuotaExceeded" in said.message
-    assert "come again in" in said.message
+    assert "try again in" in said.message
     set_quotas(broker)
     assert (await client.send(sent_message("t", message_id="ID-9"))).status.code == v2.OK
 

@@ -85,7 +85,7 @@ def agreed(state: LogState = MASTERS, start: int = 0, sender: Sender = SENDER) -
         ([], Unreachable, "did not answer"),
         ([AGREED, None], Unreachable, "ended the stream"),
         ([AGREED], Unreachable, "sent nothing"),
-        ([AGREED, AGREED], InvalidArgument, "agrees once"),
+        ([AGREED, AGREED], InvalidArgument, "second agreement"),
         ([AGREED, FRAMES.log_bytes(5, b"x", 0, 9_000)], ReplicationGap, "at 5"),
         ([AGREED, damaged(FRAMES.log_bytes(0, b"x", 0, 9_000))], CorruptFrame, "damaged"),
         ([AGREED, FRAMES.log_bytes(0, b"no record at all" * 9, 0, 9_000)], CorruptFrame, "at 0"),

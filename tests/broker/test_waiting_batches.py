@@ -159,7 +159,7 @@ def test_committed_messages_wait_and_unseen_parts_of_transactions_do_not() -> No
         (
             {"DELAY": "3", "big": "x" * 32_740},
             BatchFault.PROPERTIES_TOO_LARGE,
-            "record 1: with what it needs to wait, .* exceed the limit of 32511",
+            "record 1: with the properties that it needs to wait, .* exceed the limit of 32511",
         ),
     ],
 )

@@ -124,7 +124,7 @@ def test_json_is_read_as_well() -> None:
         ("quotas:\n- user: a\n  limits: {send_bytes: 0}", 3, "from 1 on, or none"),
         ("quotas:\n- group: a\n  limits: {send_bytes: 1}", 2, "a group has no quota of send_bytes"),
         ("policies:\n- {user: a, resource: orders, actions: Pub}", 2, "names no resource"),
-        ("policies:\n- {user: a, resource: '*', actions: Send}", 2, "'Send' is no action"),
+        ("policies:\n- {user: a, resource: '*', actions: Send}", 2, "'Send' is not an action"),
         ("policies:\n- {user: a, resource: '*'}", 2, "a policy needs actions: add it"),
         (
             "policies:\n- {user: a, resource: '*', actions: All, secret: x}",

@@ -94,7 +94,7 @@ async def test_cleaning_keeps_what_a_group_has_not_read_unless_it_is_told_otherw
     assert (lost["group"], lost["topic"], lost["queueId"]) == ("billing", "orders", 0)
     _, said, remarked = await cluster.command("cluster", "show")
     assert " % " in said
-    assert f"{lost['messages']} messages were removed before they were read" in remarked
+    assert f"removed before they were read: {lost['messages']} messages of group" in remarked
     assert "billing" in remarked
     _, said, _ = await cluster.command("group", "show", "billing")
     assert "removed unread" in said

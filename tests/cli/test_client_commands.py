@@ -89,7 +89,9 @@ def test_a_count_commits_no_more_than_it_printed(cluster: Up) -> None:
 def test_fewer_messages_than_counted_are_a_negative_answer(cluster: Up) -> None:
     sent(cluster, "few", numbers(2))
     done = cluster.run(
-        "consume", "few", "--group", "g", "--count", "5", "--idle-timeout", "2", expect=1
+        *("consume", "few", "--group", "g", "--from", "first"),
+        *("--count", "5", "--idle-timeout", "2"),
+        expect=1,
     )
     assert sorted(done.stdout.splitlines()) == numbers(2)
     assert done.stderr == "2 of 5 messages arrived, then none within 2 s\n"
@@ -98,8 +100,20 @@ def test_fewer_messages_than_counted_are_a_negative_answer(cluster: Up) -> None:
 def test_no_message_within_the_idle_timeout_is_said(cluster: Up) -> None:
     cluster.run("topic", "create", "silent")
     asked = ("consume", "silent", "--group", "g", "--count", "1", "--idle-timeout", "1")
-    done = cluster.run(*asked, expect=1)
+    done = cluster.run(*asked, "--from", "first", expect=1)
     assert (done.stdout, done.stderr) == ("", "0 of 1 messages arrived within 1 s\n")
+
+
+def test_a_new_group_is_told_where_it_starts(cluster: Up) -> None:
+    sent(cluster, "begun", numbers(2))
+    asked = ("consume", "begun", "--group", "new", "--count", "1")
+    assert cluster.run(*asked).stderr == (
+        "group new is new on begun and starts at the first message; to start elsewhere, give "
+        "--from last or --from TIME\n"
+    )
+    assert cluster.run(*asked).stderr == ""
+    asked = ("consume", "begun", "--group", "other", "--count", "1")
+    assert cluster.run(*asked, "--from", "first").stderr == ""
 
 
 def test_a_tag_expression_selects(cluster: Up) -> None:
@@ -410,7 +424,7 @@ def test_a_running_member_is_shown_and_leaves_at_sigterm(cluster: Up) -> None:
 def test_a_reader_that_has_enough_ends_it_quietly(cluster: Up) -> None:
     sent(cluster, "piped", numbers(20_000))
     member = subprocess.Popen(
-        [*AEROBEE, "consume", "piped", "--group", "piped"],
+        [*AEROBEE, "consume", "piped", "--group", "piped", "--quiet"],
         env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -121,6 +121,9 @@ def test_an_empty_listing_says_what_to_do(
     said = capsys.readouterr()
     assert said.err == "no topics yet; create one\n"
     assert said.out == ("" if is_terminal else "topic\n")
+    # Of an answer that has other parts an empty table says nothing.
+    print_table(["member"], [], title="readers: 0 members", empty="no members")
+    assert tuple(capsys.readouterr()) == ("readers: 0 members\n", "no members\n")
 
 
 def test_one_is_not_several() -> None:

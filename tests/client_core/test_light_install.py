@@ -86,5 +86,5 @@ async def test_a_command_says_what_to_install_for_it() -> None:
     command = "from aerobee.cli.__main__ import main; main(prog_name='aerobee')"
     done = await run(command, "nameserver")
     assert done.returncode == 3
-    assert "which clients do not: pip install 'aerobee[server]'" in done.stderr
+    assert "which is not installed: pip install 'aerobee[server]'" in done.stderr
     assert (await run(command, "produce", "--help")).returncode == 0

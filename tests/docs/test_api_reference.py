@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from aerobee import errors
+from aerobee import AdminClient, errors
 from docs.site.api_reference import PAGE, REGENERATE, page, public_names
 
 
@@ -21,3 +21,20 @@ def test_every_public_name_and_every_error_is_there_with_a_sentence() -> None:
     assert public <= headings
     kinds = {name for name in dir(errors) if name[0].isupper()} - {"ClassVar"}
     assert [name for name in kinds if f"`{name}`" not in text] == []
+
+
+async def test_every_call_of_the_parts_of_the_administration_is_there() -> None:
+    text = PAGE.read_text("utf-8")
+    parts = {
+        name: part
+        for name, part in vars(AdminClient("127.0.0.1:1")).items()
+        if not name.startswith("_")
+    }
+    calls = [
+        f"#### AdminClient.{name}.{call}()\n"
+        for name, part in parts.items()
+        for call in dir(part)
+        if not call.startswith("_")
+    ]
+    assert len(calls) > 40
+    assert [call for call in calls if call not in text] == []

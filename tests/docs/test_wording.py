@@ -9,7 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
-    ROOT / "README.md",
+    *(
+        ROOT / name
+        for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "examples/README.md")
+    ),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "operations").glob("*.md")),
 ]
@@ -21,6 +24,9 @@ INSTEAD = {
     r"\| so (long|many|much|often)\b": "this long, how much",
     r"Comes:": "Planned:",
     r"(two|four) looks": "runs, or steps",
+    r"\b[Ww]hoever\b": "the one that, or a passive",
+    r"\bwants a look\b": "needs attention",
+    r"\bcalled off\b": "cancelled",
 }
 
 

@@ -113,7 +113,7 @@ async def test_policies_say_who_may_what_and_go_with_their_user(users: Any) -> N
         "Deny All on Topic:orders-x to shop from 10.0.0.0/8",
     )
     assert await asked("Topic:orders", "Delete") == (False, "no policy allows it")
-    assert "is no action" in await refused(
+    assert "is not an action" in await refused(
         users.PutPolicy(
             pb.PutPolicyRequest(
                 policy=pb.AccessPolicy(user="shop", resource="*", actions="X", decision="Deny")

@@ -24,8 +24,11 @@ LARGE_SETTINGS = {
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.leafNodeDefaultParallelism": "2",
+    "spark.sql.autoBroadcastJoinThreshold": "10MB",
+    "spark.sql.optimizer.disableHints": "false",
 }
-"""What Spark does for tables of many rows: compiles, and plans again half-way."""
+"""What Spark does for tables of many rows: compiles, plans again half-way, and broadcasts."""
 OF_PYSPARK = (
     "ignore::DeprecationWarning:pyspark",
     "ignore::FutureWarning:pyspark",
@@ -53,7 +56,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         require_java()
     except NotReady as error:
         pytest.skip(str(error))
-    from aerobee.offset_audit.run.session import SMALL_SETTINGS, close_session, open_session
+    from aerobee.offset_audit.run.session import TINY_SETTINGS, close_session, open_session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
@@ -61,7 +64,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = open_session(
             "local[2]",
             settings={
-                **SMALL_SETTINGS,
+                **TINY_SETTINGS,
                 "spark.default.parallelism": "2",
                 "spark.local.dir": str(folder),
                 "spark.sql.warehouse.dir": str(folder / "warehouse"),

@@ -11,7 +11,14 @@ import pytest
 
 from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
 from aerobee.offset_audit.run.identities import heard_stores
-from aerobee.offset_audit.run.session import SMALL_ROWS, SMALL_SETTINGS, settings_for, suit_more
+from aerobee.offset_audit.run.session import (
+    SMALL_ROWS,
+    SMALL_SETTINGS,
+    TINY_ROWS,
+    TINY_SETTINGS,
+    settings_for,
+    suit_more,
+)
 from aerobee.offset_audit.sources.store import pending
 from aerobee.offset_audit.sources.store.plain_values import decimal
 from aerobee.runtime.errors import InvalidArgument
@@ -99,13 +106,14 @@ def test_drills_into_many_blocks_are_not_done_with_the_settings_of_few_rows() ->
     context = SimpleNamespace(getConf=lambda: launched)
     session = cast(Any, SimpleNamespace(conf=conf, sparkContext=context))
     settings["spark.sql.shuffle.partitions"] = "8"
-    with settings_for(session, 1_000):
-        assert settings == SMALL_SETTINGS
-        suit_more(session, SMALL_ROWS - 1)
-        assert settings == SMALL_SETTINGS
-        suit_more(session, 300 * 65_536)
+    for rows, suited in ((1_000, TINY_SETTINGS), (TINY_ROWS, SMALL_SETTINGS)):
+        with settings_for(session, rows):
+            assert settings == suited
+            suit_more(session, SMALL_ROWS - 1)
+            assert settings == suited
+            suit_more(session, 300 * 65_536)
+            assert settings == launched
         assert settings == launched
-    assert settings == launched
 
 
 @pytest.mark.parametrize("text", ["\u00b2", "\u0663", "9" * 30, "-1", "", " 1", "1_0"])

@@ -370,7 +370,7 @@ def test_each_broker_that_does_not_answer_is_one_finding(spark: SparkSession) ->
     lost = findings["master-lost", 0]
     assert lost["affected"] == 8
     assert "did not answer: timeout" in lost["evidence"]
-    assert "8 queues of 1 topics is not known" in lost["evidence"]
+    assert "8 queues of 1 topic is not known" in lost["evidence"]
 
 
 def add_zones(rows: TableRows) -> None:

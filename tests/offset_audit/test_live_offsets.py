@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import COMMIT_OFFSETS, RESET_OFFSETS
-from aerobee.offset_audit.sources.direct import rows_of
+from aerobee.offset_audit.sources.direct import rows_by, rows_of
 from aerobee.offset_audit.sources.live import OffsetsSource
 from aerobee.offset_audit.sources.live.asking import LogAnswer, _stretches
 from aerobee.offset_audit.sources.live.batches import log_batch
@@ -223,7 +223,22 @@ def test_a_source_that_is_read_directly_gives_the_same_rows(
     asked = spark.read.format("aerobee.offsets").options(**options).load().drop("read_at_ms")
     direct = rows_of(spark, OffsetsSource(options)).drop("read_at_ms")
     assert direct.schema == asked.schema
-    assert sorted(direct.collect()) == sorted(asked.collect())
+    rows = sorted(asked.collect())
+    assert sorted(direct.collect()) == rows
+    source = OffsetsSource(options)
+    columns = source.schema()
+    for rows_here in (1, len(rows)):
+        reader = source.reader(columns)
+        here = rows_by(spark, reader, columns, rows_here=rows_here).drop("read_at_ms")
+        assert here.schema == asked.schema
+        assert sorted(here.collect()) == rows
+        # Rows that were read here are part of the plan; more of them are Spark's to read.
+        assert is_read_by_workers(here) == (rows_here < len(rows))
+
+
+def is_read_by_workers(frame: DataFrame) -> bool:
+    java: Any = frame._jdf
+    return "MapInArrow" in java.queryExecution().analyzed().toString()
 
 
 def _changes(rows: list[Any]) -> list[tuple[Any, ...]]:

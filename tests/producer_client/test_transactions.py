@@ -348,5 +348,5 @@ async def test_nonsense_is_refused(cluster: Cluster) -> None:
     call, address = cluster.connection.channels.call, cluster.brokers["a"].address
     with pytest.raises(errors.InvalidArgument, match="COMMITTED or ROLLED_BACK"):
         await call(address, END_TRANSACTION, broker_pb2.EndTransactionRequest(topic="orders"))
-    with pytest.raises(errors.InvalidArgument, match="not where a page ended"):
+    with pytest.raises(errors.InvalidArgument, match="not the end of a page"):
         await call(address, LIST_TRANSACTIONS, broker_pb2.ListTransactionsRequest(after=-1))

@@ -228,7 +228,7 @@ def test_a_file_is_written_by_one_process(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="another process writes it"):
         opened(tmp_path / "audit.log")
     file.close()
-    with pytest.raises(InvalidArgument, match="no ordinary file"):
+    with pytest.raises(InvalidArgument, match="not a regular file"):
         opened(Path("/dev/null"))
 
 

@@ -51,7 +51,7 @@ class Account:
         return not self.connections and not self.streams
 
     def become(self, quota: Quota, now_s: float) -> None:
-        """Have another quota; what it leaves as it was goes on with what is left of it."""
+        """Have another quota; what it leaves as it was continues with what is left of it."""
         before, self.quota = self.quota, quota
         limits = quota.said()
         kept = {

@@ -241,7 +241,7 @@ class MethodGate:
             self._check_who(caller, caller.user)
             if caller.node is None and FORWARDED_KEY in metadata:
                 raise AccessDenied(
-                    f"{caller} is no node, and only nodes pass on the calls of others"
+                    f"{caller} is not a node, and only nodes may forward the calls of others"
                 )
         except REFUSALS as error:
             self.refused(context, metadata, caller, error)
@@ -301,10 +301,12 @@ class MethodGate:
     def _check_who(self, caller: Caller, user: KnownUser | None) -> None:
         who, role = self.needs.who, "" if caller.node is None else caller.node.role
         if who is Who.BROKERS and role != BROKER:
-            raise AccessDenied(f"{caller} is no broker of this cluster, and only these may do this")
+            raise AccessDenied(
+                f"{caller} is not a broker of this cluster, and only brokers may do this"
+            )
         is_super = role == OPERATOR or (user is not None and user.user.is_super)
         if who is Who.SUPER_USERS and not is_super:
-            raise AccessDenied(f"{caller} is no super user, and only these may do this")
+            raise AccessDenied(f"{caller} is not a super user, and only super users may do this")
 
 
 class Visit:

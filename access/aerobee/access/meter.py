@@ -113,7 +113,7 @@ class Meter:
             raise self._quotas.refusal(self._account, field, wait_s=wait_s)
 
     def hold_subscriptions(self, count: int) -> None:
-        """The call has so many now. Raises QuotaExceeded, which leaves it with those it had."""
+        """The call has this many now. Raises QuotaExceeded, which leaves it with those it had."""
         account, more = self._account, count - self._subscriptions
         limit = account.quota.subscriptions or 0
         if more > 0 and limit and account.subscriptions + more > limit:
@@ -178,7 +178,7 @@ def about_to_create(field: str) -> None:
 
 
 def hold_subscriptions(count: int) -> None:
-    """The running stream has so many from now on. Raises QuotaExceeded."""
+    """The running stream has this many from now on. Raises QuotaExceeded."""
     meter = CURRENT_METER.get()
     if meter is not None:
         meter.hold_subscriptions(count)

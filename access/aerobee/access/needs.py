@@ -83,7 +83,7 @@ def administering(of: NeedsOf) -> MethodNeeds:
 
 
 def of_broker(speaker: Callable[[Any], NodeName | None], *, is_act: bool = False) -> MethodNeeds:
-    """For what a broker says of itself. `is_act`: it has a say in who is master."""
+    """For what a broker says about itself. `is_act`: it has a say in who is master."""
     return MethodNeeds(Who.BROKERS, is_act=is_act, speaker=speaker)
 
 

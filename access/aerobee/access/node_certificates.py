@@ -1,7 +1,7 @@
 """Certificates that name a node: with them the cluster secret alone does not make a broker.
 
 All nodes have the same secret, so a proof by it says only what its maker wants to say. A
-certificate is of one node: a URI among its alternative names says of which.
+certificate is of one node: a URI among its alternative names says which one.
 
     aerobee://hive/broker/broker-a/0
     aerobee://hive/nameserver

@@ -23,7 +23,7 @@ TIME_TOLERANCE_MS: Final = 120_000
 """How far the clocks of two nodes may differ."""
 _PURPOSE: Final = b"node proof"
 _WINDOW: Final = 4_096
-"""Calls on several connections overtake one another, but not so many."""
+"""Calls on several connections overtake one another, but not this many."""
 _PROCESSES_MAX: Final = 10_000
 _LENGTH_MAX: Final = 512
 
@@ -123,12 +123,12 @@ class NodeVerifier:
             )
         words = proof.split(" ") if isinstance(proof, str) and len(proof) <= _LENGTH_MAX else []
         if len(words) != 5:
-            raise Unauthenticated(f"the call's {NODE_KEY} is no proof of a node")
+            raise Unauthenticated(f"the call's {NODE_KEY} is not a proof of a node")
         claim, _, digest = str(proof).rpartition(" ")
         try:
             mac, time_ms, number = bytes.fromhex(digest), int(words[1]), int(words[3])
         except ValueError:
-            raise Unauthenticated(f"the call's {NODE_KEY} is no proof of a node") from None
+            raise Unauthenticated(f"the call's {NODE_KEY} is not a proof of a node") from None
         keys = secrets.keys(_PURPOSE)
         if not any(hmac.compare_digest(_mac(key, path, claim), mac) for key in keys):
             raise Unauthenticated(

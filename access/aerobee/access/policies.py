@@ -58,7 +58,7 @@ class Policy:
     ) -> Policy:
         """From the words of a person. Raises InvalidArgument."""
         if decision.capitalize() not in tuple(Decision):
-            raise InvalidArgument(f"{decision!r} is no decision; choose Allow or Deny")
+            raise InvalidArgument(f"{decision!r} is not a decision; choose Allow or Deny")
         if len(sources) > SOURCES_MAX:
             raise InvalidArgument(f"a policy has at most {SOURCES_MAX} source addresses")
         return cls(
@@ -94,7 +94,7 @@ def _network(text: str) -> Network:
         return ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
         raise InvalidArgument(
-            f"{text!r} is no source address; write 10.1.2.3 or 10.1.0.0/16"
+            f"{text!r} is not a source address; write 10.1.2.3 or 10.1.0.0/16"
         ) from None
 
 

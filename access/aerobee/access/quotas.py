@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 ADDRESS: Final = "address"
 ACCOUNTS_MAX: Final = 10_000
-"""From so many on those without a connection or a stream are forgotten."""
+"""From this many on those without a connection or a stream are forgotten."""
 LOG_INTERVAL_S: Final = 10.0
 """Of one account."""
 COUNT_PAUSE_MS: Final = 1_000
@@ -149,8 +149,8 @@ class Quotas:
         wait_ms = COUNT_PAUSE_MS if wait_s is None else math.ceil(wait_s * 1_000)
         self._note(account, field, REFUSED, wait_ms)
         return QuotaExceeded(
-            f"{account.subject} may have {_limit_text(account, field)} (quota {field}): come again "
-            f"in {wait_ms} ms, or ask for another quota",
+            f"{account.subject} may have {_limit_text(account, field)} (quota {field}): try again "
+            f"in {wait_ms} ms, or ask for a higher quota",
             retry_after_ms=wait_ms,
         )
 

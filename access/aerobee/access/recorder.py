@@ -94,7 +94,7 @@ class Recorder:
         """As figures."""
         refusals = counter(
             "aerobee_access_refusals_total",
-            "Calls, and requests of streams, that were refused for want of proof or rights.",
+            "Calls, and requests of streams, that were refused for lack of credentials or rights.",
             "method",
             "code",
         )
@@ -145,8 +145,8 @@ class RecordedAct:
             return
         if not await self._write(line) and self._lines.is_strict and error is None:
             raise NotWritable(
-                "it was done, but this node's audit log could not be written any more; its log "
-                "says why"
+                "it was done, but this node's audit log could no longer be written; its log says "
+                "why"
             )
 
     async def _write(self, line: Facts) -> bool:

@@ -79,7 +79,8 @@ class Pattern:
         name = self.text.removesuffix("*")
         if not self.text or "*" in name or not name.isprintable() or " " in name:
             raise InvalidArgument(
-                f"{self.text!r} is no pattern of names; write a name, a prefix that ends with *, "
+                f"{self.text!r} is not a pattern of names; write a name, a prefix that ends with "
+                "*, "
                 "or * for all"
             )
         if len(self.text) > NAME_LENGTH_MAX:
@@ -128,7 +129,7 @@ def parse_actions(text: str) -> Action:
             found |= _WORDS[name]
         else:
             raise InvalidArgument(
-                f"{word.strip()!r} is no action; choose of All, {', '.join(_WORDS)}"
+                f"{word.strip()!r} is not an action; choose from All, {', '.join(_WORDS)}"
             )
     return found
 

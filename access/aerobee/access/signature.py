@@ -64,7 +64,7 @@ def read_signature(metadata: Mapping[str, str | bytes]) -> Signed | None:
         return None
     date_time = metadata.get(DATE_TIME_KEY)
     if not isinstance(header, str) or len(header) > _LENGTH_MAX:
-        raise _unreadable("it is too long or no text")
+        raise _unreadable("it is too long or not text")
     if not isinstance(date_time, str) or not date_time or len(date_time) > _LENGTH_MAX:
         raise _unreadable(f"the call has no {DATE_TIME_KEY}")
     algorithm, _, rest = header.partition(" ")

@@ -1,6 +1,6 @@
 """The broker's life: open, serve, stop.
 
-    tell of health -> open the folder (on a thread) -> listen -> register -> serve
+    report health -> open the folder (on a thread) -> listen -> register -> serve
     SIGTERM: refuse sends -> flush, acknowledge what waits -> end the streams -> leave the routes
              -> write tables -> close the store (removes `abort`)
     another replica became master, or the log must be cut, or take another name: end the streams

@@ -4,7 +4,7 @@ Owns: their order, which is the same for each of the steps.
 
     begin    this replica acts as master from now on
     leave    what the next master must know is written down, while this one may still act
-    resume   the next master did not come: the term goes on after all
+    resume   the next master did not come: the term continues after all
     end      this replica acts no more, whether it was left in order or not
 
 The role manager begins and ends them, nobody else; a hand-over leaves and resumes them, a stop

@@ -46,7 +46,7 @@ DRAIN_TIMEOUT_S = 20.0
 REPLICATE_TIMEOUT_S = 5.0
 """How long a stop waits for the replicas; one that is gone leaves the in-sync set before that."""
 RETIRE_GRACE_S = 0.1
-"""How long running calls may go on when the folder is to be opened again."""
+"""How long running calls may continue when the folder is to be opened again."""
 LEAVE_TIMEOUT_S = 2.0
 """How long a stop tries to tell a nameserver."""
 JOURNAL_TIMEOUT_S = 1.0
@@ -245,7 +245,7 @@ class Run:
         self._address.listens(port)
         for name, run in self._tasks.items():
             self._running.append(tasks.create_task(run(), name=name))
-        # Alone, groups go on at once; elsewhere when the role is known.
+        # Alone, groups continue at once; elsewhere when the role is known.
         await self._journal.begun(JOURNAL_TIMEOUT_S)
         if self._registration is not None:
             registering = tasks.create_task(self._registration.run(), name="registration")
@@ -315,8 +315,8 @@ class Run:
             await self._registration.leave(LEAVE_TIMEOUT_S)
 
     async def _end_following(self) -> None:
-        """What a master goes on sending would never be on the disk as a whole, and come after the
-        log's end was noted. From here on no role is taken; a master's term goes on."""
+        """What a master keeps sending would never be on the disk as a whole, and come after the
+        log's end was noted. From here on no role is taken; a master's term continues."""
         roles = next(task for task in self._running if task.get_name() == ROLES_TASK)
         roles.cancel()
         await asyncio.wait((roles,))

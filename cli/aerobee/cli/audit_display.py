@@ -110,6 +110,8 @@ class WatchScreen:
         self._interval_s = interval_s
         self._clock = clock
         self._stage = "starting"
+        self._done: list[str] = []
+        """Stages of the first run, until there is something else to show."""
         self._stage_since_s = clock.monotonic_s()
         self._runs = 0
         self._failures = 0
@@ -143,7 +145,10 @@ class WatchScreen:
         try:
             yield
         finally:
-            self._stage, self._stage_since_s = "", self._clock.monotonic_s()
+            now_s = self._clock.monotonic_s()
+            if not self._runs:
+                self._done.append(f"{title}: {now_s - self._stage_since_s:.1f} s")
+            self._stage, self._stage_since_s = "", now_s
 
     def note(self, text: str) -> None:
         """The screen shows what was found instead."""
@@ -152,6 +157,8 @@ class WatchScreen:
         """The whole screen, no higher than the terminal."""
         rows = max(6, self._console.height - FRAME_LINES)
         parts: list[RenderableType] = []
+        if not self._runs:
+            parts += [Text(line) for line in self._done]
         if self._summary is not None:
             parts += _picture(self._summary, rows)
         if self._trouble:

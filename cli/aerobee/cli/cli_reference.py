@@ -15,8 +15,8 @@ SHARED_TEXT = (
 )
 HEAD = """# All commands and their options
 
-What `--help` says of each command, on one page. [command-line.md](command-line.md) shows them at
-work. `aerobee config reference --commands` makes this page, and a test compares it.
+What `--help` prints for each command, on one page. [The command line](command-line.md) shows them
+at work. `aerobee config reference --commands` generates this page.
 """
 
 

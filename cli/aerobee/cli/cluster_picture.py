@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from aerobee.cli.output import counted
 from aerobee.client_core.admin_cluster import BrokerGroup
 from aerobee.client_core.broker_groups import BrokerGroupState
 from aerobee.runtime.errors import AerobeeError
@@ -259,8 +260,9 @@ def _replica_remarks(replica: Replica) -> list[str]:
     if stats is not None and stats.removed_unread_messages:
         groups = sorted({each.group for each in stats.removed_unread})
         lines.append(
-            f"{stats.removed_unread_messages:,} messages were removed before they were read, of "
-            f"the groups {', '.join(groups)}; see `aerobee group show`"
+            f"removed before they were read: {counted(stats.removed_unread_messages, 'message')} "
+            f"of {'group' if len(groups) == 1 else 'groups'} {', '.join(groups)}; see `aerobee "
+            "group show`"
         )
     return lines
 

@@ -61,10 +61,13 @@ async def _asked(context: click.Context, names: Names) -> list[str]:
     is_on = given.get("is_on")
     encrypted = tls != TlsConfig() if is_on is None else bool(is_on)
     target = Target(
-        str(given["nameserver"]), str(given["cluster"]), tls=tls if encrypted else False
+        str(given["nameserver"]),
+        str(given["cluster"]),
+        tls=tls if encrypted else False,
+        timeout_s=PATIENCE_S,
     )
     async with asyncio.timeout(PATIENCE_S):
-        async with target.admin_client(timeout_s=PATIENCE_S) as admin:
+        async with target.admin_client() as admin:
             return await names(admin)
 
 

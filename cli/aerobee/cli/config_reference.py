@@ -22,14 +22,13 @@ REGENERATE = "aerobee config reference > docs/configuration.md"
 _HEAD = f"""\
 # Configuration
 
-Every setting of the services. `{REGENERATE}` makes this page
-from their source; change the text beside the field, not here. Settings of clients are in
-[producing.md](producing.md#settings) and [consuming.md](consuming.md#settings), those of `aerobee
-audit` in [audit.md](audit.md).
+Every setting of the nameserver and the broker. Settings of clients are in
+[producing](producing.md#settings) and [consuming](consuming.md#settings), those of `aerobee audit`
+in [the audit's page](audit.md).
 
-A key is given in a TOML file (`--config FILE`), where its sections are tables, as an environment
-variable, or as a flag. Flags win over the environment, the environment over the file, the file over
-the defaults. A key that does not exist is an error that names the nearest one.
+Set a key in a TOML file (`--config FILE`), where its sections are tables, as an environment
+variable, or as a flag. Flags take precedence over the environment, the environment over the file,
+and the file over the defaults. A key that does not exist is an error that names the nearest one.
 
 | | nameserver | broker |
 |---|---|---|
@@ -37,11 +36,11 @@ the defaults. A key that does not exist is an error that names the nearest one.
 | in the environment | `AEROBEE_NAMESERVER_LOG_LEVEL` | `AEROBEE_BROKER_LOG_LEVEL` |
 | the file itself | `AEROBEE_NAMESERVER_CONFIG` | `AEROBEE_BROKER_CONFIG` |
 
-Lists are written with commas in flags and variables, as arrays in the file.
+Write lists with commas in flags and variables, and as arrays in the file.
 
-**Changes** says when a changed value takes effect: `live`: SIGHUP makes the process read its file
-again ([logs](logs.md#changing-the-level-while-a-service-runs)); `restart`: at the next start;
-`never`: it must stay what it was when the store folder was created.
+The column **changes** says when a new value takes effect. `live`: when SIGHUP makes the process
+read its file again ([logs](logs.md#changing-the-level-while-a-service-runs)). `restart`: at the
+next start. `never`: the value must stay what it was when the store folder was created.
 
 Check a file before a service reads it. The check reports everything that is wrong, with line
 numbers, and settings that are risky together:
@@ -52,9 +51,12 @@ $ aerobee config check nameserver.toml --service nameserver
 nameserver.toml: the nameserver accepts it (2 keys)
 ```
 
-`--set KEY=VALUE` stands for a flag of the service; its environment variables count as well, so in a
-pod the check sees what the service sees. The exit code is 0 if the service accepts the file, 1 if
-not; with `--strict` warnings count as errors.
+`--set KEY=VALUE` adds a flag that the service gets. The check also reads the service's environment
+variables, so in a pod it sees what the service sees. The exit code is 0 if the service accepts the
+file, 1 if not; with `--strict`, warnings count as errors.
+
+`{REGENERATE}` generates this page from the source of the
+services. To change a text, change it there.
 """
 
 _TABLE = (

@@ -200,6 +200,6 @@ def _missing(error: ModuleNotFoundError) -> Exception:
     if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
         return error
     return EnvironmentFailure(
-        f"this command needs the package {error.name}, which clients do not: pip install "
+        f"this command needs the package {error.name}, which is not installed: pip install "
         "'aerobee[server]'"
     )

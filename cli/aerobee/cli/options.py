@@ -18,6 +18,9 @@ from aerobee.cli.output import QUIET
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+always_json_option = click.option(
+    "--json", is_flag=True, expose_value=False, help="As without it: the output is always JSON."
+)
 wide_option = click.option(
     "--wide", is_flag=True, help="Show all columns, even if the terminal is too narrow for them."
 )
@@ -43,16 +46,18 @@ quiet_option = click.Option(
 """All commands have it, but services, whose log is theirs to configure: see `lazy_group`."""
 
 
-def timeout_option(default_ms: int, help: str) -> Callable[[Command], Command]:
+def timeout_option(
+    default_ms: int, help: str, *, has_former: bool = True
+) -> Callable[[Command], Command]:
     """Adds --timeout (parameter `timeout_ms`), and --timeout-ms as its hidden former spelling."""
-    return duration_option("--timeout", default_ms, help)
+    return duration_option("--timeout", default_ms, help, has_former=has_former)
 
 
 def duration_option(
-    name: str, default_ms: int, help: str, *, min_ms: int = 1
+    name: str, default_ms: int, help: str, *, min_ms: int = 1, has_former: bool = True
 ) -> Callable[[Command], Command]:
-    """Adds an option such as `--timeout 5s` (its parameter has `_ms` at the end), and a
-    hidden one in milliseconds, its former spelling."""
+    """Adds an option such as `--timeout 5s` (its parameter has `_ms` at the end), and, if there
+    was one, a hidden one in milliseconds, its former spelling."""
     parameter = f"{name.removeprefix('--').replace('-', '_')}_ms"
 
     def parsed(context: click.Context, _parameter: click.Parameter, text: str) -> int:
@@ -70,15 +75,16 @@ def duration_option(
         context.meta[parameter] = value
 
     def add(command: Command) -> Command:
-        with_former = click.option(
-            f"{name}-ms",
-            f"{parameter}_former",
-            type=click.IntRange(min=min_ms),
-            hidden=True,
-            expose_value=False,
-            is_eager=True,
-            callback=keep,
-        )(command)
+        if has_former:
+            command = click.option(
+                f"{name}-ms",
+                f"{parameter}_former",
+                type=click.IntRange(min=min_ms),
+                hidden=True,
+                expose_value=False,
+                is_eager=True,
+                callback=keep,
+            )(command)
         return click.option(
             name,
             parameter,
@@ -87,7 +93,7 @@ def duration_option(
             show_default=True,
             callback=parsed,
             help=help,
-        )(with_former)
+        )(command)
 
     return add
 

@@ -96,7 +96,9 @@ def print_table(
     `droppable` are left out, the first one first.
 
     Args:
-        empty: said instead, on standard error, where there are no rows.
+        title: a line above, for a table that is a part of the answer.
+        empty: said on standard error where there are no rows. The headers stay only in a pipe, and
+            for a table that is the whole answer.
     """
     texts = [[_cell(value) for value in row] for row in rows]
     numeric = [all(_is_number(row[i]) for row in rows) and bool(rows) for i in range(len(headers))]
@@ -112,7 +114,7 @@ def print_table(
         say(title)
     if empty and not rows:
         remark(empty)
-        if on_terminal:
+        if on_terminal or title:
             return
     line, *lines = (
         _line(cells) for cells in zip(*(column.cells() for column in columns), strict=True)

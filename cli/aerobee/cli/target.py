@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,6 +13,7 @@ import click
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster.plan import HOST, NAMESERVER_PORT
+from aerobee.cli.options import timeout_option
 from aerobee.cli.tls_options import tls_options
 from aerobee.runtime import errors
 from aerobee.runtime.tls_config import TlsConfig
@@ -20,7 +21,7 @@ from aerobee.runtime.tls_config import TlsConfig
 if TYPE_CHECKING:
     from aerobee import AdminClient
 
-TIMEOUT_S = 5.0
+TIMEOUT_MS = 5_000
 
 _UNRESOLVED = re.compile(r"the host name \S+ cannot be resolved")
 _ENCRYPTION = re.compile(
@@ -38,29 +39,29 @@ class Target:
     nameserver: str
     cluster: str
     tls: TlsConfig | bool = False
+    timeout_s: float = TIMEOUT_MS / 1_000
+    """For each question."""
 
-    def administer(
-        self, question: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = TIMEOUT_S
-    ) -> T:
-        """The answer of an `AdminClient`, which is closed by then; with `timeout_s` for each call.
+    def administer(self, question: Callable[[AdminClient], Awaitable[T]]) -> T:
+        """The answer of an `AdminClient`, which is closed by then.
 
         Raises click.exceptions.Exit if a signal ends it.
         """
 
         async def main() -> T:
-            async with self.admin_client(timeout_s=timeout_s) as admin:
+            async with self.admin_client() as admin:
                 return await question(admin)
 
         return run(main)
 
-    def admin_client(self, *, timeout_s: float = TIMEOUT_S) -> AdminClient:
+    def admin_client(self) -> AdminClient:
         """To be opened where an event loop runs already."""
         from aerobee import AdminClient
 
         return AdminClient(
             self.nameserver,
             self.cluster,
-            timeout=timeout_s,
+            timeout=self.timeout_s,
             await_cluster_ms=0,  # A person would rather be told.
             tls=self.tls,
         )
@@ -101,9 +102,30 @@ def _cannot_reach(error: errors.Unreachable, target: Target) -> EnvironmentFailu
     )
 
 
+def asking_options(timeout_ms: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the options of `connection_options`, and --timeout for each question."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @timeout_option(
+            timeout_ms, "How long one question to the cluster may take.", has_former=False
+        )
+        @functools.wraps(command)
+        def wrapped(*args: Any, target: Target, timeout_ms: int, **kwargs: Any) -> Any:
+            return command(*args, target=replace(target, timeout_s=timeout_ms / 1_000), **kwargs)
+
+        return connection_options(wrapped)
+
+    return add
+
+
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`asking_options`, with the time that suffices nearly everywhere."""
+    return asking_options(TIMEOUT_MS)(command)
+
+
+def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds --nameserver, --cluster and those of `tls_options`; the command gets them as
-    `target`."""
+    `target`. For commands whose --timeout is about something else, or that have none."""
 
     @click.option(
         "--nameserver",

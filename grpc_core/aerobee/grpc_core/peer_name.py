@@ -11,7 +11,7 @@ _MAPPED: Final = "::ffff:"
 def peer_name(address: object) -> str:
     """`ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711` or `unix:/path`, as grpcio writes them.
 
-    `address` is what a socket, or a transport, says of its peer.
+    `address` is what a socket, or a transport, says about its peer.
     """
     if isinstance(address, tuple) and len(address) == 2:
         return f"ipv4:{address[0]}:{address[1]}"

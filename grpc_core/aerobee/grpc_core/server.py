@@ -115,7 +115,7 @@ class Server:
         """Accept connections on one address; returns the port, of use where `port` is 0. A wildcard
         of either family takes connections of both. A context of one's own must offer the protocol
         h2, see `tls`. With `accepts_plain_text` the port of a `tls` is for both. `listener` is
-        what calls that come this way say of it.
+        what calls that come this way say about it.
 
         Raises:
             OSError: the address is in use or not of this machine.

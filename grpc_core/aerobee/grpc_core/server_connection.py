@@ -84,7 +84,7 @@ class ServerConnection(Connection[ServerCall]):
         return is_new or not stream_id & 1
 
     def limit_met(self, limit: Limit, reason: str) -> None:
-        """Of one call; the connection goes on."""
+        """Of one call; the connection continues."""
         self.server.observer.limit_met(limit, self.peer, reason)
 
     def is_admitted(self) -> bool:
@@ -92,7 +92,7 @@ class ServerConnection(Connection[ServerCall]):
 
     def pause_writing(self) -> None:
         """A peer that does not read gets nothing new to answer. Only a server may do so: were both
-        ends to stop reading until they can write, neither would ever go on."""
+        ends to stop reading until they can write, neither would ever continue."""
         super().pause_writing()
         self.pause_reading()
 

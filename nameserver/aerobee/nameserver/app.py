@@ -311,7 +311,7 @@ async def _serve_when_known(cache: RouteCache, server: RpcServer) -> None:
 class NameserverHealth:
     """What a nameserver answers to startup, liveness and readiness.
 
-    It is ready while it has routes, be they stale: brokers and clients then go on with what is
+    It is ready while it has routes, be they stale: brokers and clients then continue with what is
     known, and would gain nothing by turning away. One that never reached etcd has nothing to say.
     """
 

@@ -33,7 +33,7 @@ ENDS_TIMEOUT_S = 0.5
 LATE_HEARTBEATS = 1.5
 """A stream whose next heartbeat is late by half of its interval is not heard at present."""
 NOTE_INTERVAL_S = 5.0
-"""At most so often it is noted in etcd how far a broker's log is confirmed and on its disk."""
+"""At most this often it is noted in etcd how far a broker's log is confirmed and on its disk."""
 
 
 class BrokerSession:
@@ -171,7 +171,7 @@ class BrokerSession:
         return 0 if ours and is_told and history != ours else revision
 
     def _record(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerRecord:
-        """As it is to stand in etcd: how far the broker knows the topics is written again only once
+        """As it is to be in etcd: how far the broker knows the topics is written again only once
         it has heard of another deletion."""
         known, cache = self.known_revision, self._sessions.cache
         last_deletion = cache.table.last_deletion if cache.version > 0 else 0
@@ -263,7 +263,7 @@ class BrokerSession:
 
     def _hear_positions(self, record: BrokerRecord) -> None:
         """How far the log reaches, and as master also is confirmed. Of a registered process only:
-        what others say of it must stop no election, and begin none."""
+        what others say about it must stop no election, and begin none."""
         if self._registered is None:
             return
         self._sessions.positions.heard(record)

@@ -239,7 +239,7 @@ def with_replica(replica_set: ReplicaSet, broker_id: int) -> ReplicaSet:
 
 
 def without_replica(replica_set: ReplicaSet, broker_id: int, live: LiveReplicas) -> ReplicaSet:
-    """The record without a replica that has gone for good.
+    """The record without a replica that is gone for good.
 
     Raises:
         InvalidArgument: it is alive, in the in-sync set, the master, or unknown.

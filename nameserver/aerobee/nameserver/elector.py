@@ -1,7 +1,7 @@
 """Sees to it that every replica set has a master: holds the elections that are due.
 
 Owns: one task. It looks at the routes after every change of them and once a second, so an election
-follows the end of a master's lease as fast as etcd tells of it. Every nameserver does this; one of
+follows the end of a master's lease as fast as etcd reports it. Every nameserver does this; one of
 them succeeds.
 """
 

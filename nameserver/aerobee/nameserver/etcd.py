@@ -188,7 +188,7 @@ class Etcd:
     async def transaction(
         self, expected: Mapping[str, int], changes: Sequence[Put | Delete]
     ) -> TransactionResult:
-        """Make all `changes` if each expected key stands at its revision (0: does not exist).
+        """Make all `changes` if each expected key is at its revision (0: does not exist).
 
         Raises:
             LeaseNotFound: a Put names a lease that has ended; nothing was changed.
@@ -217,7 +217,7 @@ class Etcd:
         return await self._once(grant, is_write=True)
 
     async def keep_alive(self, lease_id: int) -> Lease:
-        """Start the lease's time anew.
+        """Start the lease's time again.
 
         Raises:
             LeaseNotFound: it has ended.

@@ -1,4 +1,4 @@
-"""How calls to etcd go: what a nameserver says of it to operators.
+"""How calls to etcd go: what a nameserver says about it to operators.
 
 Owns: whether etcd answers, whether it takes writes, and how fast it is. A yes turns into a no, or
 back, once it has been the answer for a while: one call that a dead member did not answer says
@@ -26,7 +26,7 @@ SLOW_CALLS = 8
 RECENT_S = 30.0
 
 WAITING = "elections, changes of in-sync sets, new brokers, topics and users wait"
-"""What cannot go on without writes. Who is registered stays so by a renewal, which is none."""
+"""What cannot continue without writes. Who is registered stays so by a renewal, which is none."""
 
 
 class Steady:

@@ -65,7 +65,7 @@ class KeyValueStore(Protocol):
     async def transaction(
         self, expected: Mapping[str, int], changes: Sequence[Put | Delete]
     ) -> TransactionResult:
-        """Make all `changes` if each expected key stands at its revision (0: does not exist)."""
+        """Make all `changes` if each expected key is at its revision (0: does not exist)."""
         ...
 
     async def grant_lease(self, duration_ms: int) -> Lease:
@@ -73,7 +73,7 @@ class KeyValueStore(Protocol):
         ...
 
     async def keep_alive(self, lease_id: int) -> Lease:
-        """Start the lease's time anew."""
+        """Start the lease's time again."""
         ...
 
     async def revoke_lease(self, lease_id: int) -> None:

@@ -74,7 +74,7 @@ class TransactionResult:
 
 
 class Compacted(Exception):
-    """The wanted revision is no longer in etcd's history: read everything anew."""
+    """The wanted revision is no longer in etcd's history: read everything again."""
 
 
 class LeaseNotFound(Exception):

@@ -4,14 +4,14 @@ Owns: what this nameserver has heard of it (LogPositions), and the rules for wha
 etcd. Heard is the log position of each connected broker's last heartbeat, which is newer than the
 one in etcd, where it is written with a registration only; and for each replica set how far the
 logs of its masters are known to be confirmed. That is a lower bound: it outlives the master's
-stream, and every log that is in sync has at least so much.
+stream, and every log that is in sync has at least this much.
 
 An incarnation names a log as long as it lost nothing, and the replica itself says so. A folder that
 was copied says it, too, and does not know that it is old. So what was confirmed and on the disk is
 noted outside of it: a log of the same incarnation that ends before that is not what it was.
 
 What always holds: the end that is known to be confirmed never falls under one record, and counts
-for a later one only if no unclean election lies in between, which may have taken it. For one
+for a later one only if no unclean election is in between, which may have taken it. For one
 incarnation the noted end never falls, and as long as the in-sync set names an incarnation it is not
 forgotten.
 """

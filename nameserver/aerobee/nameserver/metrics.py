@@ -1,7 +1,7 @@
 """What a nameserver tells Prometheus: its routes, how it stands with etcd, who is master.
 
 Values only, copied on the loop in one step: there are as many rows as replica sets. Every
-nameserver tells of all replica sets, so add nothing up over them.
+nameserver reports all replica sets, so add nothing up over them.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
         one_gauge("aerobee_nameserver_live_brokers",
                   "Brokers that are registered in etcd.", len(table.brokers)),
         one_gauge("aerobee_nameserver_unreadable_keys",
-                  "Keys in etcd that make no sense; they count as missing.",
+                  "Keys in etcd that cannot be read; they count as missing.",
                   len(table.unreadable)),
         one_gauge("rocketmq_topic_number", "Topics of the cluster.", len(table.topics)),
         epoch,

@@ -1,6 +1,6 @@
 """Broker registrations: one leased key for each live broker process.
 
-Owns: who may stand at a broker's key. A key belongs to one instance (one start of one process):
+Owns: which process holds a key. A key belongs to one instance (one start of one process):
 
   key is absent, or ours                 -> ours
   another instance, whose stream is open -> refused: it lives, whatever the newcomer says
@@ -52,7 +52,7 @@ _END_ATTEMPTS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A registration that stands in etcd."""
+    """A registration that is in etcd."""
 
     record: BrokerRecord
     lease_duration_ms: int
@@ -130,7 +130,7 @@ class Registry:
             if done is not None:
                 entry = view.entries.get(wished.key)
                 if is_new and entry is not None and entry.lease_id != 0:
-                    # Ends the earlier instance's claim for good, should it still be alive.
+                    # Ends the earlier instance's claim permanently, should it still be alive.
                     await self._etcd.revoke_lease(entry.lease_id)
                 return done
             if is_new:
@@ -242,7 +242,7 @@ class Registry:
     async def _lease_for(
         self, current: BrokerRecord | None, wished: BrokerRecord, wished_lease_ms: int
     ) -> tuple[Lease, bool]:
-        """The lease to stand under, and whether it is new: the same instance keeps its own."""
+        """The lease for it, and whether it is new: the same instance keeps its own."""
         if current is not None and current.instance == wished.instance and current.lease_id != 0:
             try:
                 return await self._etcd.keep_alive(current.lease_id), False

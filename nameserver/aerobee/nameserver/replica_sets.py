@@ -1,4 +1,4 @@
-"""The records of the replica sets in etcd: read, elected anew, changed by master and operator.
+"""The records of the replica sets in etcd: read, elected again, changed by master and operator.
 
 Owns: every change of a set's record but its creation, which comes with the first registration
 (registry.py). Each is one transaction that expects the very record and the very registrations that
@@ -51,7 +51,7 @@ class ReplicaSetView:
     replica_set: ReplicaSet | None
     """None: there is no record yet."""
     entries: Mapping[BrokerKey, KeyValue]
-    """What stands at the brokers' keys, readable or not."""
+    """What is at the brokers' keys, readable or not."""
     live: LiveReplicas
     durable: Mapping[int, DurableLogs] = field(default_factory=dict)
     """By broker id, as far as anything is known."""
@@ -120,7 +120,7 @@ class ReplicaSets:
         return self._positions.confirmed_end(replica_set)
 
     async def learn_noted(self, replica_set: ReplicaSet) -> None:
-        """Hear what etcd says of how far the set's log is confirmed: its master may have been
+        """Hear what etcd says about how far the set's log is confirmed: its master may have been
         connected elsewhere, or to a nameserver that is gone.
 
         Raises RegistryUnavailable: etcd is away.
@@ -191,7 +191,7 @@ class ReplicaSets:
         raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
 
     async def remove_replica(self, broker_name: str, broker_id: int) -> ReplicaSet:
-        """Take a replica that has gone for good out of the record.
+        """Take a replica that is gone for good out of the record.
 
         Raises:
             GroupNotFound: there is no such replica set.
@@ -264,7 +264,7 @@ class ReplicaSets:
         return replica_set
 
     def _readable(self, entry: KeyValue) -> Stored | None:
-        """What stands at a key; an unreadable value counts as nobody's."""
+        """What is at a key; an unreadable value counts as nobody's."""
         try:
             return self._keys.decode(entry)
         except Unreadable as error:

@@ -39,7 +39,7 @@ class KnownRoutes:
         return None
 
     def invalidate(self, topic: str) -> None:
-        """etcd tells of changes; nothing is known better by asking."""
+        """etcd reports changes; nothing is known better by asking."""
 
 
 class AskedGroups:

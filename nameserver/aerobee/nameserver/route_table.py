@@ -88,7 +88,7 @@ class RouteTable:
     access: StoredAccess = field(default_factory=StoredAccess)
     """Users and policies."""
     backups: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    """What was backed up -> when, Unix ms; only metrics tell of it."""
+    """What was backed up -> when, Unix ms; only metrics report it."""
 
     @classmethod
     def from_snapshot(cls, keys: Keys, snapshot: Snapshot) -> RouteTable:

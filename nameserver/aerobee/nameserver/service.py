@@ -24,9 +24,9 @@ from aerobee.runtime.served_method import answered_at_once
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 LEASES_SILENT_MAX = 2
-"""A broker that has said nothing for so many of its leases is gone; etcd knows it after one."""
+"""A broker that has said nothing for this many of its leases is gone; etcd knows it after one."""
 SILENCE_S_MIN = 5.0
-"""Longer than answering a heartbeat can take, also when etcd hangs."""
+"""Longer than answering a heartbeat can take, even when etcd hangs."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

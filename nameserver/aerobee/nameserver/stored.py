@@ -45,7 +45,7 @@ class DurableKey:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """A live broker process: what stands at its leased key."""
+    """A live broker process: what is at its leased key."""
 
     key: BrokerKey
     instance: str

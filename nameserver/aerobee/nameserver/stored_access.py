@@ -1,4 +1,4 @@
-"""Users, policies and quotas among the keys of a cluster, as they stand in etcd.
+"""Users, policies and quotas among the keys of a cluster, as they are in etcd.
 
     users/NAME             one user
     policies/NAME/ID       one policy of that user

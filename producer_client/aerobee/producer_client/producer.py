@@ -70,7 +70,7 @@ class Producer:
         config: limits and times.
         connection: an open connection to be shared; its owner closes it.
         tls, credentials: as at `ClusterConnection`.
-        telemetry: is told of what it does, for traces and metrics; see docs/tracing.md.
+        telemetry: records traces and metrics; see docs/tracing.md.
 
     A message is stored once, however often it has to be sent until a broker acknowledges it; the
     configuration's `idempotent` says how. With equal sharding keys, or an explicit queue, the

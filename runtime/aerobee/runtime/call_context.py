@@ -109,7 +109,7 @@ def current_ids() -> RequestIds:
 
 
 def current_fields() -> Mapping[str, object]:
-    """What log lines say of it; empty outside of all calls."""
+    """What log lines say about it; empty outside of all calls."""
     call = CURRENT_CALL.get()
     return {} if call is None else call.fields()
 

@@ -14,7 +14,7 @@ from aerobee.grpc_core.method import Style
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
 
 STREAMS_PER_TURN = 100
-"""So many are judged again in one turn of the event loop."""
+"""This many are judged again in one turn of the event loop."""
 
 
 class Act(Protocol):

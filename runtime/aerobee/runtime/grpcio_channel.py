@@ -37,7 +37,7 @@ _FAILURES = (
 )
 _BROKEN = ("Internal error from Core", "RST_STREAM")
 """How gRPC calls it when a connection ends in the middle of a call: no server has said so."""
-# How gRPC's resolvers begin what they say of a name that they cannot look up.
+# How gRPC's resolvers begin what they say about a name that they cannot look up.
 _LOOKUP_FAILED = ("DNS resolution failed", "errors resolving", "address lookup failed")
 
 

@@ -29,7 +29,7 @@ class HealthAnswer:
 async def check_health(
     address: str, service: str = "", *, timeout_ms: int = 2_000, tls: FollowedTls | None = None
 ) -> HealthAnswer:
-    """What the process at host:port says of `service`. Without `tls` it is asked in plain text.
+    """What the process at host:port says about `service`. Without `tls` it is asked in plain text.
 
     Raises:
         InvalidArgument: it has no such service, or `address` is not host:port.

@@ -1,6 +1,6 @@
 """The health port: gRPC health on an address of its own, as long as the process lives.
 
-Owns: the server. It runs on the event loop that it tells of: a loop that hangs does not answer,
+Owns: the server. It runs on the event loop that it reports: a loop that hangs does not answer,
 and every asker takes that for a no. Every answer is made when it is asked for; a change of it is
 logged once.
 """

@@ -61,7 +61,7 @@ def log_event(
     """Log one event with its fields; `error` adds the exception and its traceback."""
     if logger.isEnabledFor(level):
         for name, value in (*_ids_of_errors(fields, error), *current_fields().items()):
-            # What the line says of itself counts more than what is known of the call.
+            # What the line says about itself counts more than what is known of the call.
             fields.setdefault(name, value)
         extra = {FIELDS_ATTRIBUTE: fields, EVENT_ATTRIBUTE: event}
         phrase = event.replace("%", "%%") + "%s"

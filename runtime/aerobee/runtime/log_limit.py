@@ -1,4 +1,4 @@
-"""An event that repeats must not fill the disk: at most so many lines of it a second.
+"""An event that repeats must not fill the disk: at most this many lines of it a second.
 
 Owns: the counts. An event is a logger, a level, a text, and what it is about: one broker group's
 trouble does not hide another's. Its first lines of a second pass as they are; those beyond are held

@@ -18,7 +18,7 @@ IDLE_INTERVAL_S = 2.0
 IDLE_SHARE = 0.02
 """A loop that has worked less of the time is idle."""
 WATCHED_S = 5.0
-"""A loop that was late is looked at for so long, whatever it does."""
+"""A loop that was late is looked at for this long, whatever it does."""
 KEPT_S = 60.0
 
 
@@ -39,7 +39,7 @@ class LoopDelay:
         """In seconds, since the start."""
 
     def on_late(self, late_s: float, told: Callable[[], None]) -> None:
-        """Call this whenever something ran late by so much."""
+        """Call this whenever something ran late by this much."""
         self._late.append((late_s, told))
 
     async def run(self) -> None:

@@ -94,7 +94,7 @@ def is_system_group(name: str) -> bool:
 
 
 def is_retry_topic(name: str) -> bool:
-    """A legal name of a topic in which a group's failed messages come again, or lie as dead
+    """A legal name of a topic in which a group's failed messages are redelivered, or kept as dead
     letters. Each replica set makes its own when it needs it, and no nameserver keeps a list."""
     is_one = name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
     return is_one and len(name) <= RETRY_TOPIC_LENGTH_MAX and _LEGAL.fullmatch(name) is not None

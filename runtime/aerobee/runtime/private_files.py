@@ -48,7 +48,7 @@ class Closing:
 def close_to_others(folder: str | os.PathLike[str]) -> Closing:
     """Take the rights of group and others from a folder that is there, and so from all below it.
 
-    A folder of another user's, as the root of a mounted volume, stays as it is; what lies directly
+    A folder of another user's, as the root of a mounted volume, stays as it is; what is directly
     in it is closed instead. Costs no walk: deeper files are out of reach once the folder above is
     closed. A folder that all users write to, as /tmp, stays open with all that is in it. A folder
     that is missing is none.

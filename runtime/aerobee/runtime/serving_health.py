@@ -37,7 +37,7 @@ class ServingHealth:
             self._changed = asyncio.Event()
 
     def end(self) -> None:
-        """NOT_SERVING for good: the server stops."""
+        """NOT_SERVING permanently: the server stops."""
         self.set(False)
         self._has_ended = True
 

@@ -149,7 +149,7 @@ class _Certificate:
         return followed
 
     def begin(self) -> None:
-        """All contexts are made: tell of the files."""
+        """All contexts are made: report the files."""
         self.expires = expiry(self._files.certificate)
         _log_files("TLS is on", self._files, self.expires)
 

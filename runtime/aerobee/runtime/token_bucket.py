@@ -1,4 +1,4 @@
-"""How often something may happen: a number at once, and after that so many a second."""
+"""How often something may happen: a number at once, and after that this many a second."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TokenBucket:
         return self._burst
 
     def wait_s(self, now_s: float, cost: float = 1) -> float:
-        """In how many seconds so much may be taken; 0: now."""
+        """In how many seconds this much may be taken; 0: now."""
         elapsed_s = now_s - self._filled_s
         if elapsed_s > 0:
             self._tokens = min(self._burst, self._tokens + elapsed_s * self._per_s)
@@ -38,7 +38,7 @@ class TokenBucket:
         return missing / self._per_s if missing > _TOLERANCE else 0.0
 
     def spend(self, now_s: float, cost: float) -> float:
-        """Take so much in any case; returns in how many seconds it may be used. Who asks first is
+        """Take this much in any case; returns in how many seconds it may be used. Who asks first is
         served first, so nobody waits for those who come later. A negative cost gives back."""
         wait_s = self.wait_s(now_s, cost)
         self._tokens -= cost

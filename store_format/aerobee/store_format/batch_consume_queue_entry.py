@@ -42,7 +42,7 @@ class BatchEntriesCorrupt(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """Where a record of `batch_size` messages lies; they have the offsets from `base_offset` on."""
+    """Where a record of `batch_size` messages is; they have the offsets from `base_offset` on."""
 
     physical_offset: int
     size: int

@@ -163,7 +163,7 @@ class CheckedBatch:
         return min(sizes) if isinstance(sizes, list) else int(sizes.min())
 
     def size_counts(self, bounds: Sequence[int]) -> list[int]:
-        """How many records have at most so many bytes, and more than the bound before; the last
+        """How many records have at most this many bytes, and more than the bound before; the last
         number is of those beyond all bounds, which rise."""
         counts = [0] * (len(bounds) + 1)
         largest = bisect_left(bounds, self.largest)

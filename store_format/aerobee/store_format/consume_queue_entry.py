@@ -1,9 +1,9 @@
-"""The 20-byte consume queue entry: where a message of a queue lies in the log.
+"""The 20-byte consume queue entry: where a message of a queue is in the log.
 
    0                 8        12           20
    | physical offset | size   | tags code  |      i64, i32, i64, big-endian
 
-Entry n of a queue lies at byte 20 * n of the queue. Many entries are packed and unpacked as arrays.
+Entry n of a queue is at byte 20 * n of the queue. Many entries are packed and unpacked as arrays.
 """
 
 from __future__ import annotations

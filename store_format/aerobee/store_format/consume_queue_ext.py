@@ -45,12 +45,12 @@ def is_ext_address(tags_code: int) -> bool:
 
 
 def ext_address(position: int) -> int:
-    """What an entry holds whose unit lies at `position`."""
+    """What an entry holds whose unit is at `position`."""
     return position + _ADDRESS_BASE
 
 
 def ext_position(address: int) -> int:
-    """Where the unit of an address lies, counted over all files of the queue."""
+    """Where the unit of an address is, counted over all files of the queue."""
     return address - _ADDRESS_BASE
 
 

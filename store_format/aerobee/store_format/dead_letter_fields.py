@@ -30,7 +30,7 @@ def retry_topic(group: str) -> str:
 
 
 def dead_letter_topic(group: str) -> str:
-    """Where a group's dead letters lie. Raises GroupNameTooLong: above 122 bytes there is none."""
+    """Where a group's dead letters are. Raises GroupNameTooLong: above 122 bytes there is none."""
     return _topic(DEAD_LETTER_PREFIX, group, TOPIC_V1_BYTES_MAX, "a dead-letter topic")
 
 

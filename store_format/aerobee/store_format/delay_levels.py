@@ -63,7 +63,7 @@ class DelayLevels:
         return self.delays_ms[self.capped(level) - 1] if self.delays_ms else _WITHOUT_LEVEL_MS
 
     def level_of(self, delay_ms: int) -> int | None:
-        """The level that waits at least so long, and the least of those; None: there is none."""
+        """The level that waits at least this long, and the least of those; None: there is none."""
         long_enough = [
             (delay, level) for level, delay in enumerate(self.delays_ms, 1) if delay >= delay_ms
         ]

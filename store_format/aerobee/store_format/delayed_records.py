@@ -5,7 +5,7 @@
 
 Both keep the message's topic and queue in REAL_TOPIC and REAL_QID. TIMER_OUT_MS names a slot of
 Apache's timer wheel, which its broker delivers when the slot is over; this broker goes by
-TIMER_DELIVER_MS, which lies in the slot or at its end, or by the end if there is none. So neither
+TIMER_DELIVER_MS, which is in the slot or at its end, or by the end if there is none. So neither
 is early. All these properties stay in the message when it is delivered: they do not tell whether a
 message still waits, its topic does.
 """
@@ -347,10 +347,10 @@ def due_record(record: Record, *, now_ms: int, store_host_ipv6: bool) -> Moved:
 
 
 def rolled_record(record: Record, *, due_ms: int, now_ms: int, store_host_ipv6: bool) -> Moved:
-    """The record that goes on waiting in place of `record`, so that the log before it can go.
+    """The record that waits on in place of `record`, so that the log before it can go.
 
     A message with a level waits on in the timer topic: in the schedule topic its time would begin
-    anew. `due_ms` is that of `record`. Raises RecordIllegal, RecordCorrupt.
+    again. `due_ms` is that of `record`. Raises RecordIllegal, RecordCorrupt.
     """
     properties = record.properties_bytes
     rolls = find_property(properties, 0, len(properties), _ROLL_TIMES) or b"0"
@@ -372,7 +372,7 @@ def rolled_record(record: Record, *, due_ms: int, now_ms: int, store_host_ipv6: 
 
 
 def retimed_record(record: Record, *, due_ms: int, store_host_ipv6: bool) -> Moved:
-    """The record that goes on waiting in place of `record`, until another time. Raises
+    """The record that waits on in place of `record`, until another time. Raises
     RecordIllegal, RecordCorrupt."""
     changes: dict[bytes, bytes | None] = {
         **_NO_REQUESTS,

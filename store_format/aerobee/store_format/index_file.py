@@ -63,7 +63,7 @@ class IndexGeometry:
 
     @property
     def entries_at(self) -> int:
-        """Where entry 0 lies."""
+        """Where entry 0 is."""
         return HEADER_SIZE + SLOT_SIZE * self.slots
 
     @property

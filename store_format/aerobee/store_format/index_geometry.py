@@ -1,6 +1,6 @@
 """How many slots and entries an index file has, found in the file itself.
 
-A file's length is 40 + 4 * slots + 20 * entries, so the first entry can lie at many places. It is
+A file's length is 40 + 4 * slots + 20 * entries, so the first entry can be at many places. It is
 the one whose physical offset is the header's first and from which the last entry leads where it
 must: to the header's last offset. Where a broker has its usual sizes, the length alone tells.
 

@@ -1,6 +1,6 @@
 """Keys of records whose properties all look alike: the usual batch of one producer.
 
-Where the first record has a name or a separator every other has the same byte, so its keys lie in
+Where the first record has a name or a separator every other has the same byte, so its keys are in
 the same columns of all rows. That is checked, not trusted; the answer is None where it does not
 hold, and then somebody else must look at each record's bytes.
 """
@@ -29,7 +29,7 @@ _POWERS: Final[UInt32Array] = np.concatenate(
 
 @dataclass(slots=True)
 class _Layout:
-    """Where names, values and keys stand in one record's properties.
+    """Where names, values and keys are in one record's properties.
 
     Byte p of a record that looks alike is at least `lowest[p]` and less than `span[p]` above it.
     """

@@ -1,4 +1,4 @@
-"""Where the keys of records lie in their properties, for records of any kind at once.
+"""Where the keys of records are in their properties, for records of any kind at once.
 
 Names are found by comparing the numbers that their bytes make. The unique key comes first, then the
 parts of KEYS between spaces; of a property that occurs twice the last one counts that has a value.
@@ -17,7 +17,7 @@ from aerobee.store_format.record_arrays import BoolArray, Int64Array, byte_field
 UInt8Array = npt.NDArray[np.uint8]
 
 FRONT_BYTES_MIN: Final = 8
-"""Bytes that stand in front of the first record's properties, so that names may be looked for."""
+"""Bytes that are in front of the first record's properties, so that names may be looked for."""
 
 _SPACE: Final = 0x20
 _KEYS: Final = int.from_bytes(b"KEYS", "big")
@@ -39,7 +39,7 @@ class KeySpans:
 def find_key_spans(data: UInt8Array, starts: Int64Array, ends: Int64Array) -> KeySpans:
     """All keys, by record, the unique key first.
 
-    The properties of record n lie at [starts[n], ends[n]) of `data`, in rising order; between them
+    The properties of record n are at [starts[n], ends[n]) of `data`, in rising order; between them
     and in front of them there may be other bytes.
     """
     separators = np.flatnonzero((data - np.uint8(1)) < 2)

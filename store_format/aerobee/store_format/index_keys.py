@@ -82,7 +82,7 @@ def hash_keys(
     properties_ends: Int64Array,
     topic_hashes: int | UInt32Array,
 ) -> KeyHashes:
-    """The keys of the records whose properties lie at these places of `buffer`.
+    """The keys of the records whose properties are at these places of `buffer`.
 
     `topic_hashes` is the `topic_hash` of all records or of each.
     """
@@ -208,7 +208,7 @@ def _hash_rows(
     values: UInt32Array,
     prefixes: UInt32Array,
 ) -> None:
-    """Hash keys of at most `width` bytes: they stand at the right of their rows."""
+    """Hash keys of at most `width` bytes: they are at the right of their rows."""
     ends = keys.ends[chosen]
     lengths = ends - keys.starts[chosen]
     matrix = _rows_of(data, width, ends).view(np.uint8).reshape(len(ends), width)

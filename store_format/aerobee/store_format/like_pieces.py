@@ -18,7 +18,7 @@ from aerobee.store_format.record_arrays import BoolArray, Int64Array
 UInt8Array = npt.NDArray[np.uint8]
 
 # How often the first piece that is left is compared with all others that are left, and how many of
-# those (one in so many) must turn out alike to go on with it.
+# those (one in this many) must turn out alike to continue with it.
 _PASSES_MAX: Final = 24
 _LIKE_SHARE_MIN: Final = 32
 _FEW: Final = 256
@@ -128,7 +128,7 @@ class LikeProperties:
     first: bytes
 
     def span_of(self, name: bytes) -> tuple[int, int] | None:
-        """Where in the properties of each the value of `name` lies; None if it is not set."""
+        """Where in the properties of each the value of `name` is; None if it is not set."""
         span = None
         at = 0
         for segment in self.first.split(b"\x02"):

@@ -1,4 +1,4 @@
-"""Message ids as text: where a record lies (server side), and a unique key (client side).
+"""Message ids as text: where a record is (server side), and a unique key (client side).
 
 Offset message id:  store host (ip, port i32), log offset i64     upper-case hex, 32 or 56 digits
 Unique key:         ip, process id u16, random i32, ms since the month began i32, counter u16

@@ -1,6 +1,6 @@
 """Who sent a record, and as which of its producer's: so that what comes twice is stored once.
 
-The number lies in the field that prepared messages keep their transaction's offset in, which
+The number is in the field that prepared messages keep their transaction's offset in, which
 ordinary messages do not use: the producer's id in the upper 40 bits, in the lower 24 the number of
 the record among all that the producer sent to the queue. 0: not given. Records that take part in
 a transaction never have one.

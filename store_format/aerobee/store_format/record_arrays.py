@@ -1,7 +1,7 @@
-"""Many records parsed at once: where each field lies, as arrays.
+"""Many records parsed at once: where each field is, as arrays.
 
 Numbers are read through views of the buffer in which every byte begins an element, so that one
-index expression gathers a field of all records wherever they lie, and one assignment writes it.
+index expression gathers a field of all records wherever they are, and one assignment writes it.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def blank_record(remaining: int) -> bytes:
 def blank_position(tail: bytes | bytearray) -> int | None:
     """Where the blank record begins in the last bytes of a full segment; None: it is not there.
 
-    The first place that reads like it, whatever else lies there: it is the same in all copies.
+    The first place that reads like it, whatever else is there: it is the same in all copies.
     """
     magic = struct.pack(">i", MAGIC_BLANK)
     at = tail.find(magic, 4)

@@ -1,6 +1,6 @@
 """A commit log record as a lazy view of its bytes: fields are decoded when they are asked for.
 
-A view checks at birth that size, magic and body lie inside the buffer, and each later length when
+A view checks at birth that size, magic and body are inside the buffer, and each later length when
 it is first used; bytes that contradict themselves raise RecordCorrupt, never anything else.
 """
 
@@ -333,7 +333,7 @@ class Record:
 
 
 def iterate_records(buffer: bytes | bytearray | memoryview) -> Iterator[Record]:
-    """The records that lie end to end in `buffer`, from trusted sources: bodies are not checked.
+    """The records that are end to end in `buffer`, from trusted sources: bodies are not checked.
 
     Raises RecordCorrupt at the first position that holds no whole record.
     """

@@ -2,7 +2,7 @@
 
 One table for everybody: brokers refuse by it what clients send, and clients by the same sentence
 what users make. A name that promises something which is not there yet is refused until it is, so
-that no stored message changes its meaning later. Messages that lie in stores already, and those of
+that no stored message changes its meaning later. Messages that are in stores already, and those of
 Apache's brokers, are not judged.
 """
 

@@ -1,6 +1,6 @@
 """After which times a group's failed messages come again, as Apache's `groupRetryPolicy` says.
 
-Brokers wait so long by themselves; clients are told the same times and ask for them.
+Brokers wait this long by themselves; clients are told the same times and ask for them.
 """
 
 from __future__ import annotations

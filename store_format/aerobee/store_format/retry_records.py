@@ -209,7 +209,7 @@ def resent_record(
     store_host_ipv6: bool,
     resends_max: int = RESENDS_MAX,
 ) -> Moved:
-    """A dead letter as an ordinary message of `topic`: attempts begin anew, its id stays.
+    """A dead letter as an ordinary message of `topic`: attempts begin again, its id stays.
 
     The resend is noted in the message, and stays there when it fails again. Raises ResendCircle if
     it went this way `resends_max` times already; RecordIllegal if the note does not fit any more,

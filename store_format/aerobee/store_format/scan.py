@@ -68,12 +68,12 @@ class ScanEnd(StrEnum):
 class ScanResult:
     """Columns over the whole records, in log order; positions are relative to the buffer.
 
-    `topic_codes` index `topic_table`; properties lie from `properties_starts` to the record's end.
+    `topic_codes` index `topic_table`; properties are from `properties_starts` to the record's end.
     """
 
     positions: Int64Array
     sizes: Int64Array
-    # Where the parts of each record lie in the buffer.
+    # Where the parts of each record are in the buffer.
     arrays: RecordArrays
     sys_flags: Int64Array
     queue_ids: Int64Array
@@ -88,7 +88,7 @@ class ScanResult:
     properties_starts: Int64Array
     # Whether records may name further queues that they belong to; sometimes true without cause.
     may_name_queues: bool
-    # Where the first byte that is no whole record lies, and why.
+    # Where the first byte that is no whole record is, and why.
     valid_end: int
     end: ScanEnd
     # The size field found at `valid_end`, 0 if there is none: of a blank, the bytes it covers.
@@ -300,7 +300,7 @@ def _tags_codes_of(
 def _searchable(
     buffer: bytes | bytearray | memoryview, arrays: RecordArrays, chosen: Int64Array
 ) -> tuple[bytes, list[int], list[int]]:
-    """The properties of records in bytes that can be searched, and where each one's lie in them."""
+    """The properties of records in bytes that can be searched, and where each one's are in them."""
     starts, ends = arrays.properties_starts[chosen], arrays.ends[chosen]
     if isinstance(buffer, bytes):
         return buffer, starts.tolist(), ends.tolist()

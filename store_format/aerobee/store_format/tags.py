@@ -46,7 +46,7 @@ class TagsCodes:
         return code
 
     def code_in(self, buffer: bytes | bytearray, start: int, end: int) -> int:
-        """The code of the message whose properties lie at [start, end)."""
+        """The code of the message whose properties are at [start, end)."""
         tag = find_property(buffer, start, end, b"TAGS")
         return 0 if tag is None else self.code_of(tag)
 

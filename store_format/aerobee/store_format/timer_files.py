@@ -7,7 +7,7 @@ exactly the messages that still wait, and gives them out from then on.
    timerwheel           the slots of the coming days, each with its first and last record
    config/timercheck    read the wheel from the earliest slot, the queue from its end
 
-Apache's broker goes on reading the queue after the message that the log's last record names. If
+Apache's broker continues reading the queue after the message that the log's last record names. If
 that message has been delivered or recalled, a record for it is written nevertheless, in the slot
 before the earliest one, which is never read again. So no message is taken in twice.
 
@@ -184,7 +184,7 @@ def _check_order(rows: TimerRows, last: LastTimer | None) -> None:
 
 
 def _positions(count: int, file_bytes: int) -> Int64Array:
-    """Where each record lies in the timer log."""
+    """Where each record is in the timer log."""
     per_file = records_per_file(file_bytes)
     if per_file < 1:
         raise ValueError(f"a timer log file of {file_bytes} bytes holds no record")

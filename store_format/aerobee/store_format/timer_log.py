@@ -1,4 +1,4 @@
-"""The files of `timerlog/`: where each timer message lies in the commit log, chained by slot.
+"""The files of `timerlog/`: where each timer message is in the commit log, chained by slot.
 
    0      4          12      16           24      28              36     40           44         52
    | size | previous | magic | write time | delay | commit offset | size | topic hash | reserved |
@@ -84,7 +84,7 @@ class TimerRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimerScan:
-    """The records at the start of a file, where they end, and whether an end mark stands there."""
+    """The records at the start of a file, where they end, and whether an end mark is there."""
 
     records: npt.NDArray[np.void]
     end: int

@@ -47,7 +47,7 @@ def recover_timer(
     queue_bounds: tuple[int, int],
     find_queue_offset: FindQueueOffset,
 ) -> RecoveredTimer:
-    """The timer as it would go on from these files.
+    """The timer as it would continue from these files.
 
     Args:
         log: the log's files by the position of their first byte.

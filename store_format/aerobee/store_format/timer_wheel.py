@@ -52,7 +52,7 @@ def slot_index(time_ms: int, precision_ms: int = PRECISION_MS) -> int:
 
 
 def encode_slot(slot: TimerSlot, precision_ms: int = PRECISION_MS) -> bytes:
-    """The slot's 32 bytes, to lie at `slot_index(slot.time_ms)` times 32."""
+    """The slot's 32 bytes, to be at `slot_index(slot.time_ms)` times 32."""
     unit = slot.time_ms // precision_ms
     return _SLOT.pack(unit, slot.first_position, slot.last_position, slot.count, slot.magic)
 

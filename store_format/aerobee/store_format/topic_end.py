@@ -1,6 +1,6 @@
-"""The end of a topic's life, as it stands in the log: one record of the offset journal.
+"""The end of a topic's life, as it is in the log: one record of the offset journal.
 
-Whatever of the topic lies before that record is gone, whatever comes after it is another life: its
+Whatever of the topic is before that record is gone, whatever comes after it is another life: its
 queues begin at 0. The record carries a tag of its own and names the topic in a property, so that
 a walk of the log sees it without reading bodies.
 """
@@ -18,7 +18,7 @@ from aerobee.store_format.record_view import Record
 from aerobee.store_format.scan import ScanResult
 
 JOURNAL_TOPIC: Final = "AEROBEE_OFFSET_JOURNAL"
-"""The broker's own topic in which such records lie; no client can write to it."""
+"""The broker's own topic in which such records are; no client can write to it."""
 TOPIC_END_TAG: Final = "TopicEnd"
 
 TOPIC_END_TAGS_CODE: Final = java_string_hash(TOPIC_END_TAG)
@@ -27,7 +27,7 @@ _ENDED_TOPIC_NAME: Final = _ENDED_TOPIC.encode()
 
 
 class TopicEnd(NamedTuple):
-    """`number` is the record's in its scan; it lies at [position, end) of the log."""
+    """`number` is the record's in its scan; it is at [position, end) of the log."""
 
     number: int
     topic: str
@@ -46,7 +46,7 @@ def ended_topic(record: Record) -> str:
 
 
 def find_topic_ends(result: ScanResult, data: bytes, position: int) -> list[TopicEnd]:
-    """The ends among scanned records, in log order; `data` lies at `position` of the log."""
+    """The ends among scanned records, in log order; `data` is at `position` of the log."""
     if JOURNAL_TOPIC not in result.topic_table:
         return []
     code = result.topic_table.index(JOURNAL_TOPIC)

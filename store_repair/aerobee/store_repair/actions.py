@@ -245,7 +245,7 @@ class ForgetProgress(Step):
 
 @dataclass(frozen=True, slots=True)
 class KeepMarks(Step):
-    """Copies of the small files that every start of a broker writes anew."""
+    """Copies of the small files that every start of a broker writes again."""
 
     marks: Sequence[str] = ()
 

@@ -5,7 +5,7 @@
       files/...         files and folders that were moved away, under their old paths
       bytes/...         pieces of files that were overwritten, named by file and position
 
-The manifest lies there before the first change. A copy is whole before what it copies changes: it
+The manifest is there before the first change. A copy is whole before what it copies changes: it
 gets its name only when it is on the disk. So after a crash everything that was changed can be put
 back.
 """
@@ -52,11 +52,11 @@ class Archive:
     # ------------------------------------------------------------------------------ copies
 
     def moved_path(self, path: str) -> str:
-        """Where a file or folder lies once it was moved away."""
+        """Where a file or folder is once it was moved away."""
         return f"{self.folder}/files/{path}"
 
     def bytes_path(self, path: str, position: int) -> str:
-        """Where the copy of a file's bytes from `position` on lies."""
+        """Where the copy of a file's bytes from `position` on is."""
         return f"{self.folder}/bytes/{path.replace('/', '-')}-{position:020d}"
 
     def move(self, path: str) -> None:

@@ -17,7 +17,7 @@ class Severity(StrEnum):
 
     NOTE = "note"  # as it should be after what happened; nothing to do
     WARNING = "warning"  # served correctly, but not as the last writer would have left it
-    DAMAGE = "damage"  # something written is gone, wrong or not readable as it lies
+    DAMAGE = "damage"  # something written is gone, wrong or not readable as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ class Finding:
 
 
 class Findings:
-    """All findings, counted; of each kind only so many are kept, for a store can be all wrong."""
+    """All findings, counted; of each kind only this many are kept, for a store can be all wrong."""
 
     def __init__(self, *, kept_per_kind_max: int = 200) -> None:
         self._kept_per_kind_max = kept_per_kind_max

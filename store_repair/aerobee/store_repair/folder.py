@@ -1,4 +1,4 @@
-"""What lies in a store folder before anything is read: names, lengths, who uses it.
+"""What is in a store folder before anything is read: names, lengths, who uses it.
 
 Owns: the picture that all checks share. Segments are known by their place in the log, which is
 taken from their content where names were mixed up; a place without a file has a segment without a
@@ -212,7 +212,7 @@ def _put_in_place(folder: Folder, found: list[SegmentFile], findings: Findings) 
 
 
 def _said_base(folder: Folder, segment: SegmentFile) -> int | None:
-    """Where the segment's first record says that it lies; None if there is none, or no place."""
+    """Where the segment's first record says that it is; None if there is none, or no place."""
     file = folder.disk.open_file(segment.name, read_only=True)
     head = file.read_at(0, PHYSICAL_OFFSET_AT + 8)
     file.close()

@@ -1,14 +1,14 @@
 """The log read once, in order: whole records, and all that is none.
 
 Iterating gives the whole records chunk by chunk; on the way damaged places become regions, the end
-of the log is found, and the log's own rules are checked: each record says where it lies, store
+of the log is found, and the log's own rules are checked: each record says where it is, store
 times do not fall, fillers reach to their segment's end, only zeros follow.
 
 On a live folder the bytes at the log's end change while they are read: what is not whole there is
 looked at a second time, and is no damage unless whole records follow it.
 
 After bytes that are none, the next whole record is searched. A record counts only if it is whole,
-its body has its CRC, and it says itself that it lies where it was found: bytes inside a message's
+its body has its CRC, and it says itself that it is where it was found: bytes inside a message's
 body that look like a record do not say that.
 """
 
@@ -118,7 +118,7 @@ class LogSearch:
         data = file.next_data(at)
         if data is None or data >= size:
             return None
-        # A hole ends at a page; what was asked for may lie inside one.
+        # A hole ends at a page; what was asked for may be inside one.
         return max(at, data)
 
     def has_record(self, segments: Sequence[SegmentFile]) -> bool:
@@ -168,7 +168,7 @@ OnBytes = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class CheckedChunk:
-    """Whole records; those of `result` lie at `position` + their own positions."""
+    """Whole records; those of `result` are at `position` + their own positions."""
 
     position: int
     result: ScanResult
@@ -227,7 +227,7 @@ class LogCheck:
     def _walk_segment(
         self, index: int, segment: SegmentFile
     ) -> Generator[CheckedChunk, None, bool]:
-        """Gives the segment's records; returns whether the log goes on after it."""
+        """Gives the segment's records; returns whether the log continues after it."""
         size = self._folder.segment_bytes
         file = self._open(segment)
         if file is None:

@@ -47,7 +47,7 @@ class LogReader:
         return file.read_at(position - segment.base, size)
 
     def record_at(self, position: int, size: int) -> Record | None:
-        """The record of `size` bytes if a whole one with a sound body lies there."""
+        """The record of `size` bytes if a whole one with a sound body is there."""
         if not RECORD_SIZE_MIN <= size <= self._segment_bytes:
             return None
         try:

@@ -2,7 +2,7 @@
 
 The order of the steps matters: files first (names, lengths, missing ones), then records inside
 them, then what is derived, then the marks that let the next start derive it. What the plan cannot
-mend stands in `left`, with the reason.
+mend is in `left`, with the reason.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class _Planner:
             self._add(MoveAway(path, "it does not belong to the store", _size_of(self._disk, path)))
 
     def _complete_segments(self) -> None:
-        """Every place of the log gets a file of the right length, up to where the log goes."""
+        """Every place of the log, as far as the log goes, gets a file of the right length."""
         size = self._folder.segment_bytes
         for segment in self._folder.segments:
             if segment.base >= self._end_of_use():
@@ -268,7 +268,7 @@ class _Planner:
             )
 
     def _move_tree(self, path: str, text: str) -> None:
-        """With all that lies in it, which then needs no step of its own."""
+        """With all that is in it, which then needs no step of its own."""
         self._plan.steps = [
             step
             for step in self._plan.steps

@@ -1,4 +1,4 @@
-"""Records that stand in the place of damaged ones, byte for byte of the same size.
+"""Records that are in the place of damaged ones, byte for byte of the same size.
 
 A stand-in keeps what is known of the message: topic, queue, offset, place, store time, and its
 properties where they can still be read. Its body is empty, and the property `QUARANTINED` says
@@ -36,7 +36,7 @@ from aerobee.store_format.record_view import Record
 
 QUARANTINED: Final = "QUARANTINED"
 """The property of a stand-in: the file, below the store's folder, with the original bytes; where
-there is not so much room the repair's folder only."""
+there is not this much room the repair's folder only."""
 FILLER_TOPIC: Final = b"QUARANTINE_FILLER"
 
 # Readers pass over empty segments between properties, so separators can fill any room.
@@ -48,7 +48,7 @@ _FILLER_BYTES_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A message whose record is to be replaced: where it lies, and how large it is."""
+    """A message whose record is to be replaced: where it is, and how large it is."""
 
     topic: str
     queue_id: int
@@ -210,7 +210,7 @@ def place(
     """Give every message of a region its bytes.
 
     `placed` stay where they are; `unplaced`, whose place and size are unknown, are put between.
-    So are those of `placed` that lie across another: their places are not true. Returns the
+    So are those of `placed` that is across another: their places are not true. Returns the
     messages in order of place, the rooms left over, and messages for which there was no room.
     """
     kept: list[StandIn] = []

@@ -65,7 +65,7 @@ class QueueCursor:
 def read_entries(
     folder: Folder, files: FileCache, cursor: QueueCursor, start: int, count: int
 ) -> bytes:
-    """Entries [start, start + count) as they lie in the files; fewer where these end."""
+    """Entries [start, start + count) as they are in the files; fewer where these end."""
     queue = cursor.folder
     if queue is None or queue.problem:
         return b""
@@ -126,7 +126,7 @@ def used_file_end(folder: Folder, files: FileCache, cursor: QueueCursor, start: 
 def first_offset_behind(
     folder: Folder, files: FileCache, cursor: QueueCursor, position: int
 ) -> int | None:
-    """The queue's first offset whose record lies at or after a log offset; None if unknown."""
+    """The queue's first offset whose record is at or after a log offset; None if unknown."""
     if not cursor.is_compared or cursor.folder is None:
         return None
 

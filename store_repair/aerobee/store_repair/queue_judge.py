@@ -3,7 +3,7 @@
 The two know each other's content: an entry knows topic, queue, offset, place and size of its
 record; a record knows topic, queue, offset and place. Where they differ, whichever is supported by
 a second witness is right: the neighbours, for queue offsets have no holes, or the record that
-really lies at the place an entry names.
+really is at the place an entry names.
 """
 
 from __future__ import annotations

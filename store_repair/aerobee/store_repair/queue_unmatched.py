@@ -21,7 +21,7 @@ from aerobee.store_repair.queue_evidence import QueueEvidence
 from aerobee.store_repair.queue_suspects import QueueSuspects
 
 NO_RECORD = 1 << 62
-"""Where the next record lies if there is none."""
+"""Where the next record is if there is none."""
 
 _ENTRIES_PER_READ = 50_000
 # Headers change one by one; where more entries in a row lead to others' records, these are wrong.
@@ -29,7 +29,7 @@ _HEADERS_MAX = 3
 
 
 class UnmatchedEntries:
-    """Owns: which offsets are missing in the log where, and `ahead`, what lies past its end.
+    """Owns: which offsets are missing in the log where, and `ahead`, what is past its end.
 
     `log_has_ended` is set once the log's end is known.
     """

@@ -2,7 +2,7 @@
 
 The archive's manifest is on the disk before the first change. Steps go in order; each is durable
 before the next. A crash in between leaves a folder that `--undo` puts back, or that another repair
-goes on with.
+continues with.
 
 Undoing puts back what a repair changed, from the copies in its folder, only while the store was not
 used since: what was appended after the repair would be removed from its queues. What is in the way
@@ -33,7 +33,7 @@ from aerobee.store_repair.damage import LostRange
 from aerobee.store_repair.planner import RepairPlan
 
 MANIFEST_VERSION = 1
-# For manifest, directories and the files that recovery writes anew.
+# For manifest, directories and the files that recovery writes again.
 _ROOM_BESIDE = 16 << 20
 
 OnStep = Callable[[int, Step], None]

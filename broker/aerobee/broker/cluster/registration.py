@@ -4,7 +4,7 @@ Owns: one Register stream to one of the nameservers. The broker's state comes fr
 directives go to a callback, so this file knows nothing of stores and topics.
 
 What always holds: the stream is kept on one nameserver at a time; when it fails the next one is
-tried, with back-off, without end. While all nameservers are away the broker goes on with what it
+tried, with back-off, without end. While all nameservers are away the broker continues with what it
 knows. The only failure that ends `run` is another live broker with the same identity.
 """
 
@@ -60,7 +60,7 @@ class RegistrationConfig:
     lease_duration_ms: int = 10_000
     """How long routes show this broker after its last heartbeat."""
     answer_timeout_ms: int = 3_000
-    """A nameserver that leaves a first heartbeat unanswered for so long is given up."""
+    """A nameserver that leaves a first heartbeat unanswered for this long is given up."""
     duplicate_wait_ms: int = 30_000
     """How long a first registration waits for an earlier owner of the same identity to go."""
     backoff: Backoff = field(default_factory=lambda: Backoff(base_ms=100, max_ms=2_000))

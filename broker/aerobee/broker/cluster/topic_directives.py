@@ -28,7 +28,7 @@ class AnnouncedTopic:
 
 
 LAYOUT_ATTRIBUTES = frozenset({"queue.type", "cleanup.policy"})
-"""How a topic's messages lie in the folder: nobody but the folder can say."""
+"""How a topic's messages are stored in the folder: only the folder itself can tell."""
 
 
 def apply_topics(
@@ -82,7 +82,7 @@ def apply_topics(
 
 def _kept_attributes(known: TopicConfig) -> Mapping[str, str]:
     """What an announcement does not take away: all of a topic that only the folder knew, and of
-    any topic how its messages lie there."""
+    any topic how its messages are stored there."""
     if known.revision == 0:
         return known.attributes
     return {name: value for name, value in known.attributes.items() if name in LAYOUT_ATTRIBUTES}

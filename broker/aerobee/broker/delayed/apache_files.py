@@ -1,6 +1,6 @@
-"""What the files of Apache's broker say of delayed messages: which of them it has delivered.
+"""What the files of Apache's broker say about delayed messages: which of them it has delivered.
 
-    config/delayOffset.json       up to where each delay level is
+    config/delayOffset.json       how far each delay level is
     timerlog/, config/timercheck  what is in the timer's wheel, and what it has taken in
 
 Owns: the turn of these files into facts of the journal of timers, when a folder is opened that
@@ -79,7 +79,7 @@ def read_apache_files(disk: Disk, store: MessageStore) -> TakenOver | None:
 
 
 def seen_mark(disk: Disk) -> bytes | None:
-    """What SEEN_PATH says of the files as they are; None if there are none."""
+    """What SEEN_PATH says about the files as they are; None if there are none."""
     parts = [_read(disk, path) for path in (DELAY_OFFSETS_PATH, CHECKPOINT_PATH)]
     if not any(parts):
         return None

@@ -1,6 +1,6 @@
 """What Apache's broker needs to go on with the messages that wait, written when this broker stops.
 
-    config/delayOffset.json       up to where each delay level is
+    config/delayOffset.json       how far each delay level is
     timerlog/, timerwheel         what waits for a time, as if Apache's timer had taken it in
     config/timercheck             written last: without it the other two do not count
 

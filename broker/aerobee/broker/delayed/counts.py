@@ -22,7 +22,7 @@ from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
 
 LOOKED_AT_MAX: Final = 20_000
-"""So many records of delay levels are read for one count; the others count without a topic."""
+"""This many records of delay levels are read for one count; the others count without a topic."""
 ENTRIES_AT_ONCE: Final = 4_096
 READ_AT_ONCE: Final = 1_000
 READ_AT_ONCE_BYTES: Final = 1 << 20

@@ -6,7 +6,7 @@ queue. Goes on when more is confirmed, when somebody asks, and after a failure; 
 by the clock.
 
 Always holds: the index gets the queue in its order, without a gap. Where the index turns out to be
-damaged it is begun anew, and fed from the queue's beginning on.
+damaged it is begun again, and fed from the queue's beginning on.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Feeder:
             return False
         found = await self._timer_records(begin)
         if index is not self.index:
-            return True  # it has been begun anew
+            return True  # it has been begun again
         if found.is_unconfirmed:
             self._unconfirmed.add(TIMER_QUEUE)
         rows, refused = rows_of(found.records)

@@ -31,16 +31,16 @@ from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
 
 NAMED_MAX = 1_000
-"""So many messages of one name are looked at."""
+"""This many messages of one name are looked at."""
 NAMED_BYTES = 4 << 20
-"""After so many bytes of their records the others are left for another call: all of these are in
+"""After this many bytes of their records the others are left for another call: all of these are in
 memory, and appended, together."""
 LOOKED_AT_MAX = 20_000
-"""So many records are read at most for one page of a list."""
+"""This many records are read at most for one page of a list."""
 READ_AT_ONCE_BYTES = 1 << 20
 """One message may be larger."""
 PAGE_BYTES = 16 << 20
-"""After so many bytes of records a page of a list ends."""
+"""After this many bytes of records a page of a list ends."""
 LEVEL_ENTRIES_AT_ONCE = 4_096
 _ROUNDS_MAX = 10
 
@@ -149,7 +149,7 @@ class Finder:
         self, low: tuple[int, int, int], end_ms: int, *, topic: str, limit: int, key: str
     ) -> tuple[list[Found], tuple[int, int, int] | None]:
         """Messages that wait, after the place `low` (when it is due, queue, offset) and before a
-        time, in the order of their places; and after which place to go on, None if that is all.
+        time, in the order of their places; and after which place to continue, None if that is all.
         `topic` and `key` empty: any. Raises AerobeeError."""
         rows, is_all = await self._timers_after(low, end_ms, topic, limit)
         candidates = [_candidate(row) for row in rows]

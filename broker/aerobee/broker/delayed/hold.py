@@ -27,7 +27,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 
 ROLL_TIMEOUT_S: Final = 3.0
-"""How long one removal waits for messages to move on; the next one goes on where it ended."""
+"""How long one removal waits for messages to move on; the next one continues where it ended."""
 FOUND_MAX: Final = 5_000
 ROLLED_AT_ONCE: Final = 500
 ROLLED_BYTES: Final = 1 << 20

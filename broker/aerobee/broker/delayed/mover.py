@@ -45,7 +45,7 @@ RETRY_S = 0.25
 """After what could not be appended now."""
 OVERDUE_COUNTED_MAX = 10_000
 COPIES_PER_STEP = 100
-"""So many are made before others get the loop."""
+"""This many are made before others get the loop."""
 
 
 class Fed(Protocol):

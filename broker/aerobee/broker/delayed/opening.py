@@ -64,7 +64,7 @@ def _level_begin(store: MessageStore, state: TimerJournalState, level: int) -> i
 
 
 def forget_delays(disk: Disk) -> None:
-    """Before a closed folder's log begins anew: what was known of delayed messages counts no more,
+    """Before a closed folder's log begins again: what was known of delayed messages counts no more,
     it comes again from the journal in the log that is copied. Blocks; raises OSError."""
     forget_state(disk, PROGRESS_PATH)
     forget_apache_files(disk)

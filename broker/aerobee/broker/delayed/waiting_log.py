@@ -56,7 +56,7 @@ def queue_name(queue: int) -> QueueName:
 def in_parts(
     places: Sequence[Place], size_of: Callable[[Place], int], bytes_max: int, count_max: int
 ) -> Iterator[Sequence[Place]]:
-    """In their order, so many and so many bytes at once; one may be larger."""
+    """In their order, this many and this many bytes at once; one may be larger."""
     begin, total = 0, 0
     for at, place in enumerate(places):
         size = size_of(place)

@@ -1,7 +1,7 @@
 """Whether the disk answers: how long the oldest flush or file write has been under way.
 
 A disk that fails says so; one that hangs says nothing, and the thread that asked it waits. So what
-is asked is noted, and the loop, which goes on, looks at its age.
+is asked is noted, and the loop, which continues, looks at its age.
 
 Owns: what is under way, and whether the disk counts as hung. That begins when something is under
 way for longer than allowed, and ends when somebody has seen the disk answer and says so.
@@ -45,7 +45,7 @@ class DiskWatch:
         self._hangs = asyncio.Event()
 
     def begin(self, *, size_bytes: int = 0) -> int:
-        """[any thread] The disk is asked to take so much; the answer is what `end` takes."""
+        """[any thread] The disk is asked to take this much; the answer is what `end` takes."""
         number = next(self._numbers)
         self._asked[number] = Asked(self._clock.monotonic_s(), size_bytes / SLOW_BYTES_PER_S)
         return number

@@ -140,7 +140,7 @@ class TableFiles:
         """Return once the file holds the table as it is now.
 
         Raises:
-            NotWritable: the disk is full; the table goes on in memory, a later save may succeed.
+            NotWritable: the disk is full; the table continues in memory, a later save may succeed.
             StoreFailed: the disk failed.
         """
         file = self._files[path]

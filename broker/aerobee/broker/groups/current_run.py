@@ -119,7 +119,7 @@ class CurrentRun:
         self.ownership.clear()
 
     async def promise_session(self, timeout_ms: int) -> None:
-        """Return once it is confirmed and on disk that sessions of this run may last so long.
+        """Return once it is confirmed and on disk that sessions of this run may last this long.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: it is not.

@@ -104,7 +104,7 @@ class GroupCoordinator:
         self.ownership.expire(now_s)
 
     def is_current(self, key: GroupQueue, epoch: int, now_s: float) -> bool:
-        """Whether a pull under this lease may go on."""
+        """Whether a pull under this lease may continue."""
         self.expire(now_s)
         return self.ownership.leases.is_current(key, epoch)
 

@@ -9,7 +9,7 @@ Owns: the rule.
     not used for the time of the settings,   it is deleted, with its offsets
       and nothing unread waits for it
 
-Unread messages that a topic keeps for its groups keep the group, too: as long as they lie in the
+Unread messages that a topic keeps for its groups keep the group, too: as long as they are in the
 log. When a group was used is noted in subscriptionGroup.json about once a day, so that restarts and
 changes of the master do not begin to count anew. A wall clock that is set forward ends no group: it
 counts as the one of retention does.
@@ -44,7 +44,7 @@ LOOK_INTERVAL_S = 600.0
 FIRST_LOOK_S = 60.0
 DAY_MS = 86_400_000
 NOTE_INTERVAL_MS = DAY_MS
-"""A later use is noted once it is so much later."""
+"""A later use is noted once it is this much later."""
 REMOVE_TIMEOUT_S = 5.0
 _GROUPS_PER_TURN = 50
 
@@ -161,7 +161,7 @@ class GroupExpiry:
         return max(used_ms, config.last_used_ms)
 
     def _has_unread(self, group: str) -> bool:
-        """Whether messages that a topic keeps for the group lie in the log."""
+        """Whether messages that a topic keeps for the group are in the log."""
         offsets, topics = self._offsets, self._topics
         for topic in offsets.topics_of(group):
             config = topics.get(topic)

@@ -28,7 +28,7 @@ class MemberStream(Protocol):
     def on_members(self, view: GroupView) -> None: ...
 
     def on_ended(self, error: AerobeeError) -> None:
-        """The session is over, or goes on over another stream; this stream ends with `error`."""
+        """The session is over, or continues over another stream; this stream ends with `error`."""
         ...
 
 
@@ -94,7 +94,7 @@ class Membership:
         return left
 
     def detach(self, member: Member, stream: MemberStream) -> bool:
-        """A stream has ended and the session goes on; False if it has another stream by now."""
+        """A stream has ended and the session continues; False if it has another stream by now."""
         if self._streams.get(member.name) is not stream:
             return False
         del self._streams[member.name]

@@ -79,7 +79,7 @@ class QueueLeases:
     def begin_run(
         self, run_number: int, *, grace_end_s: float | None, believes_earlier_runs: bool
     ) -> None:
-        """As if made anew: a run of this broker's begins, before anybody has asked for a queue."""
+        """As if made again: a run of this broker's begins, before anybody has asked for a queue."""
         has_any = self._held or self._wishes or self._blocks
         assert not has_any, "no run takes over another's leases"
         assert run_number > self._run_number, "runs rise"

@@ -1,10 +1,10 @@
 """What must survive a broker's term so that leases stay exclusive: the record of queue leases.
 
-Owns: what the record says of the run before this one. A run is one master's term; its number is
+Owns: what the record says about the run before this one. A run is one master's term; its number is
 advanced, confirmed and on disk before the first lease is granted, so epochs rise across restarts
 and fail-overs. A clean end records who was a member and held what, and the next run takes them over
 as if nothing had happened. After an unclean one nothing is known but the longest session that was
-promised: for so long some member may still believe that it holds a queue.
+promised: for this long some member may still believe that it holds a queue.
 
 The record is an entry of the offset journal, which all replicas have. config/queueLeases.json says
 it again, for a folder whose journal is not there; there a checksum keeps a flipped bit from setting

@@ -23,7 +23,7 @@ ENTRIES_PER_TURN = 256
 
 
 class ImagedLog(Protocol):
-    """What images need of the log that the journal lies in."""
+    """What images need of the log that the journal is in."""
 
     @property
     def begin(self) -> int: ...

@@ -65,7 +65,7 @@ class LedTerm(Protocol):
 
 
 class JournalledLog(WrittenLog, FollowedLog, Protocol):
-    """The log that a journal lies in; `aerobee.broker.journal.log` has it."""
+    """The log that a journal is in; `aerobee.broker.journal.log` has it."""
 
     @property
     def begin(self) -> int: ...
@@ -77,7 +77,7 @@ class JournalledLog(WrittenLog, FollowedLog, Protocol):
     def confirmed_end(self) -> int: ...
 
     def position_of(self, queue_offset: int) -> int | None:
-        """Where a record lies in the log; None if there is none with this number."""
+        """Where a record is in the log; None if there is none with this number."""
         ...
 
     def listen(self, advanced: Callable[[], None]) -> None:
@@ -115,7 +115,7 @@ class Journal(Generic[Entry, Term]):
         self._led: LedTerm | None = None
         """None on a slave."""
         self._has_left = False
-        """That term goes on, but nothing is written under it any more."""
+        """That term continues, but nothing is written under it any more."""
         self._is_unclean = False
         self._begun_end = 0
         """Where the log ended when this replica became master."""
@@ -261,8 +261,8 @@ class Journal(Generic[Entry, Term]):
         return None if self._led is None or self._has_left else self._led.epoch
 
     def begin(self, term: LedTerm) -> None:
-        """This replica has become master: it writes once it knows everything. A term that goes on
-        under another epoch goes on as it is."""
+        """This replica has become master: it writes once it knows everything. A term that continues
+        under another epoch continues as it is."""
         if self._epoch is None:
             self._begun_end = self._log.end
             self._is_unclean = False
@@ -278,7 +278,7 @@ class Journal(Generic[Entry, Term]):
         self._stop_writing()
 
     def resume(self) -> None:
-        """The term that was left goes on after all."""
+        """The term that was left continues after all."""
         if self._led is not None and self._has_left:
             self.begin(self._led)
 
@@ -353,7 +353,7 @@ class Journal(Generic[Entry, Term]):
         except TimeoutError:
             if not scope.expired():
                 raise
-            # It goes on, and the next removal finds it.
+            # It continues, and the next removal finds it.
             return f"{self._subject} are there and not confirmed in another place yet"
         except _LATER as error:
             position = self._log.position_of(self._saved_offset)

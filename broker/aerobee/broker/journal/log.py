@@ -104,7 +104,7 @@ class JournalLog:
         return self._store.queues.bounds(self._topic, JOURNAL_QUEUE).max_offset
 
     def position_of(self, queue_offset: int) -> int | None:
-        """Where a record lies in the log; None if there is none with this number (yet). May wait
+        """Where a record is in the log; None if there is none with this number (yet). May wait
         for the disk."""
         entry = self._store.queues.read_entries(self._topic, JOURNAL_QUEUE, queue_offset, 1)
         return int(unpack_entries(entry)[0][0]) if entry else None

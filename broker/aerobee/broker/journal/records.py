@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 Entry = TypeVar("Entry")
 
 BODY_BYTES_MAX = 64 * 1024
-"""A body that has reached so much takes no further entry; one entry alone may be longer."""
+"""A body that has reached this much takes no further entry; one entry alone may be longer."""
 UNKNOWN_IMAGE = -1
 """No position: perhaps there is no image."""
 

@@ -27,7 +27,7 @@ from aerobee.broker.store.tables.atomic_file import (
 from aerobee.runtime.errors import NotWritable
 
 SAVED_AFTER_RECORDS: Final = 1_000
-"""So many records of the journal are read at most when a broker starts; and those that came while
+"""This many records of the journal are read at most when a broker starts; and those that came while
 the file was written."""
 
 

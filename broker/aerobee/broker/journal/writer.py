@@ -38,7 +38,7 @@ ENTRY_BYTES = 400
 
 
 class Placed(Protocol):
-    """Where a record lies."""
+    """Where a record is."""
 
     @property
     def base_queue_offset(self) -> int: ...

@@ -1,1 +1,1 @@
-"""What a broker tells of itself: figures, health, readings for audits."""
+"""What a broker reports about itself: figures, health, readings for audits."""

@@ -21,7 +21,7 @@ from aerobee.runtime.health import Question
 
 UNMEASURED = RecoveryProgress(0, 0)
 STALLED_S = 60.0
-"""Work on the folder that has not got on for so long hangs: on a disk that answers no more."""
+"""Work on the folder that has not got on for this long hangs: on a disk that answers no more."""
 
 
 class _Phase(Enum):
@@ -86,7 +86,7 @@ class BrokerHealth:
         self._phase = _Phase.CLOSING
 
     def ends(self) -> None:
-        """It is being stopped, for good. How long that may take is bounded elsewhere."""
+        """It is being stopped, permanently. How long that may take is bounded elsewhere."""
         self._phase = _Phase.ENDING
 
     def failed(self, reason: str) -> None:

@@ -56,7 +56,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatistics:
-    """What the operating system says of this process."""
+    """What the operating system says about this process."""
 
     cpu_seconds: float
     resident_bytes: int

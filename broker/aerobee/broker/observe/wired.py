@@ -1,4 +1,4 @@
-"""What a broker tells of itself, put together from its parts."""
+"""What a broker reports about itself, put together from its parts."""
 
 from __future__ import annotations
 

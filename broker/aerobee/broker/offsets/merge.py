@@ -23,7 +23,7 @@ class ChangeKind(StrEnum):
     COMMIT = "commit"
     RESET = "reset"
     IMAGE = "image"
-    """The state at this place of the journal, for a reader that goes on from here without having
+    """The state at this place of the journal, for a reader that continues from here without having
     read what came before."""
 
 
@@ -48,7 +48,7 @@ class Change(NamedTuple):
 
 
 def merge(standing: Standing | None, change: Change) -> Standing:
-    """What stands after `change`; the same object if it changes nothing."""
+    """What is after `change`; the same object if it changes nothing."""
     kind, offset, lease_epoch = change
     if kind is ChangeKind.IMAGE:
         after = Standing(offset, lease_epoch)

@@ -1,4 +1,4 @@
-"""What the offset journal says of messages that groups finish out of turn, and its JSON.
+"""What the offset journal says about messages that groups finish out of turn, and its JSON.
 
     {"kind":"sentBack", …, "offset":7, "number":12, "level":3}       also "deliverMs" or "dead"
     {"kind":"resent", …, "offset":7, "number":12, "toTopic":…, "toQueueId":…, "resendsMax":3}
@@ -9,7 +9,7 @@
 `sentBack` finishes the message for its group and says, in the same breath, which copy takes its
 place. The copy is appended under the entry's number, as one of the broker's own producer. `copied`
 says that all copies with lower numbers are in the log. `tried` finishes nothing: a message that is
-handled in order stays where it is, and the next owner of its queue goes on counting.
+handled in order stays where it is, and the next owner of its queue continues counting.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FinishedBeyond:
 
 @dataclass(frozen=True, slots=True)
 class TriedInOrder:
-    """The first unfinished message of a queue that is handled in order has failed so often."""
+    """The first unfinished message of a queue that is handled in order has failed this often."""
 
     key: GroupQueue
     tried: Tried

@@ -298,7 +298,7 @@ class OffsetJournalState:
         self._note_end(entry.topic, TopicEnd(entry.deleted_at_ms, record, entry.lease_epoch))
 
     def _hear_of_end(self, entry: TopicEndKnown | TopicLivesOn, record: int) -> None:
-        """Of an end that lies before this record, if it is news."""
+        """Of an end that is before this record, if it is news."""
         before = self._table.topic_ends.get(entry.topic)
         if before is not None and entry.deleted_at_ms <= before.deleted_at_ms:
             return

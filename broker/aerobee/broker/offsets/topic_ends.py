@@ -58,7 +58,7 @@ class TopicEnds:
         self._save = save
         self._wake = asyncio.Event()
         self._trouble = ""
-        # Up to where the log must be on the disk before what was applied counts for good.
+        # Up to where the log must be on the disk before what was applied is final.
         self._applied: dict[str, int] = {}
 
     def ended_at_ms(self, topic: str) -> int:

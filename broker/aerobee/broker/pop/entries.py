@@ -29,7 +29,7 @@ class InvisibleKind(StrEnum):
 
     TAKEN = "taken"  # a poll got them
     CHANGED = "changed"  # their receiver set another time
-    RETURNED = "returned"  # they come again as if they had not been delivered
+    RETURNED = "returned"  # they are redelivered as if they had not been delivered
 
 
 class Begun(NamedTuple):
@@ -52,7 +52,7 @@ class Invisible(NamedTuple):
     """Of the first."""
     at_ms: int
     visible_ms: int
-    """When they come again; 0: as long as `holder` is heard of."""
+    """When they are redelivered; 0: as long as `holder` is heard of."""
     holder: str = ""
     attempts: tuple[int, ...] = ()
     """How often each was delivered, with this time. Empty: each once."""

@@ -1,7 +1,7 @@
 """PURE: whose turn it is, where order counts: one message of a message group after the other.
 
 The messages of one message group are a lane. The first that is not finished is handed out and comes
-again until it is finished; those after it wait, while other lanes go on.
+again until it is finished; those after it wait, while other lanes continue.
 
 Owns: the messages of each lane that have been read and are not finished, in the queue's order.
 """

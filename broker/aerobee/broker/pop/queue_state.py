@@ -3,13 +3,13 @@
     wants -> the caller reads -> take -> the entry is confirmed -> the answer is written
     acknowledge, change, forward -> the entry is confirmed -> the answer is written
 
-Owns: the decisions of one master. What they decide stands here at once and is said in entries,
+Owns: the decisions of one master. What they decide is here at once and is said in entries,
 which the caller adds to the journal in the order in which it gets them. Nothing of a decision may
-be told before its entry is confirmed: so attempts rise for good, and every replica knows of a
+be told before its entry is confirmed: so attempts never fall, and every replica knows of a
 message that somebody has. The caller passes the time, Unix ms, and does all reading.
 
 Always: what `standing` says is what the entries say, no more. All else follows from it and from the
-log, so a new master goes on from there: it reads from the oldest unfinished message on once more,
+log, so a new master continues from there: it reads from the oldest unfinished message on once more,
 and passes over what is in flight or finished.
 """
 
@@ -116,7 +116,7 @@ class QueueState:
         for offset, flight in flights:
             if self.is_ordered:
                 self._lanes.add(offset, flight.lane)
-        # The newest first: of what a client has, it may come again before the rest.
+        # The newest first: of what a client has, it may be redelivered before the rest.
         for offset, flight in sorted(flights, key=lambda each: -each[1].taken_ms):
             self._waits.watch(offset, flight)
 
@@ -161,7 +161,7 @@ class QueueState:
         return self._waits.next_ms()
 
     def has_ready(self, now_ms: int) -> bool:
-        """Whether anything comes again now."""
+        """Whether anything is redelivered now."""
         self._expire(now_ms)
         return bool(self._ready)
 
@@ -241,7 +241,7 @@ class QueueState:
         return room, None
 
     def _pass_known(self) -> None:
-        """Reading goes on after what is in flight or finished."""
+        """Reading continues after what is in flight or finished."""
         standing = self.standing
         at = max(self._next_offset, standing.committed)
         while at < self._known_end:
@@ -270,7 +270,7 @@ class QueueState:
                 offsets.append(offset)
         if read.begin <= self._next_offset < read.end:
             self._take_new(read, elsewhere, count, offsets, others)
-        # What a new master reads once more may be older than what comes again.
+        # What a new master reads once more may be older than what is redelivered.
         offsets.sort()
         others.sort()
         taken = Taken()
@@ -374,7 +374,7 @@ class QueueState:
 
     def give_back(self, handles: Iterable[tuple[int, int]], now_ms: int) -> Sequence[PopEntry]:
         """Deliveries, given as offset and serial, whose receiver was gone before it had them: they
-        come again at once, and the attempt does not count."""
+        are redelivered at once, and the attempt does not count."""
         offsets = sorted(offset for offset, serial in handles if self._current(offset, serial))
         if not offsets:
             return ()
@@ -489,7 +489,7 @@ class QueueState:
         return (entry,)
 
     def begin_again(self, offset: int, now_ms: int) -> Sequence[PopEntry]:
-        """Consumption goes on from here, forward or back; all deliveries are void."""
+        """Consumption continues from here, forward or back; all deliveries are void."""
         serial = max(self.standing.next_serial, first_serial(now_ms))
         entry = Begun(self.key, offset, serial, now_ms)
         self.standing.apply(entry)

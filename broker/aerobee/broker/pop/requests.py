@@ -16,7 +16,7 @@ class PopLimits:
     """Of one queue of a group."""
 
     flights_max: int = 10_000
-    """Messages in somebody's hands, or to come again."""
+    """Messages that a client has, or that wait to be redelivered."""
     waiting_max: int = 4_096
     """Messages that were read and wait for an older one of their message group."""
     aside_max: int = 10_000
@@ -30,7 +30,7 @@ class PopLimits:
     unsure_ms: int = 10_000
     """What a master handed out in this time before its end may not have reached its client."""
     unsure_held_ms: int = 60_000
-    """So long after that a client that said no time has it, for the next master."""
+    """This long after that a client that said no time has it, for the next master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class MoveReason(StrEnum):
 
     DEAD = "dead"  # delivered as often as it may be
     FORWARDED = "forwarded"  # its receiver gives it up
-    LATE = "late"  # it holds too much: it goes on by the retry topic
+    LATE = "late"  # it holds too much: it continues by the retry topic
 
 
 class Move(NamedTuple):

@@ -2,7 +2,7 @@
 
     below `committed`    finished
     in `finished`        finished, although an older message is not
-    in `flights`         handed out, in somebody's hands or to come again
+    in `flights`         handed out, in somebody's hands or to be redelivered
     all others           not handed out yet
 
 Always: `committed` is the oldest message that is not finished; no message is both finished and in

@@ -1,4 +1,4 @@
-"""PURE: when messages come again that somebody has.
+"""PURE: when messages are redelivered that somebody has.
 
 A message with a time comes again at that time. A message of a client that said none comes again
 when the client is not heard of any more, which others know.
@@ -20,7 +20,7 @@ from aerobee.broker.pop.entries import Flight
 _STALE_MAX: Final = 1_000
 
 HeldUntil = Callable[[str, int], int]
-"""When a message comes again that a client has, which took it at a time; Unix ms, as far as is
+"""When a message is redelivered that a client has, which took it at a time; Unix ms, as far as is
 known now. It may grow while the client is heard of, and fall only with `client_gone`."""
 
 
@@ -65,7 +65,7 @@ class Waits:
         self._held: dict[str, _Held] = {}
 
     def next_ms(self) -> int | None:
-        """When something may come again; None: nothing does."""
+        """When something may be redelivered; None: nothing does."""
         return min((heap[0][0] for heap in (self._times, self._checks) if heap), default=None)
 
     def watch(self, offset: int, flight: Flight) -> None:

@@ -102,7 +102,7 @@ class _Bell:
         growth.wait(key.topic, key.queue_id, self._on_grown)
 
     def arm(self) -> None:
-        """Ring when a message comes again."""
+        """Ring when a message is redelivered."""
         at_ms = self._next_ms(self._key)
         if at_ms is None or (self._timer is not None and self._timer_ms <= at_ms):
             return
@@ -149,8 +149,8 @@ class Bells:
         next_ms: Callable[[GroupQueue], int | None],
         polls_max: int = 100_000,
     ) -> None:
-        """`next_ms`: when a message of a queue may come again, Unix ms; None: none does.
-        `polls_max`: so many may wait."""
+        """`next_ms`: when a message of a queue may be redelivered, Unix ms; None: none does.
+        `polls_max`: this many may wait."""
         self._polls_max = polls_max
         self.polls = 0
         """Those that wait."""
@@ -196,7 +196,7 @@ class Bells:
             bell.ring()
 
     def times_changed(self, key: GroupQueue) -> None:
-        """A message of the queue may come again earlier than was known."""
+        """A message of the queue may be redelivered earlier than was known."""
         for bell in self._bells.get(key, {}).values():
             bell.arm()
 

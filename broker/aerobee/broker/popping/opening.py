@@ -17,5 +17,5 @@ def open_pops(disk: Disk, store: MessageStore) -> PopJournalState:
 
 
 def forget_pops(disk: Disk) -> None:
-    """Before a closed folder's log begins anew. Raises OSError."""
+    """Before a closed folder's log begins again. Raises OSError."""
     forget_state(disk, POP_PATH)

@@ -1,8 +1,8 @@
-"""POP at work: polls get messages, or wait for some; what clients say of them is written down.
+"""POP at work: polls get messages, or wait for some; what clients say about them is written down.
 
 Owns: the steps of a call, and what waits between them. What a queue decides is in the journal in
 the same turn; nobody is told before it is confirmed, and a client that has gone by then has got
-nothing: its messages come again at once. After each wait the queue is looked up anew.
+nothing: its messages are redelivered at once. After each wait the queue is looked up again.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class Pops:
             self._give_back(part.key, [each[:2] for each in part.deliveries])
 
     def _give_back(self, key: GroupQueue, handles: Iterable[tuple[int, int]]) -> None:
-        with suppress(AerobeeError):  # they come again when their time is over
+        with suppress(AerobeeError):  # they are redelivered when their time is over
             term = self._writer()
             queue = term.queue(key)
             if queue is not None:
@@ -278,7 +278,7 @@ class Pops:
         *,
         is_counted: bool = True,
     ) -> tuple[Handled, Delivery | None]:
-        """The message comes again after this time; the delivery that takes the place of the one
+        """The message is redelivered after this time; the delivery that takes the place of the one
         given. Raises AerobeeError."""
         term = self._writer()
         queue = term.queue(key)
@@ -362,7 +362,7 @@ class Pops:
         self._bells.ring(key)
 
     def client_gone(self, client_id: str) -> None:
-        """What it has comes again earlier than was known."""
+        """What it has is redelivered earlier than was known."""
         with suppress(AerobeeError):
             now_ms = self._clock.now_ms()
             for queue in self._writer().queues():

@@ -1,6 +1,6 @@
 """What a poll wants of a queue, read: its records by offset, and which offsets were looked at.
 
-Owns: how much is read for one poll. Reads what lies in memory at once, and the rest in turn.
+Owns: how much is read for one poll. Reads what is in memory at once, and the rest in turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record import Record, iterate_records
 
 AGAIN_RANGES_MAX: Final = 64
-"""Messages that come again, and do not follow each other, read for one poll."""
+"""Messages that are redelivered, and do not follow each other, read for one poll."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The pull path: what lies in a queue from an offset on, and who is woken when more comes.
+"""The pull path: what is in a queue from an offset on, and who is woken when more comes.
 
 Owns: single reads (consume queue, then log), the waiting readers of each queue, and the running
 pulls that depend on a lease. Sync on the loop except `load`, which reads cold data on a pool.
@@ -70,7 +70,7 @@ class Fetched:
     records: bytes = b""
     count: int = 0
     suggested_broker_id: int | None = None
-    """The replica at which the reader should go on; None: here."""
+    """The replica at which the reader should continue; None: here."""
     wait_s: float = 0.0
     """How long the reader's quota has it wait before this leaves."""
 
@@ -111,7 +111,7 @@ class Places(Protocol):
         ...
 
     def suggested(self, queue_id: int, read_end: int | None) -> int | None:
-        """The replica to go on at, for who has read up to `read_end`, or everything (None)."""
+        """The replica to continue at, for who has read up to `read_end`, or everything (None)."""
         ...
 
 
@@ -161,7 +161,7 @@ class Egress:
     # ---------------------------------------------------------------------- reading
 
     def read(self, wanted: QueueRead) -> Fetched | ColdRead:
-        """What lies at an offset; never blocks.
+        """What is at an offset; never blocks.
 
         Raises:
             TopicNotFound, QueueNotFound, NotReadableTopic, ShuttingDown, StoreFailed;

@@ -32,7 +32,7 @@ class FairTurns(Generic[Job]):
     """Readers are known by name, and only while they have jobs."""
 
     def __init__(self, running_max: int, fewer_for: Mapping[str, int] | None = None) -> None:
-        """`fewer_for` says of readers by name how many of their jobs may run at once at most."""
+        """`fewer_for` says about readers by name how many of their jobs may run at once at most."""
         self._running_max = running_max
         self._running_per_reader_max = max(1, running_max - 1)
         self._fewer_for = dict(fewer_for or {})

@@ -1,4 +1,4 @@
-"""Single messages by where they lie or by a key: what an operator asks, apart from the queues.
+"""Single messages by where they are or by a key: what an operator asks, apart from the queues.
 
 Owns: nothing; every answer is read from the log anew, on the read pool, because it is seldom in the
 page cache. Invariants: what is returned is a whole, sound record that consumers may see too; an
@@ -112,7 +112,7 @@ class MessageLookup:
         return data
 
     def _first_position(self, topic: str) -> int | None:
-        """Before this log position lies no message of the topic's present life; None: it has none.
+        """Before this log position is no message of the topic's present life; None: it has none.
         Of queues that we keep and do not serve that is not known."""
         if self._guard.has_batch_queues(topic):
             return self._store.min_offset
@@ -126,7 +126,7 @@ class MessageLookup:
 
         Raises:
             InvalidArgument: the text is no offset message id.
-            MessageNotFound: as `by_offset`, or another broker's message lies there.
+            MessageNotFound: as `by_offset`, or another broker's message is there.
             ShuttingDown, StoreFailed, Busy; AerobeeError: the disk cannot be read.
         """
         try:
@@ -207,7 +207,7 @@ def _read_record(store: MessageStore, physical_offset: int, end: int) -> bytes:
         raise nothing
     head = _read(store, physical_offset, _HEAD_BYTES, otherwise=nothing)
     size = _integer(head, 0, 4)
-    # What lies inside a record may look like one, but it does not know where it lies.
+    # What is inside a record may look like one, but it does not know where it is.
     if (
         _integer(head, MAGIC_AT, 4) not in (MAGIC_V1, MAGIC_V2)
         or _integer(head, PHYSICAL_OFFSET_AT, 8) != physical_offset

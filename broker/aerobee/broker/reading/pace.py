@@ -1,4 +1,4 @@
-"""How fast something may go while others are to be spared: so many bytes a second.
+"""How fast something may go while others are to be spared: this many bytes a second.
 
 Pure: it is told the time and says how long to wait.
 """
@@ -65,12 +65,12 @@ class LatenessLimit:
         self.per_s = min(max(self.floor, self.per_s * change), self.floor * RISE_MAX)
 
     def reset(self) -> None:
-        """Begin anew at the floor."""
+        """Begin again at the floor."""
         self.per_s = self.floor
 
 
 class Rate:
-    """How fast a total grows, measured anew about every `interval_s`."""
+    """How fast a total grows, measured again about every `interval_s`."""
 
     __slots__ = ("_interval_s", "_since_s", "_total", "per_s")
 
@@ -81,7 +81,7 @@ class Rate:
         self.per_s = 0.0
 
     def observe(self, now_s: float, total: int) -> None:
-        """The total is so much now."""
+        """The total is this much now."""
         elapsed_s = now_s - self._since_s
         if elapsed_s >= self._interval_s:
             self.per_s = (total - self._total) / elapsed_s

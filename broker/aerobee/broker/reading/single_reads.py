@@ -48,7 +48,7 @@ class SingleReads:
             if found.code is not ReadCode.NO_NEW_MESSAGE and not is_empty:
                 return found
             if is_empty:
-                # A whole scan without a match: go on after it, others first.
+                # A whole scan without a match: continue after it, others first.
                 wanted = replace(wanted, offset=found.next_offset)
                 await asyncio.sleep(0)
                 if self._clock.monotonic_s() < deadline_s:

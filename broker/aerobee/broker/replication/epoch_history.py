@@ -49,11 +49,11 @@ class EpochHistory:
         return EpochHistory(tuple(entry for entry in self.entries if entry.start <= log_end))
 
     def begin(self, epoch: int, log_end: int) -> EpochHistory:
-        """The history of a log that goes on under `epoch`."""
+        """The history of a log that continues under `epoch`."""
         return EpochHistory((*self.up_to(log_end).entries, EpochStart(epoch, log_end)))
 
     def epoch_at(self, position: int) -> int:
-        """The epoch of the byte at `position`; 0 if it lies before all of them."""
+        """The epoch of the byte at `position`; 0 if it is before all of them."""
         epoch = 0
         for entry in self.entries:
             if entry.start > position:

@@ -219,7 +219,7 @@ class Follower:
         await self._copy.run()
 
     async def _flush_all(self) -> None:
-        """What the hello says of the log's end is taken for stored."""
+        """What the hello says about the log's end is taken for stored."""
         while self._store.flushed_end < self._store.appended_end:
             self._side.on_appended()
             await self._flushed.wait(FLUSH_POLL_S)

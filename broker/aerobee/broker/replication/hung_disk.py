@@ -127,7 +127,7 @@ class HungDisk:
             return
         if not self._roles.may_act():
             # Nothing may be acknowledged any more, so nothing can be lost by saying so: who is in
-            # sync has all of it. Else this process, which renews its registration, would go on
+            # sync has all of it. Else this process, which renews its registration, would continue
             # to count as master.
             mastership.resign()
             self._tell()

@@ -87,7 +87,7 @@ class InSyncProposer(Duty):
                 await self._news.wait(wait_s)
 
     async def _hear_replicas(self, term: MasterTerm) -> None:
-        """Returns once what the replicas have said until now is known, also if this process was
+        """Returns once what the replicas have said until now is known, even if this process was
         stopped for a while."""
         late_s = max(term.policy.in_sync_lag_s / 2, LATE_S_MIN)
         while True:

@@ -1,8 +1,8 @@
-"""PURE: where a slave goes on in its master's log, and which frames it takes.
+"""PURE: where a slave continues in its master's log, and which frames it takes.
 
 Both sides work out the start from both histories and must agree; then they compare the last bytes
 before it, for every cluster counts its epochs from 1. The slave never cuts what it knows
-to be confirmed unless an unclean election, which the operator allowed, lies in between.
+to be confirmed unless an unclean election, which the operator allowed, is in between.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Cut:
 
     end: int
     is_unclean: bool = False
-    """An unclean election lies in between: it may have been confirmed."""
+    """An unclean election is in between: it may have been confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def compared_bytes(slave: LogState, master: LogState, start: Start) -> int:
     """How many bytes before `start` must be the same in both logs, or they have only the numbers of
     their epochs in common; 0 where they share none.
 
-    They lie in one segment: what stands after the blank record at a segment's end is not copied.
+    They are in one segment: what is after the blank record at a segment's end is not copied.
     """
     if isinstance(start, BeginAnew):
         return 0

@@ -1,7 +1,7 @@
 """The slave's side of one stream: the master's log bytes in, receipts out.
 
 Owns: what has come and is not stored yet, bounded by the window. What always holds: bytes are
-stored in order and without a gap, as they lie in the master's log; what is acknowledged is stored,
+stored in order and without a gap, as they are in the master's log; what is acknowledged is stored,
 and flushed where that is what stored means.
 """
 
@@ -112,7 +112,7 @@ class LogCopy:
         self._stored.set()
 
     def hear(self, confirmed_end: int, master_end: int) -> None:
-        """What the master says of its log. Raises ReplicationGap."""
+        """What the master says about its log. Raises ReplicationGap."""
         if confirmed_end > master_end:
             raise ReplicationGap(
                 f"{self._peer} says that its log ends at {master_end} and is confirmed up to "

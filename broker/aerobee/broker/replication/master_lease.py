@@ -3,7 +3,7 @@
 Owns: which heartbeats were sent when, and the lease that follows from the newest one that etcd has
 confirmed. etcd's lease begins when etcd hears the heartbeat, which is never before it was sent: so
 counted from the sending it ends here first, also with clocks that do not run alike, by the margin.
-Times are seconds of a clock that never goes back and goes on while the machine sleeps.
+Times are seconds of a clock that never goes back and continues while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LeaseMargin:
     share: float = 0.05
     """Of its duration, for clocks that run apart."""
     seconds: float = 0.1
-    """For what lies between looking at the clock and acting on it."""
+    """For what is between looking at the clock and acting on it."""
 
     def length_s(self, lease_ms: int) -> float:
         return lease_ms / 1_000 * (1 - self.share) - self.seconds

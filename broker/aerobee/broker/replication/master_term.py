@@ -35,9 +35,9 @@ class TermPolicy:
     min_insync_replicas: int = 1
     """Sends are refused while the set is smaller."""
     in_sync_lag_s: float = 2.0
-    """A replica leaves the set when it has not had everything for so long."""
+    """A replica leaves the set when it has not had everything for this long."""
     proposal_pause_s: float = 0.5
-    """After a change that was refused or lost, so long passes before the next."""
+    """After a change that was refused or lost, this long passes before the next."""
 
 
 @dataclass(frozen=True, slots=True)

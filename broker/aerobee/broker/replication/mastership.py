@@ -42,14 +42,14 @@ class StepDown:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Nothing to change: go on as master, or wait for an election."""
+    """Nothing to change: continue as master, or wait for an election."""
 
 
 Decision = Lead | Follow | StepDown | Stay
 
 
 class Mastership:
-    """Times are seconds of a clock that goes on while the machine sleeps."""
+    """Times are seconds of a clock that continues while the machine sleeps."""
 
     def __init__(
         self,

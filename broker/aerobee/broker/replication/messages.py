@@ -20,7 +20,7 @@ from aerobee.broker.replication.master_term import ReplicaName
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a slave says of itself, first."""
+    """What a slave says about itself, first."""
 
     log: LogState
     name: ReplicaName
@@ -43,7 +43,7 @@ class Ack(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a master answers: its log, and where it goes on after whatever the slave must do."""
+    """What a master answers: its log, and where it continues after whatever the slave must do."""
 
     log_begin: int
     log_end: int
@@ -109,7 +109,7 @@ def position_of(start: Start) -> int:
 
 EMPTIED_QUEUES_PATH = "consumequeue/emptied"
 """Queues whose messages were all removed travel as one more table, under a name that no file has:
-the log does not tell where their numbers go on, and a slave that becomes master must know."""
+the log does not tell where their numbers continue, and a slave that becomes master must know."""
 
 QueueOffsets = dict[tuple[str, int], int]
 """Next offset by topic and queue id."""

@@ -108,7 +108,7 @@ def open_replicated(
     """Lock, recover and load the folder, for a new instance; calls `on_progress` on the way.
 
     Raises:
-        InvalidArgument: it cannot be used as it lies; the message says why and what to do.
+        InvalidArgument: it cannot be used as it is; the message says why and what to do.
     """
     boot = boot_id()
     folder = open_folder(
@@ -180,7 +180,7 @@ def change_log(
                 note_incomplete(disk)
             case Cut(end, is_unclean):
                 if is_unclean:
-                    # It may lose for good what it was known to have.
+                    # It may lose permanently what it was known to have.
                     note_log_repaired(disk, chance)
                 # They may speak of what goes.
                 forget_apache_files(disk)
@@ -210,10 +210,10 @@ def open_folder(
 
     `boot_id` names the machine's start, so that a power failure can be told from a crash.
     `session_timeout_max_ms` is the longest that a member's session may be. `on_progress` is told on
-    this thread that it gets on.
+    this thread that it makes progress.
 
     Raises:
-        InvalidArgument: it cannot be used as it lies; the message says why and what to do.
+        InvalidArgument: it cannot be used as it is; the message says why and what to do.
     """
     began_s = clock.monotonic_s()
     progress_log = _ProgressLog(clock)
@@ -300,7 +300,7 @@ def _previous_run(disk: Disk, session_timeout_max_ms: int) -> RunRecord:
 
 
 def forget_offsets(disk: Disk, position: int) -> None:
-    """Before a closed folder's log begins anew at `position`: what the groups' offsets were counts
+    """Before a closed folder's log begins again at `position`: what the groups' offsets were counts
     no more, they come again from the journal in the log that is copied. Blocks.
 
     Raises StoreUnusable, OSError.
@@ -329,7 +329,7 @@ def _cut_offsets(
     consumed before they were flushed, and the next ones will get their offsets.
 
     Queues that we keep and do not serve are left to the broker that does. Of a queue whose messages
-    all lie before this log begins the end may be unknown here; its offsets are the journal's, which
+    all are before this log begins the end may be unknown here; its offsets are the journal's, which
     the log has."""
     is_known = offsets.mark is not None and offsets.mark.next_offset <= _journal_end(store)
     may_be_unknown = is_known and store.min_offset > 0

@@ -1,4 +1,4 @@
-"""Where in a replica set a reader should go on reading, and what a replica may tell it of a
+"""Where in a replica set a reader should continue reading, and what a replica may tell it of a
 queue's bounds.
 
 The rule is Apache RocketMQ's: a reader further behind the log's end than the master keeps in memory
@@ -49,7 +49,7 @@ class ReadPlaces:
         return term is not None and self._store.confirmed_end >= term.start
 
     def suggested(self, queue_id: int, read_end: int | None) -> int | None:
-        """The broker id of the replica to go on at; None: here.
+        """The broker id of the replica to continue at; None: here.
 
         Args:
             read_end: where the last record that was read ends; None: the reader has everything.

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaIdentity:
-    """What the configuration says of this replica."""
+    """What the configuration says about this replica."""
 
     broker_id: int
     has_nameservers: bool
@@ -216,7 +216,7 @@ def note_log_repaired(disk: Disk, chance: random.Random) -> None:
 
 def note_incomplete(disk: Disk) -> None:
     """After the registry has said that a closed folder's log is not what its incarnation stands
-    for: it counts as another one, and who else is in the replica set must be heard anew. Blocks.
+    for: it counts as another one, and who else is in the replica set must be heard again. Blocks.
 
     Raises StoreUnusable, OSError.
     """
@@ -253,7 +253,7 @@ def random_name(chance: random.Random) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Previous:
-    """What the folder says of its previous run."""
+    """What the folder says about its previous run."""
 
     state: ReplicaState | None
     is_certain: bool

@@ -1,4 +1,4 @@
-"""What replication tells of itself: why this replica does not follow, and how far each one is."""
+"""What replication reports: why this replica does not follow, and how far each one is."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ follows a master. Everything that takes time happens here, one step after anothe
 never overtaken by another one, and no byte comes from a master any more once it has begun.
 
 A master that steps down, and a slave whose log must be cut, cannot go on with an open store: they
-ask for a `Reopening`, and the broker closes the store, does what it says, and opens it anew.
+ask for a `Reopening`, and the broker closes the store, does what it says, and opens it again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ STOP_RETRY_S = 0.2
 RETRY_S = 0.5
 """After a full disk has refused a small file."""
 STEADY_S = 5.0
-"""A stream that lasted so long was not a failed attempt."""
+"""A stream that lasted this long was not a failed attempt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ class Roles:
         self.check_may_act()
         term = self.term
         assert term is not None, "who acts has a term"
-        # What a stranger says of epochs must not stop this master.
+        # What a stranger says about epochs must not stop this master.
         if name.broker_id not in self.known_replicas or name.broker_id == self.own.broker_id:
             raise NotMaster(
                 f"replica {name.broker_id} is not (yet) one of the group's other replicas "

@@ -37,7 +37,7 @@ from aerobee.runtime.errors import AerobeeError, InvalidArgument, NotMaster
 from aerobee.runtime.run_together import run_together
 
 CONFIRMED_PAUSE_S = 0.005
-"""When nothing else is to be sent, a new confirmed end waits so long for log bytes to go with."""
+"""When nothing else is to be sent, a new confirmed end waits this long for log bytes to go with."""
 TABLES_PAUSE_S = 1.0
 """A table is sent as a whole: one that changes again and again goes once in this time."""
 

@@ -27,7 +27,7 @@ class Wake:
         self._event.set()
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Until `set` was called since the last wait ended, at most so long."""
+        """Until `set` was called since the last wait ended, at most this long."""
         if seconds is None:
             await self._event.wait()
         elif not self._event.is_set():

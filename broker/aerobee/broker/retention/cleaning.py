@@ -30,7 +30,7 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 COMMAND_ROUNDS = 20
-"""A command may remove so many times what one run by time may."""
+"""A command may remove this many times what one run by time may."""
 _LOSSES_LOGGED_MAX = 20
 _ROUNDS_MAX = 3
 

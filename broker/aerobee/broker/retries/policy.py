@@ -1,4 +1,4 @@
-"""PURE: when a failed message comes again, and after how many failures it is a dead letter.
+"""PURE: when a failed message is redelivered, and after how many failures it is a dead letter.
 
 Each group has its policy, in Apache's members of subscriptionGroup.json: `retryMaxTimes` and
 `groupRetryPolicy`. Apache's `CUSTOMIZED` without a list of its own means the delay levels from the
@@ -27,10 +27,10 @@ class RetryPolicy:
     """Of one group. `back_off` None: the delay levels."""
 
     retries_max: int = RETRIES_MAX
-    """How often a message comes again before it is a dead letter; below 0: Apache's default."""
+    """How often a message is redelivered before it is a dead letter; below 0: Apache's default."""
     back_off: Exponential | Steps | None = None
     is_ordered: bool = False
-    """A message that comes again holds back those of its message group that follow it."""
+    """A message that is redelivered holds back those of its message group that follow it."""
 
     @classmethod
     def of(cls, config: SubscriptionGroupConfig | None) -> Self:

@@ -1,4 +1,4 @@
-"""How each group's failed messages come again, and changing that.
+"""How each group's failed messages are redelivered, and changing that.
 
 Owns: the limits of what operators may choose. The settings are in subscriptionGroup.json, which
 slaves copy from their master; each replica set has its own, so a change goes to all masters.

@@ -2,7 +2,7 @@
 
 Limits, rights and queues are those of the topic that the client named, and were checked for it: the
 records made here go to system topics, to which no client can send. What asks for no delay, or for a
-time that is past, is stored as it came. A batch lies in one queue, so all of its messages wait in
+time that is past, is stored as it came. A batch is in one queue, so all of its messages wait in
 the same one.
 """
 

@@ -206,7 +206,7 @@ class Guard:
         return 0 if entry is None else entry.write_queue_count
 
     def has_batch_queues(self, topic: str) -> bool:
-        """Whether its messages lie in batch consume queues, which we keep and do not serve."""
+        """Whether its messages are in batch consume queues, which we keep and do not serve."""
         entry = self._topics.get(topic)
         return entry is not None and entry.has_batch_queues
 

@@ -76,7 +76,7 @@ _ADVICE: dict[BatchFault, str] = {
 """What to do, where the codec's own words do not say it."""
 
 _WAITING_FACTOR = 3
-"""No record grows so much: its topic is there once more, and its time takes 60 bytes."""
+"""No record grows this much: its topic is there once more, and its time takes 60 bytes."""
 
 
 class IncomingBatch(Protocol):
@@ -398,7 +398,7 @@ class Ingest:
         self, batch: IncomingBatch, queue: tuple[str, int], producer_id: int, sequence: int
     ) -> Receipt | None:
         """The answer to a batch that is stored already, as a whole or its beginning; None for a new
-        one. The rest of one is for the producer to send, since other records may lie after the
+        one. The rest of one is for the producer to send, since other records may be after the
         beginning. Raises InvalidArgument, OutOfSequence, StoreFailed."""
         count = len(batch.record_sizes)
         _check_numbers(producer_id, sequence, count)

@@ -152,7 +152,7 @@ class Disk(Protocol):
         ...
 
     def is_apart(self, path: str) -> bool:
-        """Whether a directory lies on another file system than the root, so that nothing can be
+        """Whether a directory is on another file system than the root, so that nothing can be
         renamed from one to the other. False if it does not exist."""
         ...
 

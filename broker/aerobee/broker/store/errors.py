@@ -3,7 +3,7 @@
 `StoreUnusable` and its kind end a start-up with one sentence for the operator; they never cross the
 wire, so they are not part of the `AerobeeError` tree.
 
-Nothing is lost with a single file that cannot be removed or read while the disk as such goes on:
+Nothing is lost with a single file that cannot be removed or read while the disk as such continues:
 queue files and index files follow from the log, and a log segment that stays may go later. Such a
 file is left, and a `FileTrouble` says so.
 """
@@ -22,7 +22,7 @@ LEFT_ALONE = DISK_FULL | {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS}
 
 
 class StoreUnusable(Exception):
-    """The folder cannot serve as a store as it lies; the message says why and what to do."""
+    """The folder cannot serve as a store as it is; the message says why and what to do."""
 
 
 class StoreLocked(StoreUnusable):

@@ -1,4 +1,4 @@
-"""Handles for reading, at most so many at once.
+"""Handles for reading, at most this many at once.
 
 Owns: the open handles of sealed log segments and consume queue files. Used on the loop thread only.
 A handle that falls out closes once its last holder lets go of it, so a plan that was handed to

@@ -23,8 +23,8 @@ from aerobee.runtime.metrics.histogram import LATENCY_S, Histogram
 from aerobee.store_format.checkpoint import Checkpoint
 
 BEHIND_FACTOR: Final = 4
-"""A checkpoint is due once so many bytes of entries or keys are in memory; while it is under way
-others may come, up to so many times as many."""
+"""A checkpoint is due once this many bytes of entries or keys are in memory; while it is under way
+others may come, up to this many times as many."""
 
 
 class FlushLedger:

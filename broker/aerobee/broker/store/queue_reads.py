@@ -80,7 +80,7 @@ class QueueReads:
         self._catch_ups = CatchUps()
 
     def read(self, wanted: QueueRead) -> ReadOutcome | ReadWork:
-        """What lies at an offset, or the work that finds it out. Never waits for the disk.
+        """What is at an offset, or the work that finds it out. Never waits for the disk.
 
         Raises StoreFailed, and AerobeeError for damaged files.
         """
@@ -155,7 +155,7 @@ class QueueReads:
         return TimeSearch(self._files.disk, queue, self._log.record_at)
 
     def first_position(self, topic: str) -> int | None:
-        """Before this log position lies no message that a reader of the topic may see; None: there
+        """Before this log position is no message that a reader of the topic may see; None: there
         is none at all."""
         position = self._queues.first_position(topic)
         return None if position is None else max(position, self._log.min_offset)

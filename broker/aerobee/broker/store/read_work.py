@@ -21,7 +21,7 @@ from aerobee.store_format.record import Record, RecordCorrupt
 
 @dataclass(frozen=True, slots=True)
 class ReadOutcome:
-    """Where the messages lie, and their records end to end; empty unless FOUND."""
+    """Where the messages are, and their records end to end; empty unless FOUND."""
 
     located: Located
     records: bytes = b""
@@ -43,7 +43,7 @@ def checked_outcome(
 ) -> ReadOutcome:
     """[any thread] What a reader gets of the records that `located` led to: the first
     `messages_max` that an exact filter lets through, and then it ends there. Any filter is exact
-    where tags codes lie elsewhere.
+    where tags codes are elsewhere.
 
     Raises EntryMismatch: they are not what `located` means, or an exact filter cannot read one.
     """
@@ -133,7 +133,7 @@ class ReadWork:
             try:
                 records = self._log.read(located.runs, self.handle)
             except RecordRemoved as removed:
-                # What lies before it comes first; if nothing does, what is left after it counts.
+                # What is before it comes first; if nothing does, what is left after it counts.
                 before = [size for start, size in located.runs if start < removed.removed_from]
                 if before:
                     bytes_max = sum(before)

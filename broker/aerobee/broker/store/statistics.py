@@ -24,7 +24,7 @@ class StoreState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RecoveryProgress:
     """How far recovery has walked through the log; told again and again, also with equal numbers:
-    then it gets on with something that is not counted."""
+    then it is busy with something that is not counted."""
 
     bytes_done: int
     bytes_total: int
@@ -44,7 +44,7 @@ class RecoveryReport:
     rebuilt_queues: tuple[tuple[str, int], ...] = ()
     duration_s: float = 0.0
     warnings: tuple[str, ...] = field(default_factory=tuple)
-    misplaced_records: int = 0  # that did not go on where their queue ended
+    misplaced_records: int = 0  # that did not continue where their queue ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class StoreStatistics:
     queue_count: int
     damaged_queue_count: int  # found while running: they serve nothing until the next start
     misplaced_records: int
-    """Since the folder was opened: records read or copied that did not go on where their queue
+    """Since the folder was opened: records read or copied that did not continue where their queue
     ended. Messages between are missing, or came twice."""
     queue_tail_bytes: int
     appended_records: int
@@ -77,7 +77,7 @@ class StoreStatistics:
 
 
 class Appended(NamedTuple):
-    """Where a batch lies: the offsets of its first record, and the log's end after its last."""
+    """Where a batch is: the offsets of its first record, and the log's end after its last."""
 
     base_queue_offset: int
     base_physical_offset: int

@@ -33,7 +33,7 @@ class WholeSync:
 
     def run(self) -> bool:
         """True once everything written before is on stable storage; False if this kernel would not
-        tell of a failure. Raises OSError if anything of the file system could not be written."""
+        report a failure. Raises OSError if anything of the file system could not be written."""
         if not self._tells:
             return False
         if self._libc.syncfs(self._descriptor) != 0:

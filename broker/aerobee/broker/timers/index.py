@@ -5,8 +5,8 @@
     near     in memory: everything that waits with a key up to `loaded_until`
 
 Every message that waits is fed or in a run; near holds those that are due next once more, so that
-the loop never waits for the disk. The index is derived: it begins with its manifest, goes on from
-`fed_end` of the queue, and is begun anew when any of its files is not what it was.
+the loop never waits for the disk. The index is derived: it begins with its manifest, continues from
+`fed_end` of the queue, and is begun again when any of its files is not what it was.
 
 What is done is dropped when files are written. That must never be ahead of the journal: the
 manifest says by how many of its records things were dropped, and does not count where the journal
@@ -47,7 +47,7 @@ class IndexLimits:
     """Rows in memory: 40 bytes each."""
 
     spill_rows: int = 100_000
-    """So many new ones become a run."""
+    """This many new ones become a run."""
     near_rows_max: int = 200_000
     load_rows: int = 50_000
     """Read at once; near is filled up when it has fewer than this."""

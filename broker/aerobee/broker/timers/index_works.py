@@ -156,7 +156,7 @@ class SearchWork:
     accepts: Callable[[Rows], BoolArray]
     result: Rows | None = None
     until: Key = LAST
-    """How far it got: go on after it unless this is `high`."""
+    """How far it got: continue after it unless this is `high`."""
 
     def run(self) -> None:
         """[any thread] Raises IndexDamaged, OSError."""

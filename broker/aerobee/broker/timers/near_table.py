@@ -15,7 +15,7 @@ _RATIO: Final = 4
 
 
 class _Piece:
-    """Sorted rows, and between which offsets they lie."""
+    """Sorted rows, and between which offsets they are."""
 
     __slots__ = ("offset_max", "rows")
 

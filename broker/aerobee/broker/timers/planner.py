@@ -31,7 +31,7 @@ from aerobee.runtime.clock import Clock
 STEPS_MAX: Final = 16
 """Of the frontier. With more, messages are moved one by one until some have gone."""
 _STEPS_MANY: Final = 10
-"""From here on a lane goes on where it is before it looks for late arrivals."""
+"""From here on a lane continues where it is before it looks for late arrivals."""
 _LANES_MAX: Final = 4
 
 

@@ -48,7 +48,7 @@ _BLOCK_DTYPE: Final = np.dtype(
 
 
 class IndexDamaged(Exception):
-    """A file of the index is not what was written: the index is to be built anew."""
+    """A file of the index is not what was written: the index is to be built again."""
 
 
 class Run:
@@ -147,7 +147,7 @@ class RunWriter:
 
 
 def open_run(disk: Disk, name: str, rows: int) -> Run:
-    """A run that was finished with so many rows. Raises IndexDamaged, OSError."""
+    """A run that was finished with this many rows. Raises IndexDamaged, OSError."""
     file = disk.open_file(name, read_only=True)
     try:
         size = file.size()

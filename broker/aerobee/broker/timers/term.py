@@ -1,4 +1,4 @@
-"""A master's side of the journal of timers: what it decides stands at once, and counts once
+"""A master's side of the journal of timers: what it decides is at once, and counts once
 confirmed.
 
     intend -> the intent is in the log -> append the acts, any time -> note_acted

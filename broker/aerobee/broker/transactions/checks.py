@@ -32,7 +32,7 @@ LOOKS_PER_TURN: Final = 500
 BURST_CHECKS: Final = 50
 BURST_BYTES: Final = 1024 * 1024
 BURST_S: Final = 0.1
-"""So many checks, or the one that passes these bytes, take at least this long: at most 500 in a
+"""This many checks, or the one that passes these bytes, take at least this long: at most 500 in a
 second, and about 10 MiB."""
 
 
@@ -71,7 +71,7 @@ def verdict(half: HalfMessage, now_ms: int, rules: CheckRules) -> Verdict:
 
 
 def waits_since_ms(half: HalfMessage, rules: CheckRules) -> int:
-    """About when a transaction began: each check stored its half message anew."""
+    """About when a transaction began: each check stored its half message again."""
     return half.stored_ms - half.checks * rules.interval_ms
 
 

@@ -1,6 +1,6 @@
 """What is confirmed in the topics of transactions reaches the state, on every replica.
 
-Owns: where reading goes on. A turn of the loop takes a bounded part of a queue. It goes on when
+Owns: where reading continues. A turn of the loop takes a bounded part of a queue. It continues when
 more is confirmed, and after a failure; nothing here looks by the clock.
 """
 

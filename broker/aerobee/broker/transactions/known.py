@@ -23,7 +23,7 @@ def opened_halves(
     """Those of an opened folder, before it has followed the log."""
 
     def begin(topic: str) -> int:
-        # A log that lost its end goes on before what was said to be done.
+        # A log that lost its end continues before what was said to be done.
         said = offsets.query(TRANSACTIONS_GROUP, topic, HALF_QUEUE) or 0
         return min(said, store.queues.bounds(topic, HALF_QUEUE).max_offset)
 

@@ -125,7 +125,7 @@ class Transactions(Duty):
             log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
         finally:
             if self._led is led:
-                # Also if the hand-over was called off meanwhile: `resume` goes on from here.
+                # Also if the hand-over was called off meanwhile: `resume` continues from here.
                 self.ends.end_term()
                 self._led, self._left = None, led
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.options import json_option
+from aerobee.cli.options import json_option, wide_option
 from aerobee.cli.output import print_documents, print_json, say
 from aerobee.cli.target import Target, target_options
 
@@ -98,8 +98,9 @@ def remove(target: Target, user: str, resource: str, is_default: bool, as_json: 
 @acl.command("list")
 @click.argument("user", default="")
 @json_option
+@wide_option
 @target_options
-def list_policies(target: Target, user: str, as_json: bool) -> None:
+def list_policies(target: Target, user: str, as_json: bool, wide: bool) -> None:
     """List the policies of USER, or of all users."""
     policies = [
         _document(each) for each in target.administer(lambda admin: admin.policies.list(user))
@@ -117,6 +118,8 @@ def list_policies(target: Target, user: str, as_json: bool) -> None:
             "from": lambda each: ",".join(each["sources"]) or "anywhere",
             "default": lambda each: "yes" if each["default"] else "no",
         },
+        droppable=("default", "from"),
+        wide=wide,
         empty="no policies yet; add one with `aerobee acl add USER RESOURCE ACTIONS`",
     )
 

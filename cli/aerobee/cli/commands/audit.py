@@ -163,6 +163,8 @@ def _watch(request: AuditRequest) -> int:
         if sys.stdout.isatty() and request.format == "text":
             screen = WatchScreen(Console(), request.watch_s or 0, clock)
             seen, told = stack.enter_context(screen.shown()).seen, screen
+        else:
+            remark(f"the first run is under way; a run begins every {request.watch_s} s")
         last = watch(session, request, seen, clock=clock, chance=chance, progress=told)
     return last.exit_code if last is not None else 0
 

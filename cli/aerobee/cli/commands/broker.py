@@ -12,7 +12,7 @@ from aerobee.cli.config_command import ConfigGroup
 from aerobee.cli.event_loop import run
 from aerobee.cli.options import json_option, timeout_option
 from aerobee.cli.output import print_json, say
-from aerobee.cli.target import Target, target_options
+from aerobee.cli.target import Target, connection_options
 from aerobee.cli.tls_options import tls_options
 from aerobee.runtime.config import Loaded
 from aerobee.runtime.tls_config import TlsConfig
@@ -74,7 +74,7 @@ def drain(address: str, timeout_ms: int, as_json: bool, tls: TlsConfig | bool) -
 @click.option("--to", "successor_id", type=click.IntRange(min=0), help="Id of the next master.")
 @timeout_option(10_000, "How long the hand-over may take.")
 @json_option
-@target_options
+@connection_options
 def handover(
     target: Target, broker: str, successor_id: int | None, timeout_ms: int, as_json: bool
 ) -> None:

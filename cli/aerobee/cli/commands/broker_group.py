@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from aerobee.cli.completion import broker_names
-from aerobee.cli.options import confirm, json_option, yes_option
+from aerobee.cli.options import confirm, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_json, print_table, remark, say
-from aerobee.cli.target import Target, target_options
+from aerobee.cli.target import Target, asking_options
 
 if TYPE_CHECKING:
     from aerobee import AdminClient, BrokerGroupState, Remaining
 
-TIMEOUT_S = 10.0
+TIMEOUT_MS = 10_000
 """A nameserver changes etcd, and a master counts what its groups have not read."""
 
 
@@ -27,14 +27,14 @@ def broker_group() -> None:
 @broker_group.command()
 @click.argument("broker", shell_complete=broker_names)
 @json_option
-@target_options
+@asking_options(TIMEOUT_MS)
 def close(target: Target, broker: str, as_json: bool) -> None:
     """Close the broker group BROKER: it takes no new messages; consumers go on reading.
 
     Messages with a sharding key or message group move to queues of other groups, once. Refused if a
     topic has queues nowhere else.
     """
-    target.administer(lambda admin: admin.broker_groups.close(broker), timeout_s=TIMEOUT_S)
+    target.administer(lambda admin: admin.broker_groups.close(broker))
     if as_json:
         print_json({"broker": broker, "state": "closed"})
         return
@@ -44,10 +44,10 @@ def close(target: Target, broker: str, as_json: bool) -> None:
 @broker_group.command("open")
 @click.argument("broker", shell_complete=broker_names)
 @json_option
-@target_options
+@asking_options(TIMEOUT_MS)
 def open_again(target: Target, broker: str, as_json: bool) -> None:
     """Open the closed broker group BROKER: it takes new messages again."""
-    target.administer(lambda admin: admin.broker_groups.open(broker), timeout_s=TIMEOUT_S)
+    target.administer(lambda admin: admin.broker_groups.open(broker))
     if as_json:
         print_json({"broker": broker, "state": "open"})
         return
@@ -57,8 +57,9 @@ def open_again(target: Target, broker: str, as_json: bool) -> None:
 @broker_group.command()
 @click.argument("broker", shell_complete=broker_names)
 @json_option
-@target_options
-def show(target: Target, broker: str, as_json: bool) -> None:
+@wide_option
+@asking_options(TIMEOUT_MS)
+def show(target: Target, broker: str, as_json: bool, wide: bool) -> None:
     """Show what would be lost if the broker group BROKER were removed now.
 
     Exit code 0: nothing, and it takes no new messages; 1: something, or it still takes messages.
@@ -68,7 +69,7 @@ def show(target: Target, broker: str, as_json: bool) -> None:
         groups = admin.broker_groups
         return await groups.state(broker), await groups.remaining(broker)
 
-    state, remaining = target.administer(question, timeout_s=TIMEOUT_S)
+    state, remaining = target.administer(question)
     is_done = remaining.refuses and remaining.is_empty
     if as_json:
         print_json(
@@ -80,12 +81,12 @@ def show(target: Target, broker: str, as_json: bool) -> None:
             }
         )
     else:
-        _show(broker, state, remaining)
+        _show(broker, state, remaining, wide=wide)
     if not is_done:
         raise SystemExit(1)
 
 
-def _show(broker: str, state: BrokerGroupState, remaining: Remaining) -> None:
+def _show(broker: str, state: BrokerGroupState, remaining: Remaining, *, wide: bool) -> None:
     if remaining.refuses_in_s:
         remark(f"new messages are refused in {remaining.refuses_in_s:.0f} s")
     print_table(
@@ -93,6 +94,7 @@ def _show(broker: str, state: BrokerGroupState, remaining: Remaining) -> None:
         [[each.group, each.topic, f"{each.unread:,}"] for each in remaining.readers],
         title=f"{broker}: {state}, {counted(remaining.unread, 'unread message')}",
         empty="all groups have read everything",
+        wide=wide,
     )
     for count, one, several in (
         (remaining.delayed, "message waits for its time", "messages wait for their time"),
@@ -111,7 +113,7 @@ def _show(broker: str, state: BrokerGroupState, remaining: Remaining) -> None:
 @click.option("--force", is_flag=True, help="Remove it even if something remains there.")
 @yes_option
 @json_option
-@target_options
+@asking_options(TIMEOUT_MS)
 def remove(target: Target, broker: str, force: bool, yes: bool, as_json: bool) -> None:
     """Take the closed broker group BROKER out of all topics and out of the cluster.
 
@@ -132,7 +134,7 @@ def remove(target: Target, broker: str, force: bool, yes: bool, as_json: bool) -
                 )
         return await groups.remove(broker)
 
-    topics = target.administer(question, timeout_s=TIMEOUT_S)
+    topics = target.administer(question)
     if as_json:
         print_json({"broker": broker, "state": "removed", "topics": topics})
         return

@@ -9,14 +9,14 @@ import click
 from aerobee.cli.completion import broker_names
 from aerobee.cli.options import confirm, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_json, print_table, remark, say
-from aerobee.cli.target import Target, target_options
+from aerobee.cli.target import Target, asking_options, target_options
 
 if TYPE_CHECKING:
     from aerobee import AdminClient, CleanedStore, ClusterState
     from aerobee.cli.cluster_picture import Replica
 
 MIB = 1024 * 1024
-STATISTICS_TIMEOUT_S = 2.0
+STATISTICS_TIMEOUT_MS = 2_000
 
 
 @click.group()
@@ -27,7 +27,7 @@ def cluster() -> None:
 @cluster.command()
 @json_option
 @wide_option
-@target_options
+@asking_options(STATISTICS_TIMEOUT_MS)
 def show(target: Target, as_json: bool, wide: bool) -> None:
     """Show the state of each replica.
 
@@ -40,7 +40,7 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
         state = await admin.cluster()
         return state, await cluster_picture.look(admin, state)
 
-    state, replicas = target.administer(question, timeout_s=STATISTICS_TIMEOUT_S)
+    state, replicas = target.administer(question)
     name = state.name or target.cluster
     if as_json:
         print_json(

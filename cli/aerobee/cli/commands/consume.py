@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from aerobee.cli.completion import group_names, topic_names
 from aerobee.cli.event_loop import run
@@ -17,7 +18,7 @@ from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argum
 from aerobee.cli.options import duration_option, format_option
 from aerobee.cli.output import counted, remark
 from aerobee.cli.queue_places import queue_option
-from aerobee.cli.target import Target, target_options
+from aerobee.cli.target import Target, connection_options
 
 if TYPE_CHECKING:
     from aerobee.cli.meter import Meter
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 POLL_MESSAGES_MAX = 1_000
 POLL_TIMEOUT_S = 1.0
 COMMIT_TIMEOUT_S = 5.0
+NEW_GROUP_TIMEOUT_S = 1.0
+"""Of a question for a remark only."""
 
 ToLine = Callable[["ReceivedMessage"], bytes]
 _STARTS = {MomentKind.FIRST: "FIRST", MomentKind.LAST: "LAST", MomentKind.TIME: "TIMESTAMP"}
@@ -90,7 +93,7 @@ _STARTS = {MomentKind.FIRST: "FIRST", MomentKind.LAST: "LAST", MomentKind.TIME: 
     "How long the group waits for this member before it reassigns its queues.",
     min_ms=500,
 )
-@target_options
+@connection_options
 def consume(
     target: Target,
     topic: str,
@@ -109,8 +112,8 @@ def consume(
 ) -> None:
     """Print messages of TOPIC, one a line; with --group, commit what was printed.
 
-    A new group starts at the first message, unless --from says otherwise; the clients in Python
-    start at the last.
+    A new group starts at the first message, unless --from says otherwise, which is said on standard
+    error; the clients in Python start at the last.
 
     Without --group it only looks: it reads all queues, or those of --queue, and the cluster keeps
     no trace of it.
@@ -125,6 +128,7 @@ def consume(
     from aerobee.runtime.clock import SystemClock
 
     _check_usage(group, queues, offset, broadcast, tags, condition)
+    says_start = _is_given("start")
     to_text = text_for_terminal if sys.stdout.isatty() else text_of_message
     to_line = json_of_message if line_format == "json" else to_text
     expression = (tags or "*") if condition is None else sql(condition)
@@ -145,6 +149,8 @@ def consume(
             config=ConsumerConfig(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
         )
         consumer.subscribe(topic, expression)
+        if not (broadcast or says_start):
+            await _tell_of_new_group(target, group, topic)
         return await _consume(consumer, printer, idle_timeout_s)
 
     # What is printed on the terminal is progress enough.
@@ -158,6 +164,12 @@ def consume(
         raise click.exceptions.Exit(NEGATIVE)
     if sys.stderr.isatty():
         remark(counted(printed, "message"))
+
+
+def _is_given(parameter: str) -> bool:
+    """Rather than left to its default."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is not ParameterSource.DEFAULT
 
 
 def _check_usage(
@@ -178,6 +190,22 @@ def _check_usage(
         )
     if group is None and broadcast:
         raise click.UsageError("--broadcast needs --group, under which it keeps its offsets")
+
+
+async def _tell_of_new_group(target: Target, group: str, topic: str) -> None:
+    from aerobee.runtime.errors import AerobeeError
+
+    try:
+        async with asyncio.timeout(NEW_GROUP_TIMEOUT_S), target.admin_client() as admin:
+            queues = [each.queue for each in (await admin.topics.describe(topic)).queues]
+            committed = await admin.offsets.committed(group, queues)
+    except (AerobeeError, TimeoutError):
+        return  # The consumer meets it, too, and knows whether it passes.
+    if all(each is None for each in committed.values()):
+        remark(
+            f"group {group} is new on {topic} and starts at the first message; to start "
+            "elsewhere, give --from last or --from TIME"
+        )
 
 
 async def _look(

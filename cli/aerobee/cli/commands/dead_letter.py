@@ -12,7 +12,14 @@ import click
 from aerobee.cli.completion import group_names
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import time_argument, timestamp_text
-from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
+from aerobee.cli.options import (
+    always_json_option,
+    confirm,
+    dry_run_option,
+    json_option,
+    wide_option,
+    yes_option,
+)
 from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
 
@@ -120,6 +127,7 @@ def list_(
 @dead_letter.command()
 @click.argument("group", shell_complete=group_names)
 @click.argument("message_id", metavar="ID")
+@always_json_option
 @target_options
 def show(target: Target, group: str, message_id: str) -> None:
     """Show everything of the dead letter ID of GROUP, as JSON. Exit code 1: there is none."""

@@ -72,7 +72,7 @@ def doctor(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_
       64 wrong usage, 69 no answer from the cluster, 70 failed, 130 interrupted
     """
     found, brokers, answered = target.administer(
-        lambda admin: _examined(admin.connection, groups, topics)
+        lambda admin: _examined(target, admin.connection, groups, topics)
     )
     _print(found, brokers, answered, as_json=as_json)
     worst = max((EXIT_CODES[each["severity"]] for each in found), default=0)
@@ -80,7 +80,10 @@ def doctor(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_
 
 
 async def _examined(
-    connection: ClusterConnection, groups: tuple[str, ...], topics: tuple[str, ...]
+    target: Target,
+    connection: ClusterConnection,
+    groups: tuple[str, ...],
+    topics: tuple[str, ...],
 ) -> tuple[list[dict[str, Any]], int, int]:
     """Findings, brokers that were asked, and those that answered."""
     from aerobee.offset_audit.checks.limits import Limits
@@ -88,7 +91,9 @@ async def _examined(
     from aerobee.offset_audit.doctor.examining import examined
     from aerobee.runtime.clock import SystemClock
 
-    tables = await read_cluster(connection, groups=groups, topics=topics)
+    tables = await read_cluster(
+        connection, groups=groups, topics=topics, timeout_ms=round(target.timeout_s * 1_000)
+    )
     found = examined(tables, Limits(now_ms=SystemClock().now_ms()))
     brokers = tables["brokers"]
     return found, len(brokers), sum(each["answered"] for each in brokers)

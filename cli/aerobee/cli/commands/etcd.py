@@ -13,7 +13,7 @@ import click
 
 from aerobee.cli.etcd_members import EtcdMembers, Member, MemberStatus
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure, Failure
-from aerobee.cli.options import json_option
+from aerobee.cli.options import json_option, wide_option
 from aerobee.cli.output import print_json, print_table, remark, say
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import RegistryUnavailable
@@ -89,7 +89,8 @@ def etcd() -> None:
 @etcd.command()
 @etcd_options
 @json_option
-def status(etcd: EtcdMembers, as_json: bool) -> None:
+@wide_option
+def status(etcd: EtcdMembers, as_json: bool, wide: bool) -> None:
     """Show the members, their sizes, and alarms.
 
     Exit code 1: a member does not answer, or there is an alarm.
@@ -105,7 +106,7 @@ def status(etcd: EtcdMembers, as_json: bool) -> None:
     if as_json:
         print_json(rows)
     else:
-        _show(rows)
+        _show(rows, wide=wide)
     if any(row["errors"] for row in rows):
         raise click.exceptions.Exit(NEGATIVE)
 
@@ -124,7 +125,7 @@ def _document(member: Member, found: MemberStatus) -> dict[str, Any]:
     }
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def _show(rows: list[dict[str, Any]], *, wide: bool) -> None:
     print_table(
         ["member", "endpoint", "version", "leader", "MiB", "in use"],
         [
@@ -138,6 +139,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
             ]
             for row in rows
         ],
+        droppable=("version", "in use"),
+        wide=wide,
     )
     for row in rows:
         for error in row["errors"]:

@@ -8,7 +8,7 @@ import click
 
 from aerobee.cli.completion import group_names
 from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
-from aerobee.cli.output import counted, print_documents, print_json, say
+from aerobee.cli.output import counted, print_documents, print_json, remark, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.names import RETRY_PREFIX
 
@@ -104,19 +104,22 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
         say(line)
     say()
     place = {"topic": "topic", "broker": "broker", "queue": "queue"}
-    print_documents(
-        queues,
-        {
-            **place,
-            "held by": lambda queue: queue["leaseHolder"] or "-",
-            "lease epoch": "leaseEpoch",
-            "committed": "committedOffset",
-            "max": "maxOffset",
-            "lag": "lag",
-        },
-        droppable=("lease epoch", "max", "broker"),
-        wide=wide,
-    )
+    if queues:
+        print_documents(
+            queues,
+            {
+                **place,
+                "held by": lambda queue: queue["leaseHolder"] or "-",
+                "lease epoch": "leaseEpoch",
+                "committed": "committedOffset",
+                "max": "maxOffset",
+                "lag": "lag",
+            },
+            droppable=("lease epoch", "max", "broker"),
+            wide=wide,
+        )
+    else:
+        remark("no offsets yet")
     if losses:
         say()
         print_documents(losses, {**place, "removed unread": "messages"})
@@ -303,15 +306,20 @@ def _retry_lines(by_broker: Mapping[str, GroupRetry]) -> list[str]:
 def _retry_line(retry: GroupRetry) -> str:
     if retry.back_off is not None:
         told = retry.back_off
-        how = (
-            f"after {told.initial_ms / 1_000:g} s, then {told.multiplier} times as long each time, "
-            f"at most {told.max_ms / 1_000:g} s"
-        )
+        how = f"after {told.initial_ms / 1_000:g} s"
+        if told.multiplier > 1:
+            how += (
+                f", then {told.multiplier} times as long each time, "
+                f"at most {told.max_ms / 1_000:g} s"
+            )
     elif retry.steps_ms:
-        how = f"after steps of {len(retry.steps_ms)} delays"
+        how = f"after {counted(len(retry.steps_ms), 'delay')}, one after the other"
     else:
         how = "after the broker's delay levels, starting with level 3"
-    again = f"failed messages come again up to {retry.retries_max} times, {how}"
+    if retry.retries_max:
+        again = f"failed messages come again up to {counted(retry.retries_max, 'time')}, {how}"
+    else:
+        again = "failed messages do not come again: they are dead letters at once"
     return f"in order of message groups; {again}" if retry.ordered else again
 
 

@@ -8,8 +8,8 @@ import click
 
 from aerobee.cli.completion import group_names, topic_names
 from aerobee.cli.moments import MOMENT_METAVAR, Moment, moment_argument
-from aerobee.cli.options import confirm, dry_run_option, json_option, yes_option
-from aerobee.cli.output import print_documents, print_json
+from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
+from aerobee.cli.output import print_documents, print_json, remark
 from aerobee.cli.queue_places import chosen_queues, offsets_at, queue_option, queue_place
 from aerobee.cli.target import Target, target_options
 
@@ -36,6 +36,7 @@ def offset() -> None:
 @dry_run_option
 @yes_option
 @json_option
+@wide_option
 @target_options
 def reset(
     target: Target,
@@ -47,6 +48,7 @@ def reset(
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    wide: bool,
 ) -> None:
     """Set the offsets of GROUP on TOPIC; running members continue from there.
 
@@ -79,7 +81,7 @@ def reset(
     changed = target.administer(question)
     columns = {"before": "before", "after": "after", "max": "maxOffset"}
     verb = "would be set to" if dry_run else "set to"
-    _print(group, topic, changed, columns, verb, dry_run=dry_run, as_json=as_json)
+    _print(group, topic, changed, columns, verb, dry_run=dry_run, as_json=as_json, wide=wide)
 
 
 @offset.command()
@@ -89,6 +91,7 @@ def reset(
 @dry_run_option
 @yes_option
 @json_option
+@wide_option
 @target_options
 def delete(
     target: Target,
@@ -98,6 +101,7 @@ def delete(
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    wide: bool,
 ) -> None:
     """Delete the offsets of GROUP on TOPIC; the group then starts there as a new group does.
 
@@ -118,7 +122,16 @@ def delete(
         for queue, committed in target.administer(question).items()
     ]
     verb = "would be deleted" if dry_run else "deleted"
-    _print(group, topic, removed, {"offset": "offset"}, verb, dry_run=dry_run, as_json=as_json)
+    _print(
+        group,
+        topic,
+        removed,
+        {"offset": "offset"},
+        verb,
+        dry_run=dry_run,
+        as_json=as_json,
+        wide=wide,
+    )
 
 
 def _print(
@@ -130,12 +143,18 @@ def _print(
     *,
     dry_run: bool,
     as_json: bool,
+    wide: bool,
 ) -> None:
     if as_json:
         print_json({"group": group, "topic": topic, "changed": not dry_run, "queues": queues})
+        return
+    if not queues:
+        remark(f"group {group} has no offsets on {topic}")
         return
     print_documents(
         queues,
         {"broker": "broker", "queue": "queue", **columns},
         title=f"{group} on {topic}: {verb}",
+        droppable=("max",),
+        wide=wide,
     )

@@ -18,7 +18,7 @@ from aerobee.cli.event_loop import run
 from aerobee.cli.moments import delay_argument, time_argument
 from aerobee.cli.options import format_option, json_option, settings_option, timeout_option
 from aerobee.cli.output import counted, print_json, remark, say
-from aerobee.cli.target import Target, target_options
+from aerobee.cli.target import Target, connection_options
 
 if TYPE_CHECKING:
     from aerobee.cli.meter import Meter
@@ -72,7 +72,7 @@ ToMessage = Callable[[bytes], "Message"]
 @timeout_option(10_000, "How long to try to send each batch, retries included.")
 @click.option("--no-create", is_flag=True, help="Fail if the topic does not exist.")
 @json_option
-@target_options
+@connection_options
 def produce(
     target: Target,
     topic: str,

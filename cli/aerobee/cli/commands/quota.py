@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from aerobee.cli.options import json_option
+from aerobee.cli.options import json_option, wide_option
 from aerobee.cli.output import print_documents, print_json, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.errors import InvalidArgument
@@ -72,8 +72,9 @@ def delete(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
 
 @quota.command("list")
 @json_option
+@wide_option
 @target_options
-def list_quotas(target: Target, as_json: bool) -> None:
+def list_quotas(target: Target, as_json: bool, wide: bool) -> None:
     """List the quotas that were set, and the built-in ones that apply otherwise."""
 
     async def question(admin: AdminClient) -> tuple[list[Quota], Quota]:
@@ -90,6 +91,7 @@ def list_quotas(target: Target, as_json: bool) -> None:
             "of": lambda each: f"{each['kind']} {each['name']}".strip(),
             "limits": lambda each: _limits_text(each["limits"]),
         },
+        wide=wide,
     )
 
 

@@ -10,7 +10,7 @@ from aerobee.cli.completion import topic_names
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import time_argument, timestamp_text
 from aerobee.cli.one_by_one import do_each
-from aerobee.cli.options import confirm, json_option, wide_option, yes_option
+from aerobee.cli.options import always_json_option, confirm, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_json, print_table, remark, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
 
@@ -112,6 +112,7 @@ def list_(
 @transaction.command()
 @click.argument("topic", shell_complete=topic_names)
 @click.argument("transaction_id", metavar="ID")
+@always_json_option
 @target_options
 def show(target: Target, topic: str, transaction_id: str) -> None:
     """Show the transaction ID of TOPIC, open or set aside, and its message, as JSON.

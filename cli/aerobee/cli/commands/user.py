@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.options import confirm, json_option, yes_option
+from aerobee.cli.options import confirm, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_documents, print_json, remark, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.errors import InvalidArgument
@@ -113,8 +113,9 @@ def rotate(
 
 @user.command("list")
 @json_option
+@wide_option
 @target_options
-def list_users(target: Target, as_json: bool) -> None:
+def list_users(target: Target, as_json: bool, wide: bool) -> None:
     """List the users."""
     users = [_document(each) for each in target.administer(lambda admin: admin.users.list())]
     if as_json:
@@ -129,6 +130,8 @@ def list_users(target: Target, as_json: bool) -> None:
             "secrets": "secrets",
             "certificate names": lambda each: " ".join(each["certificateNames"]) or "-",
         },
+        droppable=("secrets", "certificate names"),
+        wide=wide,
         empty="no users yet; create one with `aerobee user create NAME`",
     )
 

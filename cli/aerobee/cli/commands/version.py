@@ -11,18 +11,18 @@ import click
 from aerobee.cli.failures import failure_from
 from aerobee.cli.options import json_option
 from aerobee.cli.output import print_json, remark, say
-from aerobee.cli.target import Target, target_options
+from aerobee.cli.target import Target, asking_options
 
 if TYPE_CHECKING:
     from aerobee import AdminClient
 
-TIMEOUT_S = 2.0
+TIMEOUT_MS = 2_000
 
 
 @click.command()
 @click.option("--local", is_flag=True, help="Do not ask the cluster.")
 @json_option
-@target_options
+@asking_options(TIMEOUT_MS)
 def version(target: Target, local: bool, as_json: bool) -> None:
     """Print the versions of this program, of Python, and of the cluster's brokers.
 
@@ -33,7 +33,7 @@ def version(target: Target, local: bool, as_json: bool) -> None:
     trouble = ""
     if not local:
         try:
-            brokers = target.administer(_brokers, timeout_s=TIMEOUT_S)
+            brokers = target.administer(_brokers)
         except Exception as error:
             failure = failure_from(error)
             if failure is None:

@@ -173,11 +173,10 @@ class DeclaredCluster:
     async def _perform_group(self, step: Step) -> None:
         after = {each.field: each.after for each in step.changes}
         retries, ordered = after.get("retriesMax"), after.get("ordered")
-        # A back-off is set as a whole.
-        is_waiting_changed = bool(after.keys() & _BACK_OFF)
-        is_exponential = step.wanted["backOff"] == EXPONENTIAL
+        # A back-off is set as a whole; a file need not have one.
+        kind = step.wanted["backOff"] if after.keys() & _BACK_OFF else None
         back_off = None
-        if is_waiting_changed and is_exponential:
+        if kind == EXPONENTIAL:
             back_off = BackOff(
                 initial_ms=_int(step.wanted["initialMs"]),
                 max_ms=_int(step.wanted["longestMs"]),
@@ -187,7 +186,7 @@ class DeclaredCluster:
             step.key.words[0],
             retries_max=None if retries is None else int(retries),
             back_off=back_off,
-            by_delay_levels=is_waiting_changed and not is_exponential,
+            by_delay_levels=kind is not None and kind != EXPONENTIAL,
             ordered=None if ordered is None else bool(ordered),
         )
 

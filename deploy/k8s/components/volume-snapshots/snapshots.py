@@ -37,7 +37,7 @@ class Api:
     def __init__(self, server: str = SERVER, account: Path = ACCOUNT) -> None:
         namespace = (account / "namespace").read_text().strip()
         self._base = f"{server}/apis/{GROUP}/namespaces/{namespace}/volumesnapshots"
-        # Read at each start: tokens are renewed, and a job is short.
+        # Read once: tokens are renewed, but a job is short.
         self._token = (account / "token").read_text().strip()
         is_secured = server.startswith("https:")
         self._tls = ssl.create_default_context(cafile=account / "ca.crt") if is_secured else None

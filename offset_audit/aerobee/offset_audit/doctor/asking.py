@@ -29,14 +29,18 @@ _TABLES: Final = (
 
 
 async def read_cluster(
-    connection: ClusterConnection, *, groups: Sequence[str] = (), topics: Sequence[str] = ()
+    connection: ClusterConnection,
+    *,
+    groups: Sequence[str] = (),
+    topics: Sequence[str] = (),
+    timeout_ms: int = TIMEOUT_MS,
 ) -> dict[str, list[Row]]:
     """What the nameservers and the brokers say, as rows of the audit's tables.
 
     Raises:
         Unreachable, DeadlineExceeded, RegistryUnavailable: no nameserver answers.
     """
-    description, listed = await _registry(connection)
+    description, listed = await _registry(connection, timeout_ms)
     cluster = description.cluster
     tables: dict[str, list[Row]] = {
         "registry_brokers": [
@@ -71,7 +75,7 @@ async def read_cluster(
         with_first_unread=True,
         with_matching_unread=True,
     )
-    asked = [_ask(connection, each, cluster, request) for each in description.brokers]
+    asked = [_ask(connection, each, cluster, request, timeout_ms) for each in description.brokers]
     for answer in await asyncio.gather(*asked):
         for name, rows in answer.items():
             tables[name] += rows
@@ -83,7 +87,7 @@ async def read_cluster(
             "write_queue_count": queues,
             "topic_revision": each.revision or None,
         }
-        for each in _standing(listed, await _topics_of(connection))
+        for each in _standing(listed, await _topics_of(connection, timeout_ms))
         if not topics or each.name in topics
         for name, queues in each.queues_by_broker.items()
     ]
@@ -91,21 +95,23 @@ async def read_cluster(
 
 
 async def _registry(
-    connection: ClusterConnection,
+    connection: ClusterConnection, timeout_ms: int
 ) -> tuple[nameserver_pb2.ClusterDescription, nameserver_pb2.ListTopicsResponse]:
     description = await connection.nameservers.call(
         DESCRIBE_CLUSTER,
         nameserver_pb2.DescribeClusterRequest(cluster=connection.cluster),
-        timeout_ms=TIMEOUT_MS,
+        timeout_ms=timeout_ms,
     )
-    return description, await _topics_of(connection)
+    return description, await _topics_of(connection, timeout_ms)
 
 
-async def _topics_of(connection: ClusterConnection) -> nameserver_pb2.ListTopicsResponse:
+async def _topics_of(
+    connection: ClusterConnection, timeout_ms: int
+) -> nameserver_pb2.ListTopicsResponse:
     return await connection.nameservers.call(
         LIST_TOPICS,
         nameserver_pb2.ListTopicsRequest(cluster=connection.cluster),
-        timeout_ms=TIMEOUT_MS,
+        timeout_ms=timeout_ms,
     )
 
 
@@ -122,6 +128,7 @@ async def _ask(
     broker: nameserver_pb2.BrokerEndpoint,
     cluster: str,
     request: audit_pb2.SnapshotRequest,
+    timeout_ms: int,
 ) -> dict[str, list[Row]]:
     """The tables of one broker; of one that does not answer, only why."""
     row: Row = {
@@ -136,7 +143,7 @@ async def _ask(
         "asked_at_ms": SystemClock().now_ms(),
     }
     tables: dict[str, list[Row]] = {"brokers": [row]}
-    audit = Audit(connection.channels, timeout_ms=TIMEOUT_MS)
+    audit = Audit(connection.channels, timeout_ms=timeout_ms)
     try:
         async with aclosing(audit.snapshot(broker.address, request)) as parts:
             async for part in parts:

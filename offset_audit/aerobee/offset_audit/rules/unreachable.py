@@ -35,8 +35,9 @@ EVIDENCE: Final = phrase(
             then '; the group\\'s master answers, so its queues are known'
         when queues is not null then {
         phrase(
-            "; no master of the group answers: the state of {queues} queues of {topics} topics is"
-            " not known"
+            "; no master of the group answers: the state of {held} of {spread} is not known",
+            held=either("queues = 1", "1 queue", "{queues} queues"),
+            spread=either("topics = 1", "1 topic", "{topics} topics"),
         )
     }
         else '; what it holds is not known' end""",

@@ -131,7 +131,7 @@ class Reading:
     def take(self, frame: DataFrame) -> DataFrame:
         """Read it now, once, though several tables are made of it; few rows are at hand then."""
         kept = frame.persist(_KEPT)
-        with settings_for(frame.sparkSession, 0):
+        with settings_for(frame.sparkSession, LOCAL_ROWS):
             found = at_hand(kept)
         if found is not None:
             kept.unpersist()
@@ -151,7 +151,7 @@ class Reading:
         together: dict[str, Any] = {}
         for name in names:
             frame = getattr(self.tables, name)
-            with settings_for(frame.sparkSession, 0):
+            with settings_for(frame.sparkSession, LOCAL_ROWS):
                 found = at_hand(frame)
             if found is None:
                 rows[name], self.is_large = frame.count(), True
@@ -260,7 +260,8 @@ def read_brokers(
         wanted.setdefault(name, "true")
     options = live_options(request, wanted)
     known = registered_brokers(view.description, options) if view is not None else None
-    asked = rows_by(session, OffsetsReader(options, known), table_schema(""))
+    reader = OffsetsReader(options, known)
+    asked = rows_by(session, reader, table_schema(""), rows_here=LOCAL_ROWS)
     reading.put(split_tables(reading.take(asked)))
 
 
@@ -295,7 +296,9 @@ def read_journals(session: SparkSession, request: AuditRequest, reading: Reading
             "skipUnreachable": "true",
         }
     )
-    rows, notes = whole_journals(reading.take(rows_of(session, source)))
+    columns = source.schema()
+    asked_for = rows_by(session, source.reader(columns), columns, rows_here=LOCAL_ROWS)
+    rows, notes = whole_journals(reading.take(asked_for))
     reading.notes += notes
     reading.put({"journal": _wanted(rows, "journal", request)})
     return reading.settle(("journal",))

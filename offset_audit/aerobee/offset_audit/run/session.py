@@ -61,6 +61,17 @@ SMALL_SETTINGS = {
 """Nothing is compiled, nothing is planned again half-way, and a few rows of many partitions are
 one job."""
 
+TINY_ROWS = 50_000
+"""Below it, one core joins tables in less time than a broadcast takes to begin."""
+
+TINY_SETTINGS = {
+    **SMALL_SETTINGS,
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.optimizer.disableHints": "true",
+}
+"""Nothing is broadcast either: that would be a job of its own, for which the question waits."""
+
 SUMS_SETTINGS = {
     "spark.sql.optimizer.excludedRules": (
         "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
@@ -154,6 +165,8 @@ def register_sources(session: SparkSession) -> None:
 
 def settings_for(session: SparkSession, rows: int) -> AbstractContextManager[None]:
     """Settings that suit so many rows, and those from before afterwards."""
+    if rows < TINY_ROWS:
+        return _told(session, TINY_SETTINGS)
     return _told(session, SMALL_SETTINGS if rows < SMALL_ROWS else {})
 
 
@@ -183,7 +196,7 @@ def suit_more(session: SparkSession, rows: int) -> None:
     if rows < SMALL_ROWS:
         return
     launched = session.sparkContext.getConf()
-    for key in SMALL_SETTINGS:
+    for key in TINY_SETTINGS:
         usual = launched.get(key)
         if usual is None:
             session.conf.unset(key)

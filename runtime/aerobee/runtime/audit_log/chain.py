@@ -98,12 +98,12 @@ def read_line(data: bytes) -> Line:
     """Without its end of line. Raises UnreadableLine."""
     found = _ENDING.fullmatch(data)
     if found is None:
-        raise UnreadableLine("it is no line of an audit log")
+        raise UnreadableLine("it is not a line of an audit log")
     body, digest, mac = found[1] + b"}", found[2].decode(), (found[3] or b"").decode()
     try:
         content = json.loads(body)
         sequence, before = int(content["seq"]), str(content["prev"])
     except (ValueError, KeyError, TypeError):
-        raise UnreadableLine("it is no line of an audit log") from None
+        raise UnreadableLine("it is not a line of an audit log") from None
     is_whole = hashlib.sha256(body).hexdigest() == digest
     return Line(Place(sequence, digest), before, is_whole, mac, content)

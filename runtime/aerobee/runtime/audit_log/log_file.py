@@ -114,7 +114,7 @@ class AuditLogFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         self._file = os.open(self._path, flags, FILE_MODE)
         if not stat.S_ISREG(os.fstat(self._file).st_mode):
-            raise OSError(0, "it is no ordinary file")
+            raise OSError(0, "it is not a regular file")
         os.fchmod(self._file, FILE_MODE)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

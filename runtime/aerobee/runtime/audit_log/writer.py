@@ -72,7 +72,7 @@ class AuditLog:
         self._place = self._told = self._file.place
         self._lost = 0
         self._untold = 0
-        """Of these, how many the audit log itself does not tell of yet."""
+        """Of these, how many the audit log itself does not report yet."""
         self._left_out = 0
 
     # -------------------------------------------------------------------------- begin and end

@@ -211,7 +211,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Request(io.RawIOBase):
     """What a client sends until a deadline, however slowly it drips: a timeout of the socket alone
-    would begin anew with each byte."""
+    would begin again with each byte."""
 
     def __init__(self, connection: socket, timeout_s: float, clock: Clock) -> None:
         self._connection = connection

@@ -1,7 +1,7 @@
 """From values to Prometheus' text, on the thread that asked for it.
 
 Writing many thousand lines is work for the interpreter, of which there is one: so it is done in
-small pieces with pauses, in which the event loop's thread goes on at once instead of waiting for
+small pieces with pauses, in which the event loop's thread continues at once instead of waiting for
 the interpreter's switch interval each time.
 """
 

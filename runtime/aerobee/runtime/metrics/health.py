@@ -9,7 +9,7 @@ from aerobee.runtime.metrics.families import Gathered, gauge
 async def gather_health(cluster: str, node_type: str, health: Health) -> Gathered:
     """1 for each question that is answered with yes."""
     family = gauge(
-        "aerobee_health", "1 if the health port answers this question with yes.", "question"
+        "aerobee_health", "1 if the health port answers yes to this question.", "question"
     )
     for question in Question:
         family.add(not health.why_not(question), question.value)

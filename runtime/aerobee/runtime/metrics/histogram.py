@@ -14,7 +14,7 @@ LATENCY_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 
 class HistogramCounts(NamedTuple):
-    """A histogram at one moment. `counts` has one more than `bounds`: what lies above all."""
+    """A histogram at one moment. `counts` has one more than `bounds`: what is above all."""
 
     bounds: Sequence[float]
     counts: tuple[int, ...]

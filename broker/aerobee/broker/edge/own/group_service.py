@@ -65,7 +65,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         clients: ClientTable,
         expressions: CompiledExpressions,
     ) -> None:
-        """`on_session_timeout` returns once it is on disk that sessions may last so many ms;
+        """`on_session_timeout` returns once it is on disk that sessions may last this many ms;
         `on_group` hears of each group that somebody joins, and raises LimitReached for one too
         many. `bounds`: a queue's minimum and maximum offset. `make_topics` makes those that a
         group is subscribed to and that are made on demand. `clients` are Apache's."""

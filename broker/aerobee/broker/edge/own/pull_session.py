@@ -79,7 +79,7 @@ class _Handle:
     at_slave: bool
     """The role under which its lease was looked at, or not."""
     told_place: int | None = None
-    """Where its reader was last told to go on reading."""
+    """Where its reader was last told to continue reading."""
     latest: Fetched | None = None
     ended: bool = False
     wake: Callable[[], None] = field(default=lambda: None)
@@ -252,7 +252,7 @@ class PullSession:
         return True
 
     async def wait_room(self) -> None:
-        """Until the client has taken so many answers that its next command may be read."""
+        """Until the client has taken this many answers that its next command may be read."""
         while len(self._frames) > FRAMES_PENDING_MAX:
             self._room.clear()
             await self._room.wait()
@@ -288,7 +288,7 @@ class PullSession:
             place = fetched.suggested_broker_id
             if place is None or place == handle.told_place:
                 return None
-            # It has everything that is here: it goes on elsewhere.
+            # It has everything that is here: it continues elsewhere.
             handle.told_place = place
             return PulledFrame(handle.number, fetched=replace(fetched, code=ReadCode.OK))
         handle.credit -= len(fetched.records)

@@ -1,4 +1,4 @@
-"""Services of the own protocol that many parts stand behind: a piece of the composition root."""
+"""Services of the own protocol that need many parts: a piece of the composition root."""
 
 from __future__ import annotations
 

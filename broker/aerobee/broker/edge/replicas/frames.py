@@ -135,7 +135,7 @@ class FrameWriter:
 
 
 def read_slaves(data: bytes) -> Said[SlaveMessage]:
-    """A slave's message. Raises CorruptFrame; InvalidArgument: it tells of a log that cannot be."""
+    """A slave's message. Raises CorruptFrame; InvalidArgument: it reports an impossible log."""
     try:
         event = replication_pb2.ReplicaEvent.FromString(data)
     except DecodeError as error:

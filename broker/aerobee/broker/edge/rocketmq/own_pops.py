@@ -103,7 +103,7 @@ class OwnPops:
         return keys
 
     def _retries(self, group: str, topic: str) -> list[GroupQueue]:
-        """Also where Apache's broker has left messages of this topic to come again."""
+        """Also where Apache's broker has left messages of this topic to be redelivered."""
         names = list(pop_retry_topics(group, topic))
         with suppress(GroupNameTooLong):
             names.append(retry_topic(group))

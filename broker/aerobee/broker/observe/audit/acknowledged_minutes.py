@@ -2,7 +2,7 @@
 
 Owns: the counts of about the last day. A batch costs one addition, when it is acknowledged; since
 store times rise with the log, minutes begin one after the other. Under another epoch counting
-begins anew. On the loop.
+begins again. On the loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checksums over ranges of the log, so that an audit can compare replicas without their bytes.
 
-Ranges lie on a grid that is the same in all replicas, and end at what is confirmed. Of the blank
-record that fills a segment only the head counts: what stands after it is nobody's, and replicas
+Ranges are on a grid that is the same in all replicas, and end at what is confirmed. Of the blank
+record that fills a segment only the head counts: what is after it is nobody's, and replicas
 do not copy it. The log is read on the read pool in small pieces, each in its turn and at the pace
 of readers that are far behind, so that sends do not notice.
 """

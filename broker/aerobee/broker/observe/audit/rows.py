@@ -1,7 +1,7 @@
 """Rows of an audit's tables, in columns: copies that take little memory and no time to hand out.
 
 A piece has so few rows that the loop can fill it, or turn it into a message, without anybody
-noticing. Names stand in each piece once; rows have their numbers.
+noticing. Names are in each piece once; rows have their numbers.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 READINGS_MAX = 4
 """At once: each holds a copy of every committed offset until its client has read it."""
 UNTAKEN_S_MAX = 10.0
-"""A reading whose client has not taken a piece for so long gives way to another audit."""
+"""A reading whose client has not taken a piece for this long gives way to another audit."""
 
 
 class Table(IntEnum):
@@ -101,7 +101,7 @@ class Reading:
     is_dropped: bool = False
 
     def drop(self) -> None:
-        """Free the copies; who hands them out learns it when its client goes on."""
+        """Free the copies; who hands them out learns it when its client continues."""
         self.is_dropped = True
         for rows in (self.topics, self.queues, self.commits, self.leases, self.members):
             rows.clear()

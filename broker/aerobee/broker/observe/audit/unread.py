@@ -45,7 +45,7 @@ COUNTED_MAX = 100_000_000
 JUDGED_PER_ROW_MAX = 500_000
 JUDGED_MAX = 5_000_000
 """Records that are judged for one commit, and for one snapshot, where entries do not tell whether
-they match: with SQL filters, and where the tags codes lie elsewhere."""
+they match: with SQL filters, and where the tags codes are elsewhere."""
 JUDGED_PER_TURN = 1_000
 JUDGED_BYTES = 1 << 20
 

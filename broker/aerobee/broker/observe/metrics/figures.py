@@ -1,6 +1,6 @@
 """All figures of one broker at one moment, copied on the loop a little at a time.
 
-Owns: which of them there are; what each is stands in `rocketmq` and `own`. Nothing here changes the
+Owns: which of them there are; what each one is: in `rocketmq` and `own`. Nothing here changes the
 broker, but for the counts of topics that are gone and of groups that are idle.
 """
 

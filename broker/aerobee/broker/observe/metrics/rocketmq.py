@@ -1,6 +1,6 @@
 """A broker's figures under the names that RocketMQ 5 gives them, so that its dashboards work.
 
-Values only: what is read stands in the arguments. Names, labels and units are RocketMQ's; what it
+Values only: what is read is in the arguments. Names, labels and units are RocketMQ's; what it
 does not know is left out, never told as 0.
 """
 

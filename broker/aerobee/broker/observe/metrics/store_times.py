@@ -1,6 +1,6 @@
 """When single messages were stored, found out beside the loop and remembered.
 
-The first message that a group has not read may lie in memory or on a disk that is slow, so it is
+The first message that a group has not read may be in memory or on a disk that is slow, so it is
 read on the read pool, in a turn of its own, and for a limited time only: what is not known then is
 not shown, and often known at the next scrape. A group that stands still costs no read at all.
 

@@ -19,7 +19,7 @@ from aerobee.broker.sending.acknowledged import MESSAGE_SIZES, AcknowledgedBatch
 from aerobee.runtime.metrics.families import OTHER
 
 GROUP_IDLE_S = 600.0
-"""A group without members that reads nothing for so long loses its places."""
+"""A group without members that reads nothing for this long loses its places."""
 
 
 class Incoming:

@@ -1,10 +1,10 @@
-"""The files of the index folder: their names, what lies there, and how a new one comes about.
+"""The files of the index folder: their names, what is there, and how a new one comes about.
 
 A file is named by the local time at which it was made, to the millisecond; names rise, whatever
 the clock does. It gets its name only once it has its full length (a hole, mostly) and its header,
 so the folder never holds a file of another length, which Apache's broker would misread.
 
-The file `index.end` beside the folder says up to where the log is in the index, and which entries
+The file `index.end` beside the folder says how far the log is in the index, and which entries
 say so:
 
     <end in the log> <entries in the newest file, + 1> <offset of its last entry> <its name>
@@ -91,7 +91,7 @@ def is_index_name(name: str) -> bool:
 
 
 def next_index_name(now_ms: int, previous: str | None) -> str:
-    """The name of a file made now, after `previous` also if the clock stepped back."""
+    """The name of a file made now, after `previous` even if the clock stepped back."""
     seconds, milliseconds = divmod(now_ms, 1_000)
     local = datetime.fromtimestamp(seconds, UTC).astimezone()
     name = f"{local:%Y%m%d%H%M%S}{milliseconds:03d}"

@@ -73,7 +73,7 @@ def plan_index_recovery(
 
 def from_last_record(files: Sequence[IndexFileInfo], log_min_offset: int) -> IndexPlan:
     """What can be done with files of which nothing else is known: all keys of the last record come
-    anew, for not all of them need be there."""
+    again, for not all of them need be there."""
     used = [info for info in files if info.header.has_entries]
     empty = [info.name for info in files if not info.header.has_entries]
     if not used:

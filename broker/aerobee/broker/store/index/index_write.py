@@ -121,7 +121,7 @@ class IndexWrite:
         return self.files[-1] if self.files else None
 
     def run(self) -> None:
-        """[one thread at a time] May be repeated after an error, and goes on where that came.
+        """[one thread at a time] May be repeated after an error, and continues where that came.
 
         Raises OSError.
         """

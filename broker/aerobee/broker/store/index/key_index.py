@@ -62,7 +62,7 @@ class KeyIndex:
     # ------------------------------------------------------------------------------ growing
 
     def add(self, keys: IndexKeys | UnhashedKeys | Sequence[LooseRecord], end: int) -> None:
-        """The keys of the records up to `end`, which lie after all others."""
+        """The keys of the records up to `end`, which are after all others."""
         if not self._enabled:
             return
         if isinstance(keys, IndexKeys):

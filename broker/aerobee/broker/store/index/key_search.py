@@ -1,4 +1,4 @@
-"""A search in the key index: planned on the loop, run on any thread while the index goes on.
+"""A search in the key index: planned on the loop, run on any thread while the index continues.
 
 A plan holds what counted at its moment: each file's header, and the keys that are in no file yet.
 Entries after a header's count are walked through, for the keys of those are among the latter, and
@@ -39,7 +39,7 @@ from aerobee.store_format.index_unhashed import UnhashedKeys
 TIMESTAMP_MAX: Final = (1 << 63) - 1
 
 _REPLACEMENT: Final = "\ufffd"
-# What hashing so many bytes costs, as entries: 2^4.
+# What hashing this many bytes costs, as entries: 2^4.
 _PART_BITS: Final = 4
 
 

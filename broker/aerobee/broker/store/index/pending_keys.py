@@ -85,7 +85,7 @@ class PendingKeys:
     # ------------------------------------------------------------------------------ growing
 
     def add(self, keys: IndexKeys) -> None:
-        """Append keys that lie after all others in the log."""
+        """Append keys that are after all others in the log."""
         if self._loose:
             self._take_in_loose()
         self._append(keys)

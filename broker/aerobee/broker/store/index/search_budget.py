@@ -12,7 +12,7 @@ from aerobee.runtime.clock import Clock
 
 ENTRIES_MAX: Final = 1_000_000
 RECORD_ENTRIES: Final = 100
-"""A record that is read costs as much as so many entries."""
+"""A record that is read costs as much as this many entries."""
 SEARCH_MAX_S: Final = 5.0
 
 _CHECK_ENTRIES: Final = 256
@@ -43,7 +43,7 @@ class SearchBudget:
         self.is_spent = True
 
     def spend(self, entries: int = 1) -> bool:
-        """Whether the search may go on after so many more entries."""
+        """Whether the search may continue after this many more entries."""
         self._entries += entries
         if self._entries < self._next_check:
             return not self.is_spent

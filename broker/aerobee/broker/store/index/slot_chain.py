@@ -2,7 +2,7 @@
 
 Every entry leads to the next older one of its slot. Most chains have a few entries; that of a key
 that millions of records share is as long. Near entries are read in blocks, and where the time that
-is wanted lies far back, the chain is entered there instead of being walked from its head: entries
+is wanted is far back, the chain is entered there instead of being walked from its head: entries
 are in the order of their time, so the place is found by halving.
 """
 
@@ -32,7 +32,7 @@ _ENTRY: Final = struct.Struct(">iqii")
 _NEAR_ENTRIES: Final = 64
 _BLOCK_ENTRIES: Final = 2_048
 _NEAR_MAX: Final = 256
-# After so many entries that are too new, how many are looked through for the chain's next one at
+# After this many entries that are too new, how many are looked through for the chain's next one at
 # the time wanted. Where there is none among them, walking on may be faster.
 _JUMPS: Final = {32: 1 << 16, 1_024: 1 << 20, 16_384: 1 << 62}
 _SCAN_ENTRIES: Final = 1 << 14
@@ -49,7 +49,7 @@ class WantedKey:
     end_ms: int
 
     def overlaps(self, header: IndexHeader) -> bool:
-        """Whether a file's keys may lie in the time, as Apache's broker decides."""
+        """Whether a file's keys may be in the time, as Apache's broker decides."""
         first, last = header.begin_timestamp_ms, header.end_timestamp_ms
         return (
             (self.begin_ms < first and self.end_ms > last)

@@ -19,7 +19,7 @@ from aerobee.broker.store.log.segment import SegmentHandle
 
 MIB = 1024 * 1024
 IDLE_S = 60.0
-"""A reader that has not read for so long is nobody's obstacle."""
+"""A reader that has not read for this long is nobody's obstacle."""
 BEHIND_MAX = 100_000
 """How many readers are known to be behind; beyond that, those that read longest ago count as caught
 up."""
@@ -44,7 +44,7 @@ class CatchUp:
     __slots__ = ("ahead_end", "handle", "is_cold", "is_dense", "position")
 
     def __init__(self) -> None:
-        self.position = -1  # up to where it has read, within the log
+        self.position = -1  # how far it has read, within the log
         self.is_cold = False  # what it reads comes from the disk for it
         self.is_dense = False
         self.ahead_end = 0  # up to where the kernel was told what it will want

@@ -80,7 +80,7 @@ class CommitLog:
     # ------------------------------------------------------------------------------ appending
 
     def make_room(self, size: int) -> int:
-        """Where the next `size` bytes will lie; rolls to a new segment if they do not fit.
+        """Where the next `size` bytes will be; rolls to a new segment if they do not fit.
 
         Raises MessageTooLarge if no segment could hold them, NotWritable if the disk has no room
         for another segment, OSError if the disk fails. The end of the log moves only by a roll.
@@ -95,7 +95,7 @@ class CommitLog:
         return self.end
 
     def fits(self, size: int) -> bool:
-        """Whether so many bytes take no other segment."""
+        """Whether this many bytes take no other segment."""
         return self.end + size + BLANK_BYTES_MIN <= self._room_end
 
     def next_store_timestamp_ms(self, now_ms: int) -> int:
@@ -167,7 +167,7 @@ class CommitLog:
         return self.spares.wanted(is_half_full=is_half_full)
 
     def place_ahead(self, position: int) -> tuple[DiskFile, int, int] | None:
-        """Where the byte at `position`, not before the end, will lie: the file, the offset in it,
+        """Where the byte at `position`, not before the end, will be: the file, the offset in it,
         and how much of the file follows. None if there is no file for it yet."""
         if not self._segments:
             return None

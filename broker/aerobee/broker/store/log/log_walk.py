@@ -2,7 +2,7 @@
 
 Reads bounded chunks, so memory does not depend on the log's size. A walk goes from segment to
 segment over blank records and ends at the first bytes that are no whole record of that place: a
-record says itself where in the log it lies.
+record says itself where in the log it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHUNK_BYTES_MIN = 512
 
 @dataclass(frozen=True, slots=True)
 class WalkedChunk:
-    """Whole records; those of `result` lie at `position` + their own positions."""
+    """Whole records; those of `result` are at `position` + their own positions."""
 
     position: int
     result: ScanResult
@@ -79,7 +79,7 @@ class LogWalk:
         return self._stop_at is not None and self.end >= self._stop_at
 
     def _walk_segment(self, segment: Segment) -> Iterator[WalkedChunk]:
-        """From `end` on, which lies in the segment."""
+        """From `end` on, which is in the segment."""
         file = self._disk.open_file(segment.path, read_only=True)
         limit = segment.size
         if self._stop_at is not None:
@@ -104,7 +104,7 @@ class LogWalk:
                 continue
             if result.end is not ScanEnd.TRUNCATED:
                 return
-            # A record that goes on after the chunk, if it can: else it is torn.
+            # A record that continues after the chunk, if it can: else it is torn.
             if not has_rest or at + result.end_size > segment.size:
                 return
             chunk_bytes = max(self._chunk_bytes, _CHUNK_BYTES_MIN)

@@ -110,7 +110,7 @@ def first_store_timestamp_ms(disk: Disk, segment: Segment) -> int:
 
 
 def clear_behind(disk: Disk, segment: Segment, *, read_only: bool) -> int:
-    """Zero what lies after the segment's used part, so that nothing there can pass for a record.
+    """Zero what is after the segment's used part, so that nothing there can pass for a record.
 
     Returns how many bytes, up to the last that was not zero, lay there.
     """
@@ -159,7 +159,7 @@ def _chunk_size(at: int, size: int) -> int:
 
 
 def read_from_disk(disk: Disk, segments: Sequence[Segment], start: int) -> None:
-    """Let what lies after the log offset `start` be read from the disk, not from the page cache.
+    """Let what is after the log offset `start` be read from the disk, not from the page cache.
 
     After a failed sync the page cache shows bytes that are not on the disk, as clean ones that no
     later sync would write.

@@ -11,7 +11,7 @@ machine the host find it, at a multiple of the price of the copy itself and on t
 another thread brings the pages in ahead of the append, a few steps at a time, so that no more
 memory is held than the next moments need. Nothing is written: bytes on the disk never change.
 
-Owns: the spares, the works under way, at most one of each kind, and up to where the log's pages are
+Owns: the spares, the works under way, at most one of each kind, and how far the log's pages are
 warm. A work is taken on the loop, run on another thread, and finished on the loop.
 """
 
@@ -109,7 +109,7 @@ class PrepareWork:
         self.error: OSError | None = None
 
     def run(self) -> None:
-        """[any thread] A full disk is kept, not raised: appends go on while the segment lasts.
+        """[any thread] A full disk is kept, not raised: appends continue while the segment lasts.
 
         There is a `spare` only if it is durable."""
         try:
@@ -245,7 +245,7 @@ class SegmentSupply:
         self._warm_up_work: WarmUpWork | None = None
         self._prepare_due_s = 0.0
         self.warm_end = 0
-        """Up to which log offset pages were brought in; may lie past the log's end."""
+        """Up to which log offset pages were brought in; may be past the log's end."""
 
     # ------------------------------------------------------------------------------ segments
 

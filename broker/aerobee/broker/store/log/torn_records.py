@@ -1,12 +1,12 @@
 """Records that are not whole, though not all of their bytes show it.
 
 A power failure may leave zeros where a sector of a record belongs. Mostly the record's lengths or
-the checksum of its body tell; nothing tells if the sector lies wholly in the properties, or reaches
+the checksum of its body tell; nothing tells if the sector is wholly in the properties, or reaches
 into them from a body that ends in zeros. So where bytes may not have been synced, a record counts
 as torn if one whole sector's share of it is zeros and reaches into its properties. No writer ends
 properties, or fills a sector of them, with zero bytes.
 
-The size that a torn record claims is whatever bytes stand there. Reading so much, only to find that
+The size that a torn record claims is whatever bytes are there. Reading this much, only to find that
 nothing fits, may take more memory than there is; so of a record that is larger than what is read at
 once the lengths are looked at first.
 """

@@ -1,6 +1,6 @@
 """The question that a batch must answer before it is appended: is it stored already, and where?
 
-The windows know queue offsets; where a record lies in the log its queue's entry says, be it in the
+The windows know queue offsets; where a record is in the log its queue's entry says, be it in the
 queue or on its way there.
 """
 
@@ -75,7 +75,7 @@ class Producers:
         return standing
 
     def place(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Appended:
-        """Where `count` stored records lie; may wait for the disk if that is long ago.
+        """Where `count` stored records are; may wait for the disk if that is long ago.
 
         Raises OutOfSequence if retention has removed them; StoreFailed.
         """

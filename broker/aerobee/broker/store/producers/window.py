@@ -1,11 +1,11 @@
 """PURE: which of one producer's records one queue holds, as far back as is remembered.
 
-A producer numbers its records to a queue from 0 on. Records with consecutive numbers that lie at
+A producer numbers its records to a queue from 0 on. Records with consecutive numbers that are at
 consecutive queue offsets are one interval; where one batch ends in it and the next begins is not
 known, for the log does not tell either. So a window follows from the log alone, on every replica
 that reads it and however it is cut to pieces: master, slave and recovery remember the same.
 
-Always: between `floor` and the newest record, what lies in no interval was never stored. Below it
+Always: between `floor` and the newest record, what is in no interval was never stored. Below it
 nothing is known.
 """
 
@@ -15,7 +15,7 @@ from array import array
 from typing import Final, NamedTuple
 
 INTERVALS_MAX: Final = 128
-"""A batch lies in one interval, so at least so many batches are remembered."""
+"""A batch is in one interval, so at least this many batches are remembered."""
 
 _FIRST, _END, _OFFSET, _WIDTH = 0, 1, 2, 3
 
@@ -111,7 +111,7 @@ class ProducerWindow:
         self.intervals = kept
 
     def _interval_before(self, sequence: int) -> int:
-        """Where the last interval lies that begins at `sequence` or before; negative: none does."""
+        """Where the last interval is that begins at `sequence` or before; negative: none does."""
         flat = self.intervals
         low, high = 0, len(flat) // _WIDTH
         while low < high:

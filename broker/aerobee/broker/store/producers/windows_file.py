@@ -47,7 +47,7 @@ class WindowsWrite:
     __slots__ = ("_disk", "_position", "_rows", "at", "size")
 
     def __init__(self, disk: Disk, at: int, position: int, rows: Sequence[WindowRow]) -> None:
-        """Appended at byte `at` of the file; 0: the file is written anew."""
+        """Appended at byte `at` of the file; 0: the file is written again."""
         self._disk = disk
         self._position = position
         self._rows = rows
@@ -70,18 +70,18 @@ class WindowsWrite:
 
 
 class WindowsFile:
-    """The file on its way through the life of a store: how long it is, and when to begin anew."""
+    """The file on its way through the life of a store: how long it is, and when to begin again."""
 
     def __init__(self, disk: Disk, windows: ProducerWindows) -> None:
         self._disk = disk
         self._windows = windows
-        # Bytes of the file that are known to be whole; 0: it is to be written anew.
+        # Bytes of the file that are known to be whole; 0: it is to be written again.
         self._size = 0
         self._whole_size = 0
 
     def take_write(self, position: int) -> WindowsWrite | None:
         """What the file lacks, now that the log ends at `position`; None if nothing. The next one
-        only when this one is finished, or lost: then the file is written anew."""
+        only when this one is finished, or lost: then the file is written again."""
         if self._size and not self._windows.has_unwritten:
             return None
         at, self._size = self._size, 0

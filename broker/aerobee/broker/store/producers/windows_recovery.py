@@ -1,8 +1,8 @@
 """Producers' windows on their way back: read from their file, completed from the log.
 
-    the file's position lies in the log           the log is walked from there
-    it lies past the log's end                  what the log lost is forgotten
-    it lies before the log's start                another log's: nothing is known
+    the file's position is in the log           the log is walked from there
+    it is past the log's end                  what the log lost is forgotten
+    it is before the log's start                another log's: nothing is known
     the file is there but nothing in it is whole  the newest part of the log is walked
 
 Nothing here stops a start. Without a file, as Apache's broker leaves a folder, nothing is known

@@ -1,4 +1,4 @@
-"""One queue: message n of a topic's queue -> where its record lies in the log.
+"""One queue: message n of a topic's queue -> where its record is in the log.
 
 Owns: the entries that are not yet in the queue's files (the tail) and the bounds of the queue. The
 files hold entries [.., written_end), the tail [written_end, end); readers see both as one. Files
@@ -136,7 +136,7 @@ class ConsumeQueue:
         # Where the queue's first file begins; messages may begin later.
         self.first_offset = 0
         self.min_offset = 0
-        # Where the record of the first message lies in the log; -1 if that is not known.
+        # Where the record of the first message is in the log; -1 if that is not known.
         self.min_position = -1
         self.written_end = 0
         self.end = 0
@@ -186,7 +186,7 @@ class ConsumeQueue:
 
     @property
     def tail_position(self) -> int:
-        """Where the oldest record lies, or an older one, whose entry is in memory only."""
+        """Where the oldest record is, or an older one, whose entry is in memory only."""
         return int.from_bytes(self.tail[:8], "big")
 
     def append(self, entries: bytes, count: int, physical_end: int) -> None:
@@ -343,7 +343,7 @@ class ConsumeQueue:
         return self._with_tail(b"".join(parts), start, end)
 
     def plan_read(self, disk: Disk, start: int, count: int) -> EntriesRead:
-        """The same read, to be run on any thread while the queue goes on growing."""
+        """The same read, to be run on any thread while the queue continues growing."""
         end = min(start + count, self.end)
         in_files_end = min(end, self.written_end)
         claim = self.take_claim()
@@ -361,7 +361,7 @@ class ConsumeQueue:
         return f"{self.directory}/{file_name(base)}"
 
     def _file_pieces(self, start: int, end: int) -> Iterator[FilePiece]:
-        """Where entries [start, end) lie, as far as they are in files."""
+        """Where entries [start, end) are, as far as they are in files."""
         position = start
         end = min(end, self.written_end)
         while position < end:
@@ -381,7 +381,7 @@ class ConsumeQueue:
 
     def _judged(self, data: bytes, start: int, end: int) -> bytes:
         """[any thread] `data` if it may be entries [start, end) of the files. Raises QueueDamaged,
-        now and from now on, unless they lie where files may be going away."""
+        now and from now on, unless they are where files may be going away."""
         whole = len(data) == (end - start) * ENTRY_SIZE
         data = data[: len(data) // ENTRY_SIZE * ENTRY_SIZE]
         if (whole or self.is_trimmed) and are_sound(data):

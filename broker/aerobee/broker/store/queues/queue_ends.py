@@ -14,7 +14,7 @@ crash between a block and its checkpoint leaves the block before, which has one.
     i64 physic, i64 logics timestamp, i64 flushed end: those of the checkpoint
     u32 bytes of names, u32 count of rows
     names: "<queue id>/<topic>\\0" for each queue that is new in this block; they are counted on
-    rows:  number of the name, flags, first entry in files, first message and where its record lies
+    rows:  number of the name, flags, first entry in files, first message and where its record is
            (or -1), end of the entries in files, end of the queue, end of its last record in the log
            (all 0 but the -1: the queue went with its topic; one of that name may follow)
 """
@@ -84,7 +84,7 @@ class QueueEndsFile:
         self._names = bytearray()
         self._rows = np.zeros(0, _ROW_DTYPE)
         self._count = 0
-        # Bytes of the file that are known to be whole; 0: it is to be written anew.
+        # Bytes of the file that are known to be whole; 0: it is to be written again.
         self._size = 0
 
     def write(self, checkpoint: Checkpoint, changed: Sequence[QueueEnd]) -> None:

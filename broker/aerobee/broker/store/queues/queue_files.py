@@ -214,7 +214,7 @@ def _log_bytes(disk: Disk, segments: list[Segment], position: int, size: int) ->
 
 
 def cut_queue(files: FileCache, queue: ConsumeQueue, log_end: int) -> None:
-    """Drop the entries whose records lie at or after `log_end`; in memory only.
+    """Drop the entries whose records are at or after `log_end`; in memory only.
 
     Such entries are in files: nothing after them can have been dispatched.
     """

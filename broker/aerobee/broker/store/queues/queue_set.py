@@ -153,7 +153,7 @@ class QueueSet:
         return any(queue.next_offset for queue in self._of_topic(topic))
 
     def first_position(self, topic: str) -> int | None:
-        """Before this log position lies no message of the topic; None: it has none."""
+        """Before this log position is no message of the topic; None: it has none."""
         positions = [
             queue.min_position for queue in self._of_topic(topic) if queue.min_offset < queue.end
         ]
@@ -207,7 +207,7 @@ class QueueSet:
 
     @property
     def unwritten_from(self) -> int | None:
-        """Where in the log the oldest record may lie whose entry is in memory only."""
+        """Where in the log the oldest record may be whose entry is in memory only."""
         positions = (queue.tail_position for queue in self._dirty if queue.has_unwritten)
         return min(positions, default=None)
 

@@ -1,10 +1,10 @@
 """Letting queues begin where the log does, after the log's oldest segments were removed.
 
 Planned on the loop, done on another thread, finished on the loop. Only queues whose first message
-lies below the log's new minimum are looked at; the others are passed over by one comparison.
+is below the log's new minimum are looked at; the others are passed over by one comparison.
 
-What goes: the files whose last entry lies below the minimum, never a queue's last file. A queue
-then begins at its first entry at or above the minimum; one that lies below it altogether is empty
+What goes: the files whose last entry is below the minimum, never a queue's last file. A queue
+then begins at its first entry at or above the minimum; one that is below it altogether is empty
 and goes on counting where it was. A file that must not be removed stays with all after it; a queue
 whose files cannot be read begins where it did, until the next trim.
 
@@ -51,7 +51,7 @@ class QueueBeginning:
     new_first_offset: int
     new_min_offset: int
     new_min_position: int
-    # All before it surely lies below the log's minimum.
+    # All before it surely is below the log's minimum.
     below_end: int
     removed: list[str] = field(default_factory=list)
 
@@ -108,7 +108,7 @@ class QueueTrim:
                     beginning.queue.damage = str(error)
 
     def _empty(self, beginning: QueueBeginning) -> None:
-        """The queue lies below the minimum altogether."""
+        """The queue is below the minimum altogether."""
         self._remove_before(beginning, self._behind_gaps(beginning), _last_file(beginning))
         beginning.new_min_offset = beginning.end
         beginning.new_min_position = beginning.physical_end
@@ -128,7 +128,7 @@ class QueueTrim:
             behind_gaps = self._behind_gaps(beginning)
             entries.begin = behind_gaps
             if behind_gaps > beginning.below_end:
-                # At the log's very beginning, nothing of this queue that is left lies before it.
+                # At the log's very beginning, nothing of this queue that is left is before it.
                 if unpack_entry(entries.at(behind_gaps))[0] > self.log_min_offset:
                     path = queue.file_path(behind_gaps - queue.entries_per_file)
                     raise EntriesUnsound(f"its file {path} is missing")
@@ -165,7 +165,7 @@ class QueueTrim:
         found = look_at_files(self._disk, claim.beginning_at(first))
         if found.reason:
             raise EntriesUnsound(found.reason)
-        if not self._keep_files:  # else somebody asks what lies past the queue's end
+        if not self._keep_files:  # else somebody asks what is past the queue's end
             beginning.queue.claimed_end = CHECKED
         beginning.claim = None
 
@@ -186,7 +186,7 @@ class QueueTrim:
 
     def _find_minimum(self, beginning: QueueBeginning, entries: JudgedEntries, first: int) -> None:
         """The search looks at the entry that it finds, and at the one before it unless that is
-        known to lie below."""
+        known to be below."""
         offsets = range(max(first, beginning.min_offset), beginning.end)
         index = bisect_left(offsets, True, key=lambda offset: self._is_kept(entries.at(offset)))
         if index == len(offsets):

@@ -7,7 +7,7 @@ A queue file is never visible without an entry: it is made under a spare name, f
 renamed. An empty one would count as one entry for Apache's broker. Many queues that got a few
 entries each are not synced one by one: that takes about half a millisecond for each of them. All
 are written, then the whole file system is synced once. A file that was there and is gone makes its
-queue damaged, and nothing else: the log and the other queues go on.
+queue damaged, and nothing else: the log and the other queues continue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aerobee.broker.store.queues.queue_files import remove_queue_files
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 
-# From so many files on, one sync of everything is cheaper than one of each.
+# From this many files on, one sync of everything is cheaper than one of each.
 SYNC_ALL_FILES_MIN = 32
 
 
@@ -47,7 +47,7 @@ class DroppedQueue:
 
 def remove_dropped(disk: Disk, dropped: Sequence[DroppedQueue]) -> None:
     """[one thread at a time] Remove the files of dropped queues, durably. May be repeated: after an
-    error a checkpoint comes again, and a later queue's files may stand there. Raises OSError."""
+    error a checkpoint comes again, and a later queue's files may be there. Raises OSError."""
     with_files = [queue for queue in dropped if queue.has_files]
     for topic, queue_id in dict.fromkeys((queue.topic, queue.queue_id) for queue in with_files):
         remove_queue_files(disk, topic, queue_id)

@@ -82,10 +82,10 @@ class Filter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where the messages of a read lie. All that follows `max_offset` is empty unless FOUND, but
+    """Where the messages of a read are. All that follows `max_offset` is empty unless FOUND, but
     for the `runs` of records that an exact filter has then all refused.
 
-    `runs` are the ranges of the log to read; `positions` and `sizes` tell of each record that is
+    `runs` are the ranges of the log to read; `positions` and `sizes` report each record that is
     wanted of them, and `offsets`, with a filter, where in the queue it is.
     """
 
@@ -99,7 +99,7 @@ class Located:
     sizes: Int64Array = field(default_factory=_nothing, repr=False, compare=False)
     offsets: Int64Array = field(default_factory=_nothing, repr=False, compare=False)
     is_unsure: bool = field(default=False, compare=False)
-    """Some of the records passed only because their tags codes lie elsewhere, in files of Apache's
+    """Some of the records passed only because their tags codes are elsewhere, in files of Apache's
     brokers (`store_format/consume_queue_ext.py`)."""
 
     def cut(self, count: int) -> Located:

@@ -60,7 +60,7 @@ _HEAD = struct.Struct(">ii4xi12xqi")
 _BODY_LENGTH = struct.Struct(">i")
 _MAGICS = (MAGIC_V1, MAGIC_V2)
 _PROPERTIES_LENGTH_BYTES = 2
-# From so many records on arrays are faster than a loop.
+# From this many records on arrays are faster than a loop.
 _ARRAYS_FROM = 8
 
 
@@ -78,7 +78,7 @@ class RecordCheck:
         self.check_records(records, located.positions, located.sizes)
 
     def check_records(self, records: bytes, positions: Int64Array, sizes: Int64Array) -> None:
-        """[any thread] Raises EntryMismatch unless `records` lie so in the log."""
+        """[any thread] Raises EntryMismatch unless `records` are so in the log."""
         is_light = self._topic.startswith(LIGHT_QUEUE_PREFIX)
         wrong = find_mismatch(
             records,
@@ -102,7 +102,7 @@ def find_mismatch(
     queue_id: int | None,
     topic: bytes | None,
 ) -> int | None:
-    """One of the records, which lie end to end, that is not what an entry of the log offset
+    """One of the records, which are end to end, that is not what an entry of the log offset
     `positions[i]` and of `sizes[i]` bytes means; None if all are. `queue_id` and `topic` None: any.
     """
     if len(sizes) < _ARRAYS_FROM:
@@ -159,7 +159,7 @@ def _have_topic(
 
 
 def _have_text(records: bytes, at: Int64Array, ends: Int64Array, text: bytes) -> BoolArray:
-    """Where `text` lies `at` each position, and the properties' length before the record's end."""
+    """Where `text` is `at` each position, and the properties' length before the record's end."""
     size = len(text)
     if size > len(records):
         return np.zeros(len(at), np.bool_)

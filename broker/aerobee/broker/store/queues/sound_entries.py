@@ -4,7 +4,7 @@ Entries have no checksum. Looking at every queue at each start would let the sta
 there are queues. So what the list of queue ends says is believed, and a queue's files are looked at
 when they are first used: once, at a few places, in microseconds. Where a queue's last record ends
 in the log is true of no other queue and of no other state of it, so the one comparison with it
-finds files that were lost, cut, shifted or mixed up. What lies between is looked at when it is
+finds files that were lost, cut, shifted or mixed up. What is between is looked at when it is
 read.
 
 An entry that decides what may go is judged before it is believed: one that was lost or changed
@@ -96,7 +96,7 @@ def _name(file_start: int) -> str:
 
 class FileClaim(NamedTuple):
     """What a queue's files must hold: entries [first_offset, written_end), the last of which ends
-    at `physical_end` in the log. `min_position` is where the first message's record lies, or -1.
+    at `physical_end` in the log. `min_position` is where the first message's record is, or -1.
     `is_trimmed`: files were going away at the beginning when the claim was taken.
     """
 
@@ -127,7 +127,7 @@ class FilesFound:
 def look_at_files(disk: Disk, claim: FileClaim, *, last_file_only: bool = False) -> FilesFound:
     """Compare; blocks for a directory and at most two pages. Raises OSError.
 
-    With `last_file_only` whatever lies before the last file may be missing."""
+    With `last_file_only` whatever is before the last file may be missing."""
     if claim.written_end == claim.first_offset:
         return FilesFound()
     if last_file_only:

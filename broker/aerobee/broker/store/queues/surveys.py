@@ -114,7 +114,7 @@ class MatchingCount:
         may_match = (sizes > 0) & (sizes != PRE_BLANK_SIZE)
         may_match &= self._filter.may_match(tags_codes)
         if self._filter.judged_max is None:
-            unsure = may_match & (tags_codes <= EXT_ADDRESS_MAX)  # the code lies elsewhere
+            unsure = may_match & (tags_codes <= EXT_ADDRESS_MAX)  # the code is elsewhere
         else:
             unsure = may_match
         matching = int(np.count_nonzero(may_match)) - int(np.count_nonzero(unsure))

@@ -4,7 +4,7 @@ A binary search over the queue's entries; each probe reads one store timestamp f
 search holds copies of what it needs, so it may run on any thread while the queue grows.
 
 A wrong answer sends a consumer past messages that it never reads, so the queue's files are looked
-at like those of any other read, and nothing counts as removed but what lies below the minimum.
+at like those of any other read, and nothing counts as removed but what is below the minimum.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class TimeSearch:
         try:
             try:
                 return self._entries.at(offset)
-            except FileNotFoundError:  # also if it was only a neighbour's file
+            except FileNotFoundError:  # even if it was only a neighbour's file
                 return self._entries.at(offset, file_before_gone=True)
         except FileNotFoundError:
             # In the order in which the end of a trim sets the opposite.

@@ -1,1 +1,1 @@
-"""From the files of the last run to a store that goes on where it ended."""
+"""From the files of the last run to a store that continues where it ended."""

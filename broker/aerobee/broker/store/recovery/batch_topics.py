@@ -1,4 +1,4 @@
-"""Topics whose queues lie in `batchconsumequeue/`: Apache keeps them there, and there they stay.
+"""Topics whose queues are in `batchconsumequeue/`: Apache keeps them there, and there they stay.
 
 An inner batch of such a topic is one record with many messages; an entry in an ordinary consume
 queue would count it as one.

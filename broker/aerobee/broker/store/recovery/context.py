@@ -25,10 +25,10 @@ class RecoveryContext:
     segments: list[Segment]
     checkpoint: Checkpoint
     on_read: Callable[[], None] = lambda: None
-    """Told of every chunk of the log that is read, whatever for: recovery gets on."""
+    """Told of every chunk of the log that is read, whatever for: recovery makes progress."""
     warnings: list[str] = field(default_factory=list)
     misplaced_records: int = 0
-    """That did not go on where their queue ended."""
+    """That did not continue where their queue ended."""
     batch_topics: BatchTopics = field(init=False)
 
     def __post_init__(self) -> None:

@@ -10,12 +10,12 @@ and what becomes of a queue is decided by what is found:
 
     files gone, of a wrong length, not sound, or not those of this queue   built again
     ahead of the log, which was cut                                        cut
-    the log goes on where the queue ends                                   completed
-    the log goes on with a later offset                                    built again
+    the log continues where the queue ends                                   completed
+    the log continues with a later offset                                    built again
     none of these                                                          taken as it is
 
 A listed queue's files are looked at here only if the log's walk came upon the queue, and those of
-so many others; the rest when they are first used. A queue is built again from the log's start.
+this many others; the rest when they are first used. A queue is built again from the log's start.
 Until that is done, the folder says so: `abort` is there and the checkpoint leads the next recovery
 to the log's first segment.
 """
@@ -223,7 +223,7 @@ class QueueRecovery:
                 self._untidy.append(queue)
 
     def _check_touched(self) -> None:
-        """What lies past the end of their files is what their entries in memory will be."""
+        """What is past the end of their files is what their entries in memory will be."""
         for queue in self.queues.unwritten():
             try:
                 queue.check_files(self._context.disk, queue.take_claim())

@@ -1,4 +1,4 @@
-"""From the files of the last run to a store that goes on where it ended.
+"""From the files of the last run to a store that continues where it ended.
 
 First the log is walked and judged, with nothing changed; then what must be repaired is repaired:
 
@@ -8,14 +8,14 @@ First the log is walked and judged, with nothing changed; then what must be repa
     consume queues that lack entries       completed from the log
     damaged consume queues                 built again from the start of the log
     key index                              cut, completed or built again likewise
-    producers' windows                     likewise, but for what lies too far back
+    producers' windows                     likewise, but for what is too far back
 
 A record that is not whole is a torn tail, and cut, unless it is known to have been safely on disk:
 below the flushed end of the checkpoint, or (after a clean stop) below what the queues point to.
 Then recovery raises StoreDamaged and an operator decides.
 
 After a clean stop of ours the walk begins at the record that was dispatched last, if that is whole:
-what lies before it was synced before the folder was marked as closed. In every other case it begins
+what is before it was synced before the folder was marked as closed. In every other case it begins
 with a segment.
 """
 
@@ -170,7 +170,7 @@ class _Recovery:
         return base
 
     def _is_whole(self, start: int, end: int) -> bool:
-        """Whether one record lies there, and nothing else."""
+        """Whether one record is there, and nothing else."""
         if end > self._context.log_files_end:
             return False
         walk = self._context.walk(start, check_crc=True, is_record_start=True, end=end)
@@ -219,7 +219,7 @@ class _Recovery:
             self._on_progress(self._progress)
 
     def _judge(self, end: int, stopped_by: ScanEnd) -> None:
-        """Raises StoreDamaged if what lies at `end` was once safely on disk."""
+        """Raises StoreDamaged if what is at `end` was once safely on disk."""
         context = self._context
         safe_end = min(context.checkpoint.confirm_physical_offset, context.log_files_end)
         if self._clean:

@@ -107,7 +107,7 @@ class Replay:
         self.incomplete: dict[QueueName, None] = {}
         self.warnings: list[str] = []
         self.misplaced = 0
-        """Records that did not go on where their queue ended."""
+        """Records that did not continue where their queue ended."""
 
     def feed(self, chunk: WalkedChunk) -> None:
         """Dispatch the chunk's records."""

@@ -1,4 +1,4 @@
-"""What a replica does to its log while nobody has it open: cut its end off, or let it begin anew.
+"""What a replica does to its log while nobody has it open: cut its end off, or let it begin again.
 
 `cut_log` makes the folder one that a crash has left: the log ends earlier, and what was derived
 from it goes too far. The next start's recovery knows how to mend that, whatever part of the cut has
@@ -216,7 +216,7 @@ def _create_first_segment(disk: Disk, config: StoreConfig, position: int) -> Non
 
 
 def _remove_tree(disk: Disk, path: str, on_step: OnStep) -> None:
-    """With everything in it. A directory that lies on a file system of its own stays, empty."""
+    """With everything in it. A directory that is on a file system of its own stays, empty."""
     for entry in disk.list(path):
         child = f"{path}/{entry.name}"
         if entry.is_directory:

@@ -5,7 +5,7 @@ its place is refused before anybody stores it: the frames that brought it have c
 the master's own log that is damaged, or another one than it says.
 
 What is held never exceeds one record: lengths are checked as soon as they are there, and what
-stands after a blank record is dropped as it comes.
+is after a blank record is dropped as it comes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TRAILER_BYTES_MAX: Final = 2 + (1 << 15) + 2 + (1 << 16)
 
 
 class WholeRecords(NamedTuple):
-    """Records that lie at `position` of the log, the first `result.valid_end` bytes of `data`. At
+    """Records that are at `position` of the log, the first `result.valid_end` bytes of `data`. At
     the beginning of a segment the one before ended with its blank record."""
 
     position: int

@@ -6,7 +6,7 @@ as the master's, and the next start finds that end again. Segments begin where t
 
 What follows from the records goes the way of all appends: entries and keys wait in the dispatcher
 until they are confirmed. A queue's next offset counts all that is stored, so that this broker can
-go on as master at any moment.
+continue as master at any moment.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ReplicatedAppends:
 
     @property
     def received_end(self) -> int:
-        """Up to where the master's log has come; what lies past the log's end is in memory."""
+        """Up to where the master's log has come; what is past the log's end is in memory."""
         return self._log.end if self._bytes is None else self._bytes.received_end
 
     def begin(self) -> int:
@@ -121,7 +121,7 @@ class ReplicatedAppends:
         return log.end
 
     def has_room(self, size: int) -> bool:
-        """Whether `append` would take so many bytes now, as far as is known."""
+        """Whether `append` would take this many bytes now, as far as is known."""
         unflushed = self._log.end - self._ledger.flushed_end
         is_flushed = unflushed + size <= self._config.unflushed_bytes_max
         return self._admission.writable and is_flushed
@@ -162,7 +162,7 @@ class ReplicatedAppends:
 
     @property
     def misplaced_records(self) -> int:
-        """Records copied that did not go on where their queue ended."""
+        """Records copied that did not continue where their queue ended."""
         return self._replay.misplaced
 
     def take_warnings(self) -> list[str]:

@@ -108,7 +108,7 @@ def _divide_keys(keys: Keys, end: int) -> tuple[Keys, Keys]:
 
 
 def scanned_keys(result: ScanResult, data: bytes, position: int) -> Keys:
-    """What the key index is to know of scanned records; `data` lies at `position` of the log.
+    """What the key index is to know of scanned records; `data` is at `position` of the log.
 
     Like the keys of a batch: those of many long properties are left for another thread to hash.
     """

@@ -8,7 +8,7 @@ passed: also a clock that was wrong at the start removes nothing early. Nothing 
 wall clock alone: a file's age is also the time for which this process has known it, see
 `SegmentAges`.
 
-The monotonic clock that comes in goes on while the machine sleeps: waking up is no step.
+The monotonic clock that comes in continues while the machine sleeps: waking up is no step.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SteadyTime:
 
 class SegmentAges:
     """How old each segment is: by the time of its last write, and at least as old as the time for
-    which it has been known. So a last write in the future does not keep a segment for good."""
+    which it has been known. So a last write in the future does not keep a segment permanently."""
 
     __slots__ = ("_known_since_s",)
 

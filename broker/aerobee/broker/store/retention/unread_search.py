@@ -2,7 +2,7 @@
 
 Taken on the loop with copies of what it needs of the queues, run on another thread because queue
 files may be cold, judged on the loop. Positions of a queue rise with its offsets, so one entry
-tells whether anything unread lies in the segment, and a binary search finds what a ceiling leaves.
+tells whether anything unread is in the segment, and a binary search finds what a ceiling leaves.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class QueueReaders:
     """Group -> the next queue offset that it will consume; at least one. Where messages of Apache's
     broker wait, their kind is named instead of a group."""
     keep_bytes_max: int | None = None
-    """Unread messages hold a segment only while at most so many bytes of log lie from them to the
+    """Unread messages hold a segment only if at most this many bytes of log follow from them to the
     log's end; None: however many."""
 
     @property
@@ -63,7 +63,7 @@ def removed_unread(
 
 @dataclass(frozen=True, slots=True)
 class UnreadQueue:
-    """A queue with unread messages in the segment; the first of them lies at `position`.
+    """A queue with unread messages in the segment; the first of them is at `position`.
 
     With a `trouble` that is not known, because a file of the queue cannot be read: then all that
     its readers have not read counts as lying in the segment."""
@@ -120,14 +120,14 @@ class UnreadSearch:
         self.found = found
 
     def _look_at(self, readers: QueueReaders, entries: _Entries) -> UnreadQueue | None:
-        """None if nothing unread lies in the segment. Raises OSError."""
+        """None if nothing unread is in the segment. Raises OSError."""
         position = entries.position(entries.start)
         if position >= self._end:
             return None
         return UnreadQueue(readers, position, self._holds(readers, entries, position))
 
     def _held_from(self, readers: QueueReaders) -> int:
-        """Only what lies here or after may hold a segment."""
+        """Only what is here or after may hold a segment."""
         if readers.keep_bytes_max is None:
             return 0
         return self._log_end - readers.keep_bytes_max
@@ -175,7 +175,7 @@ class _Entries:
         return self._files.path
 
     def position(self, offset: int) -> int:
-        """Where the message lies in the log. An entry that is not there counts as lying at the
+        """Where the message is in the log. An entry that is not there counts as lying at the
         log's start: then its messages are unread and in the oldest segment. Raises OSError."""
         at = (offset - self._written_end) * ENTRY_SIZE
         entry = self._tail[at : at + ENTRY_SIZE] if at >= 0 else b""

@@ -1,7 +1,7 @@
 """consumerOffset.json: what each group will consume next, in memory.
 
 Owns: the committed offsets of this broker's queues, and how they look in Apache's file. They are a
-snapshot of the offset journal: one member more, which Apache's broker ignores, says up to where the
+snapshot of the offset journal: one member more, which Apache's broker ignores, says how far the
 journal is in them, and what else the journal says. No I/O: the owner takes a `snapshot` and has a
 thread render and write it.
 
@@ -195,7 +195,7 @@ class ConsumerOffsetTable:
         self._document.changes += 1
 
     def cut_topic_ends(self, journal_end: int) -> None:
-        """Forget those that stand in records from this one on."""
+        """Forget those that are in records from this one on."""
         kept = {name: end for name, end in self._topic_ends.items() if end.record < journal_end}
         self._topic_ends = kept
 

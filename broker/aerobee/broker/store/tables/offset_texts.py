@@ -1,4 +1,4 @@
-"""The text of consumerOffset.json, made anew only where something has changed.
+"""The text of consumerOffset.json, made again only where something has changed.
 
 Owns: the text of each group's offsets on a topic, with what else is known of them. Copies of what
 has changed come from the event loop; a thread makes the text, or hundreds of thousands of offsets
