@@ -82,6 +82,13 @@ async def test_clients_work_without_what_services_need(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "4lz4 none zlib zstd\n"), done.stderr
 
 
+async def test_a_test_says_what_to_install_for_it() -> None:
+    for name in ("RealCluster", "VirtualCluster", "faults"):
+        done = await run(f"from aerobee.testing import {name}")
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].endswith("pip install 'aerobee[server]'")
+
+
 async def test_a_command_says_what_to_install_for_it() -> None:
     command = "from aerobee.cli.__main__ import main; main(prog_name='aerobee')"
     done = await run(command, "nameserver")

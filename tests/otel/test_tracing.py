@@ -169,6 +169,7 @@ async def test_attempts_at_a_message_are_in_the_trace_of_its_sender(
         "error.type": "RETRY_LATER",
     }
     assert second.attributes["aerobee.message.delivery_attempt"] == 2
+    assert again.attributes["aerobee.message.delivery_attempt"] == 1, "the one that failed"
     assert second.attributes["messaging.message.id"] == receipt.message_id
     assert [first.is_error, second.is_error] == [True, False]
 
@@ -199,6 +200,7 @@ async def test_a_dead_letter_leads_to_its_trace(cluster: RealCluster, watched: W
     dead = one(told.named("dead_letter doomed"))
     assert dead.parent_id == process.parent_id == sent.span_id
     assert dead.attributes["messaging.operation.type"] == "settle"
+    assert dead.attributes["aerobee.message.delivery_attempt"] == 1, "the last there was"
     assert process.attributes["error.type"] == "LookupError"
     of_letter = trace.get_current_span(context_of(letters[0].message)).get_span_context()
     assert len(letters) == 1

@@ -104,8 +104,14 @@ def _type_of(message: Message, operation: str) -> str:
     return "normal" if message.sharding_key is None else "fifo"
 
 
-def of_received(messages: Sequence[ReceivedMessage], *, is_batch: bool) -> Attributes:
-    """Of messages that the application gets together; a damaged one says nothing of itself."""
+def of_received(
+    messages: Sequence[ReceivedMessage], *, is_batch: bool, is_counted: bool = False
+) -> Attributes:
+    """Of messages that the application gets together; a damaged one says nothing of itself.
+
+    Args:
+        is_counted: they failed, and their `reconsume_times` has the attempt that did.
+    """
     first = messages[0]
     found: Attributes = {}
     if len({message.queue for message in messages}) == 1:
@@ -115,7 +121,7 @@ def of_received(messages: Sequence[ReceivedMessage], *, is_batch: bool) -> Attri
         return found
     try:
         found[MESSAGE_ID] = first.message_id
-        found[ATTEMPT] = first.reconsume_times + 1
+        found[ATTEMPT] = first.reconsume_times + (0 if is_counted else 1)
         found[QUEUE_OFFSET] = first.queue_offset
         if first.tag is not None:
             found[MESSAGE_TAG] = first.tag

@@ -163,7 +163,7 @@ class OpenTelemetry:
             self._instruments,
             SpanKind.CLIENT,
             common("dead_letter" if dead_letter else "retry", destination_of(messages), group),
-            of_received(messages, is_batch=len(messages) > 1),
+            of_received(messages, is_batch=len(messages) > 1, is_counted=True),
             parent=parent,
             links=links,
             took_s=took_s,

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from aerobee.grpc_core.tls import ClientAuth, TlsFiles
 from aerobee.runtime.config import require
 from aerobee.runtime.grpc_config import Engine, GrpcConfig
-from aerobee.runtime.health import HealthConfig
-from aerobee.runtime.metrics.config import MetricsConfig
+
+if TYPE_CHECKING:  # Clients import this file, and have neither.
+    from aerobee.runtime.health import HealthConfig
+    from aerobee.runtime.metrics.config import MetricsConfig
 
 TLS_VARIABLE: Final = "AEROBEE_TLS"
 CA_VARIABLE: Final = "AEROBEE_TLS_CA"

@@ -25,8 +25,17 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "faults":
-        return import_module("aerobee.testing.faults")
-    from aerobee.runtime.lazy_names import load_name
+    try:
+        if name == "faults":
+            return import_module("aerobee.testing.faults")
+        from aerobee.runtime.lazy_names import load_name
 
-    return load_name(globals(), _MODULES, name)
+        return load_name(globals(), _MODULES, name)
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.partition(".")[0] == "aerobee":
+            raise
+        raise ModuleNotFoundError(
+            f"clusters of aerobee.testing have brokers, which need {error.name}: "
+            "pip install 'aerobee[server]'",
+            name=error.name,
+        ) from None

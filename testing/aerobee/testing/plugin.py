@@ -79,7 +79,7 @@ def aerobee_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     kind = request.config.getini(INI)
     if kind not in (INSIDE, PROCESSES):
         raise pytest.UsageError(f"{INI} is {kind!r}; it must be {INSIDE} or {PROCESSES}")
-    from aerobee.testing.real_cluster import RealCluster
+    from aerobee.testing import RealCluster  # By way of it, a missing extra is named.
 
     folder = Path(tempfile.mkdtemp(prefix="aerobee-"))
     is_kept = request.config.getoption("--aerobee-keep")
