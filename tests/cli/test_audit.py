@@ -113,6 +113,7 @@ def test_the_screen_of_watch_says_what_the_run_does_meanwhile() -> None:
     with screen.stage("brokers"):
         clock.advance_ms(4_000)
         assert "the first run is under way; now: brokers (4 s)" in foot()
+    assert "waits" not in foot()
     with screen.stage("judge"):
         assert foot().splitlines()[0] == "brokers: 4.0 s"
         assert "the first run is under way; now: judge (0 s)" in foot()

@@ -165,7 +165,10 @@ class WatchScreen:
             parts.append(Text(f"last run failed: {self._trouble}", style="bold red"))
         foot = f"run {self._runs}" if self._runs else "the first run is under way"
         since_s = self._clock.monotonic_s() - self._stage_since_s
-        foot += f"; now: {self._stage} ({since_s:.0f} s)" if self._stage else "; waits"
+        if self._stage:
+            foot += f"; now: {self._stage} ({since_s:.0f} s)"
+        elif self._runs:
+            foot += "; waits"
         foot += f"; every {self._interval_s} s, Ctrl-C ends"
         if self._failures:
             foot += f"; {self._failures} failed"
