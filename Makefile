@@ -209,7 +209,7 @@ upgrade-test: setup
 # The package as strangers get it: its sdist, its wheel, and that one installed and used by each
 # supported Python of this machine. Those that it lacks are skipped, by name.
 pythons: setup
-	$(RUN) pytest -m pythons -rs tests/package
+	$(RUN) pytest -m pythons -rs -n 2 --dist worksteal tests/package
 
 clean:
 	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
