@@ -89,8 +89,9 @@ def test_each_file_is_run_by_one_fork_and_each_test_is_told_once(tmp_path: Path)
     assert "printed by what failed" in told
     assert "FAILED test_dying.py::test_dies - the fork that ran it ended with 7" in told
     assert "PASSED test_dying.py::test_after" in told
-    # Two forks and the one after the death: those that live to the end tear down what they set up.
-    assert len(set((tmp_path / "ended").read_text().split())) == 2
+    # Each fork that lives to the end tears down what it set up, once; one ran `test_after`.
+    ended = (tmp_path / "ended").read_text().split()
+    assert 1 <= len(ended) == len(set(ended)) <= 2
 
 
 def test_after_the_first_failure_nothing_more_is_begun(tmp_path: Path) -> None:
