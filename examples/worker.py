@@ -9,7 +9,6 @@ aerobee dead-letter list packing
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Sequence
 
 from aerobee import BlockingPushConsumer, ConsumerConfig, ReceivedMessage, StartFrom
@@ -33,8 +32,7 @@ def main() -> None:
         config=ConsumerConfig(await_topics=True),
     )
     consumer.subscribe("parcels_to_pack")
-    # Running calls end, and their offsets are committed, before run() returns.
-    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    # On Ctrl-C and SIGTERM, running calls end and their offsets are committed before it returns.
     consumer.run()
     print("stopped", flush=True)
 

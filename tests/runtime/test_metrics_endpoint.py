@@ -169,15 +169,16 @@ async def test_there_is_nothing_but_metrics_and_they_are_only_read(
     assert (await asyncio.to_thread(status_of, address, "/metrics", "POST"))[0] == 501
 
 
-async def test_the_loop_runs_on_while_many_lines_are_written(endpoint: MetricsEndpoint) -> None:
+async def test_the_loop_runs_on_while_many_lines_are_written() -> None:
     """Writing takes the interpreter for short pieces only: the loop's thread gets its turns."""
+    family = gauge("it", "", "name")
+    for number in range(20_000):
+        family.add(number, str(number))
 
     async def source() -> Gathered:
-        family = gauge("it", "", "name")
-        for number in range(20_000):
-            family.add(number, str(number))
         return Gathered(LABELS, [family])
 
+    endpoint = MetricsEndpoint()
     endpoint.show("one", source)
     address = endpoint.start("127.0.0.1:0")
     task = asyncio.create_task(asyncio.to_thread(fetch, address))
@@ -187,6 +188,7 @@ async def test_the_loop_runs_on_while_many_lines_are_written(endpoint: MetricsEn
         await asyncio.sleep(0.001)
         late_s.append(time.perf_counter() - began_s - 0.001)
     text, _ = await task
+    await endpoint.stop()
     assert text.count("\nit{") == 20_000
     assert len(late_s) > 50
     assert sorted(late_s)[len(late_s) // 2] < 0.004, "below the interpreter's switch interval"

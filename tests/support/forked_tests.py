@@ -166,6 +166,8 @@ def _run(session: pytest.Session, end: Connection, number: int, others: list[Con
     forked is killed, sending to it fails."""
     for other in others:
         other.close()
+    # It is how the process that forked ends this one; what runs in the background may ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config = session.config
     capture: Any = config.pluginmanager.get_plugin("capturemanager")
     # What is captured goes to a file, whose end this process would else share with the others.
