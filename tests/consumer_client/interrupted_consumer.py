@@ -1,6 +1,7 @@
 """Consumers as the guide has them, to be ended by a signal; see test_interrupts.py.
 
-Prints each body before it is handled; the body `slow` takes until the interrupt, and longer.
+Prints each body before it is handled; the body `slow` takes until the interrupt, and longer;
+`exit` ends the program.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def handle(messages: Sequence[ReceivedMessage]) -> None:
         print(message.body.decode(), flush=True)
         if message.body == b"slow":
             time.sleep(1.5)
+        if message.body == b"exit":
+            sys.exit(3)
 
 
 def push(nameserver: str, folder: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +24,7 @@ from aerobee.runtime import errors
 from aerobee.runtime.log import FIELDS_ATTRIBUTE
 from aerobee.v1 import common_pb2, nameserver_pb2
 from tests.support.real_brokers import Broker, Link, RealBroker, RealCluster, RouteServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 QUEUES = 8
 OPTIONS = ConsumerConfig(
@@ -159,3 +162,44 @@ async def test_without_a_master_a_commit_raises_and_the_close_after_it_warns(
             await consumer.commit()
     (told,) = given_up(caplog)
     assert told["safe_offset"] == 10
+
+
+@pytest.mark.parametrize("kind", ["async", "in a thread", "on the loop"])
+async def test_a_listener_that_exits_lets_the_others_end_and_ends_the_block(
+    kind: str, cluster: RealCluster, tmp_path: Path
+) -> None:
+    await cluster.send("single", 0, [b"slow", b"exit"])
+    exited = threading.Event()
+
+    def handle(messages: Sequence[ReceivedMessage]) -> None:
+        if messages[0].body == b"exit":
+            exited.set()
+            sys.exit(3)
+        if kind == "in a thread":
+            exited.wait(PATIENCE_S)
+            time.sleep(0.1)
+
+    async def handle_async(messages: Sequence[ReceivedMessage]) -> None:
+        handle(messages)
+        while not exited.is_set():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+
+    consumer = PushConsumer(
+        "g",
+        handle_async if kind == "async" else handle,
+        run_in_thread=kind == "in a thread",
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        offsets_folder=tmp_path,
+        config=OPTIONS,
+    ).subscribe("single")
+    with pytest.raises(SystemExit) as ended:
+        async with consumer:
+            await asyncio.sleep(PATIENCE_S)
+    assert ended.value.code == 3
+    assert consumer.statistics().handled == 1
+    assert (await cluster.committed("g"))["single", 0] == 1
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0

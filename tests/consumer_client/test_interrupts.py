@@ -18,9 +18,14 @@ PROGRAM = Path(__file__).with_name("interrupted_consumer.py")
 
 
 async def interrupted(
-    how: str, nameserver: str, folder: Path, last: str, number: signal.Signals = signal.SIGINT
+    how: str,
+    nameserver: str,
+    folder: Path,
+    last: str,
+    number: signal.Signals | None = signal.SIGINT,
 ) -> tuple[int, str, str]:
-    """Exit code, output and errors of a program that got a signal once it had said `last`."""
+    """Exit code, output and errors of a program that got a signal, if any, once it had said
+    `last`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(PROGRAM),
@@ -39,8 +44,9 @@ async def interrupted(
             line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
             assert line, said
             said += line.decode()
-        await asyncio.sleep(0.3)  # It is in the call that waits.
-        process.send_signal(number)
+        if number is not None:
+            await asyncio.sleep(0.3)  # It is in the call that waits.
+            process.send_signal(number)
         rest, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     finally:
         if process.returncode is None:
@@ -76,6 +82,16 @@ async def test_run_ends_in_order_with_each_signal(
     await cluster.send("single", 0, [b"quick", b"slow"])
     ended = await interrupted(how, cluster.address, tmp_path, "slow", number)
     assert ended == (0, "starting\nquick\nslow\nstopped\n", "")
+    assert (await cluster.committed("g"))["single", 0] == 1
+
+
+@pytest.mark.parametrize("how", ["push", "coroutine"])
+async def test_a_listener_that_exits_ends_its_program_in_order(
+    how: str, cluster: RealCluster, tmp_path: Path
+) -> None:
+    await cluster.send("single", 0, [b"quick", b"exit", b"never"])
+    ended = await interrupted(how, cluster.address, tmp_path, "exit", None)
+    assert ended == (3, "starting\nquick\nexit\n", "")
     assert (await cluster.committed("g"))["single", 0] == 1
 
 

@@ -83,9 +83,12 @@ class ListenerPool:
         attempts: Attempts | None = None,
         group: str = "",
         send_back: Callable[[FailedWork], None] | None = None,
+        on_exit: Callable[[SystemExit], None] | None = None,
     ) -> None:
         """`attempts`: where they are counted; in memory by default. `group`: for the log.
-        `send_back`: failed messages are given to it; None: they wait here for another try."""
+        `send_back`: failed messages are given to it; None: they wait here for another try.
+        `on_exit`: is given a listener's SystemExit; None: it ends the worker."""
+        self._on_exit = on_exit
         self._send_back = send_back
         self._log = FailureLog(log, group)
         self._attempts = attempts or Attempts()
@@ -373,6 +376,10 @@ class ListenerPool:
             if isinstance(error, SystemExit):
                 # It ends the process in order, and was in the listener's hands all the same.
                 self._note_failure(work, work.failures + 1)
+                if self._on_exit is not None:
+                    # Raised here, it would leave the loop at once, in the middle of every task.
+                    self._on_exit(error)
+                    return
             raise error
         await self._on_failure(work, error)
 

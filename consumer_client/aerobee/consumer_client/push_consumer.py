@@ -172,6 +172,8 @@ class PushConsumer:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Timeout | None = None  # Of `run`, until the start has returned.
+        self._block: asyncio.Task[object] | None = None  # Of `async with`.
+        self._exit: SystemExit | None = None  # Of a listener; raised again once all is closed.
         self._duplicates_of_past_queues = 0
 
     def _make_pool(self, listener: Listener, options: ListenerOptions) -> ListenerPool:
@@ -186,6 +188,7 @@ class PushConsumer:
             attempts=self._attempts,
             group=settings.group,
             send_back=self._send_back if self._sends_back or counts_at_broker else None,
+            on_exit=self._on_exit,
         )
 
     def _make_attempts_file(self) -> AttemptsFile:
@@ -294,13 +297,16 @@ class PushConsumer:
         In the main task of `asyncio.run`, Ctrl-C and SIGTERM are a `stop`, unless the program has a
         handler of its own for them. A second one does not wait.
 
-        Raises: as `start`; DuplicateClient: another live member has this client id.
+        Raises: as `start`; DuplicateClient: another live member has this client id; SystemExit of a
+        listener, for which it closes as for `stop`.
         """
         async with AsyncExitStack() as stack:
             stack.enter_context(stopped_by_signals(self.stop))
             if await self._start_unless_stopped():
                 stack.push_async_exit(self)
                 await self._stopping.wait()
+        if self._exit is not None:  # It came before the start was over.
+            raise self._exit
 
     async def stopped(self) -> None:
         """Returns once `stop` was called, or the consumer is closed."""
@@ -344,8 +350,25 @@ class PushConsumer:
         if self._starting is not None and not self._starting.expired():
             self._starting.reschedule(asyncio.get_running_loop().time())
 
+    def _on_exit(self, error: SystemExit) -> None:
+        """No further call begins; `run` and `async with` close, and then raise it."""
+        assert self._runtime is not None, "its listener is called after the start"
+        consumption = self._runtime.consumption
+        for queue in consumption.queues:
+            owned = consumption.owned(queue)
+            assert isinstance(owned, PushQueue)
+            owned.is_stopped = True
+        if self._exit is None:
+            self._exit = error
+            self._stop()
+            if self._block is not None and not self._is_closed:
+                self._block.cancel()
+
     async def __aenter__(self) -> Self:
         await self.start()
+        if self._exit is not None:
+            await self.aclose()
+        self._block = asyncio.current_task()
         return self
 
     async def __aexit__(
@@ -358,10 +381,15 @@ class PushConsumer:
         if self._runtime is None or self._is_closed:
             return False
         self._is_closed = True
+        if self._exit is not None and self._block is not None:
+            self._block.uncancel()
+            kind = error = traceback = None
         try:
             return await self._runtime.close(kind, error, traceback)
         finally:
             self._end()
+            if self._exit is not None:
+                raise self._exit
 
     def statistics(self) -> ConsumerStatistics:
         """What it owns and has done."""
