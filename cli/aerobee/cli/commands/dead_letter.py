@@ -121,7 +121,7 @@ def list_(
     if not shown:
         target.administer(lambda admin: admin.groups.describe(group))
         if not as_json:
-            remark(f"group {group} has no dead letter that fits")
+            remark(f"group {group} has no matching dead letter")
 
 
 @dead_letter.command()
