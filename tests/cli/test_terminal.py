@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from aerobee.cli import cluster_picture
 from aerobee.cli.failures import Failure
@@ -102,6 +103,30 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_folded_word(
         *("broker-a", "0", "127.0.0.1:10911", "12.5", "MiB"),
         "A1B2C3D4E5F60718293A4B5C6D7E8F90",
     ]
+
+
+LONG = "ValueError: no such flight" + 40 * ", and so on"
+
+
+@pytest.mark.parametrize(
+    "text", [LONG, "\N{CJK UNIFIED IDEOGRAPH-6C34}" * 90], ids=["long", "broad"]
+)
+@pytest.mark.parametrize("width", [70, 81, 119])
+def test_a_column_that_may_be_cut_fills_the_room(
+    width: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [[ROW[4], ROW[0], text], [ROW[4], ROW[0], "short"]]
+    print_table(["id", "from", "why"], rows, droppable=("from",), cuttable="why", wide=False)
+    said = capsys.readouterr()
+    rules, cut, whole = OWN_STYLE.sub("", said.out).splitlines()[1:]
+    assert cell_len(rules) == width == cell_len(cut)
+    assert cut.endswith("\N{HORIZONTAL ELLIPSIS}")
+    assert whole.endswith("  short")
+    assert ("not shown, for lack of room: from" in said.err) == (ROW[0] not in cut)
+    print_table(["id", "from", "why"], rows, droppable=("from",), cuttable="why")
+    assert text in capsys.readouterr().out
 
 
 def test_a_pipe_gets_all_columns(
