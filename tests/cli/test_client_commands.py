@@ -171,6 +171,13 @@ def test_produce_reports_what_it_did(cluster: Up, tmp_path: Path) -> None:
     assert figures["messagesPerSecond"] > 0
 
 
+def test_produce_says_that_it_created_the_topic(cluster: Up) -> None:
+    created = cluster.run("produce", "tyop", given="one\n").stderr
+    queues = len(cluster.json("topic", "show", "tyop")["queues"])
+    assert created == f"created topic tyop with {queues} queues\n"
+    assert cluster.run("produce", "tyop", given="two\n").stderr == ""
+
+
 def test_produce_names_what_arrives_at_a_time_by_recall_handles(
     cluster: Up, tmp_path: Path
 ) -> None:
