@@ -131,8 +131,9 @@ def _settings(
     return settings
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Return if it is meant; `yes` is what `yes_option` gave.
+def confirm(question: str, *, yes: bool, before: Callable[[], object] | None = None) -> None:
+    """Return if it is meant; `yes` is what `yes_option` gave. `before` is called before a person is
+    asked: it raises if there is nothing to ask about.
 
     Raises:
         click.Abort: the person said no.
@@ -142,4 +143,6 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError(f'no terminal to ask "{question}": give --yes to confirm')
+    if before is not None:
+        before()
     click.confirm(question, abort=True, err=True)

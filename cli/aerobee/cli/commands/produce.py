@@ -163,6 +163,9 @@ def _report(
             }
         )
         return
+    if handles and sys.stdout.isatty():
+        several = "s" if len(handles) > 1 else ""
+        remark(f"recall handle{several}, for `aerobee schedule recall`:")
     for handle in handles:
         say(handle)
     if 0 < len(handles) < sent:
