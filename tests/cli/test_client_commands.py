@@ -99,7 +99,7 @@ def test_fewer_messages_than_counted_are_a_negative_answer(cluster: Up) -> None:
 
 def test_no_message_within_the_idle_timeout_is_said(cluster: Up) -> None:
     cluster.run("topic", "create", "silent")
-    asked = ("consume", "silent", "--group", "g", "--count", "1", "--idle-timeout", "1")
+    asked = ("consume", "silent", "--group", "g", "--count", "1", "--idle-timeout", "1s")
     done = cluster.run(*asked, "--from", "first", expect=1)
     assert (done.stdout, done.stderr) == ("", "0 of 1 messages arrived within 1 s\n")
 

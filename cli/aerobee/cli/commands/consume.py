@@ -14,7 +14,13 @@ from click.core import ParameterSource
 from aerobee.cli.completion import group_names, topic_names
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
-from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
+from aerobee.cli.moments import (
+    MOMENT_METAVAR,
+    Moment,
+    MomentKind,
+    moment_argument,
+    patience_argument,
+)
 from aerobee.cli.options import duration_option, format_option
 from aerobee.cli.output import counted, remark
 from aerobee.cli.queue_places import queue_option
@@ -63,8 +69,8 @@ _STARTS = {MomentKind.FIRST: "FIRST", MomentKind.LAST: "LAST", MomentKind.TIME: 
 @click.option(
     "--idle-timeout",
     "idle_timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
+    metavar="TIME",
+    callback=patience_argument,
     help="End when no message arrives for this long.",
 )
 @click.option(
