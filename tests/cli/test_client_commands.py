@@ -121,6 +121,9 @@ def test_a_tag_expression_selects(cluster: Up) -> None:
         sent(cluster, "tagged", [f"{tag} {line}" for line in numbers(50)], "--tag", tag)
     got = received(cluster, "tagged", "g", 100, "--tag", "red || blue")
     assert {line.split()[0] for line in got} == {"red", "blue"}
+    for also in ([], ["--group", "g"]):
+        refused = cluster.run("consume", "tagged", *also, "--tag", "red, blue", expect=2)
+        assert "write 'red || blue'" in refused.stderr
 
 
 def test_a_condition_selects_by_properties(cluster: Up) -> None:

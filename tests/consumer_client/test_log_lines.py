@@ -4,6 +4,7 @@ configured."""
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -104,3 +105,27 @@ async def test_a_session_that_breaks_says_which_and_what_follows(
         assert "queues_kept_for_s=0." in line
         assert "reason=" in line
         await cluster.brokers["broker-a"].start()
+
+
+async def test_a_listener_that_blocks_the_loop_is_named_as_the_reason_of_what_follows(
+    cluster: RealCluster, quick: ConsumerConfig, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    async def handle(messages: Sequence[ReceivedMessage]) -> None:
+        time.sleep(1.8)
+
+    def lines() -> list[str]:
+        return [line for line in caplog.messages if line.startswith("the event loop was blocked")]
+
+    consumer = PushConsumer(
+        "blocks",
+        handle,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        offsets_folder=tmp_path,
+        config=quick,
+    ).subscribe("single")
+    async with consumer:
+        await cluster.send("single", 0, [b"x"])
+        await until(lambda: bool(lines()))
+    assert "group=blocks" in lines()[0]
+    assert "plain function, which runs in a thread" in lines()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.client_core import MessageQueue
-from aerobee.consumer_client import ReceivedBatch
+from aerobee.consumer_client import PullConsumer, ReceivedBatch
 from aerobee.consumer_client.filters import compared_tags
 from aerobee.consumer_client.received_batch import decode_entries
 from aerobee.runtime import errors
@@ -94,6 +95,32 @@ def test_tags_are_compared_as_text() -> None:
 def test_expressions_without_a_meaning_are_refused(expression: str) -> None:
     with pytest.raises(errors.FilterIllegal):
         compared_tags(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "meant"),
+    [
+        ("paid, refunded", "paid || refunded"),
+        ("paid|refunded", "paid || refunded"),
+        ("a && b", "a || b"),
+        ("x |", "x"),
+        ("a b || c", "a || b || c"),
+        ("a | *", "a"),
+        ("& |", "paid || refunded"),
+    ],
+)
+def test_an_expression_that_no_message_can_match_is_refused_with_what_was_meant(
+    expression: str, meant: str
+) -> None:
+    with pytest.raises(errors.FilterIllegal, match=re.escape(f"write {meant!r}")):
+        compared_tags(expression)
+    with pytest.raises(errors.FilterIllegal):
+        PullConsumer("g", nameservers="127.0.0.1:1").subscribe("tags", expression)
+
+
+@pytest.mark.parametrize("expression", ["a,b", "a ||", "航班||b&c", " a  ||  a "])
+def test_any_word_may_be_a_tag(expression: str) -> None:
+    assert compared_tags(expression)
 
 
 @given(st.integers(1, 300), st.binary(max_size=100))

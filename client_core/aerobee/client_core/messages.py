@@ -19,6 +19,7 @@ from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import GET_MESSAGE, PULL, QUERY_MESSAGES
 from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.runtime import errors
+from aerobee.runtime.tag_expression import sendable_tags
 from aerobee.store_format.record import Record, iterate_records
 from aerobee.v1 import broker_pb2
 
@@ -203,6 +204,8 @@ class Messages:
             DeadlineExceeded.
         """
         wait_ms = milliseconds(wait) if wait else 0
+        if not sql:
+            sendable_tags(tags)  # or they are refused
         wanted = broker_pb2.Filter(expression=tags)
         if sql:
             wanted = broker_pb2.Filter(type=broker_pb2.SQL92, expression=sql)

@@ -32,6 +32,7 @@ from aerobee.consumer_client.committing import OffsetStore
 from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.filters import Expression
 from aerobee.consumer_client.local_offsets import FileOffsetStore
+from aerobee.consumer_client.loop_watch import watch_loop
 from aerobee.consumer_client.membership import Identity
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
@@ -333,7 +334,7 @@ class ConsumerRuntime:
 
     def _start_tasks(self) -> None:
         settings = self.settings
-        jobs = [("commit", self.consumption.run())]
+        jobs = [("commit", self.consumption.run()), ("loop-watch", watch_loop(settings.group))]
         if self._work is not None:
             jobs.append(("work", self._work()))
         if self.subscriptions:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.runtime.errors import FilterIllegal
+from aerobee.runtime.tag_expression import sendable_tags
 from aerobee.sql_filter.expression import SqlExpression
 from aerobee.v1 import broker_pb2
 
 Expression = str | SqlExpression
 
 ALL_TAGS = "*"
-SEPARATOR = "||"
 
 
 def sql(text: str) -> SqlExpression:
@@ -33,7 +33,7 @@ def compared_tags(expression: Expression) -> frozenset[str] | None:
     """The tags that messages are compared with when they have come; None: none.
 
     Raises:
-        FilterIllegal: no tag in it, or `*` beside other tags.
+        FilterIllegal: no tag in it, `*` beside other tags, or what can be no tag.
     """
     if isinstance(expression, SqlExpression):
         return None
@@ -42,19 +42,8 @@ def compared_tags(expression: Expression) -> frozenset[str] | None:
             f"a tag expression is text, not {type(expression).__name__}; write 'a || b', '*', or "
             "sql('price > 5')"
         )
-    text = expression.strip()
-    if text in ("", ALL_TAGS):
-        return None
-    tags = {tag for part in text.split(SEPARATOR) if (tag := part.strip())}
-    if not tags:
-        raise FilterIllegal(
-            f"the tag expression {text[:40]!r} names no tag; write 'a || b', or '*' for all"
-        )
-    if ALL_TAGS in tags:
-        raise FilterIllegal(
-            f"the tag expression {text[:40]!r} mixes '*' with other tags; use '*' alone"
-        )
-    return frozenset(tags)
+    tags = sendable_tags(expression)
+    return None if tags is None else frozenset(tags)
 
 
 def is_wanted(message: ReceivedMessage, expression: Expression) -> bool:

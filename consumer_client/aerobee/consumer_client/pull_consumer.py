@@ -127,7 +127,7 @@ class PullConsumer:
         Call it before the start.
 
         Raises:
-            IllegalName, FilterIllegal: no topic has such a name; the expression names no tag.
+            IllegalName, FilterIllegal: no topic has such a name; no message can match.
             InvalidArgument: the consumer has been started.
         """
         if self._runtime is not None:
@@ -191,7 +191,7 @@ class PullConsumer:
 
         Raises:
             InvalidArgument: topics are subscribed.
-            FilterIllegal: the expression names no tag.
+            FilterIllegal: no message can match the expression.
             AerobeeError: where to begin cannot be asked.
         """
         if self._subscriptions:

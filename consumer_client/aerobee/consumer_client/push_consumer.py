@@ -221,7 +221,7 @@ class PushConsumer:
         Call it before the start; a second call for a topic replaces its expression.
 
         Raises:
-            IllegalName, FilterIllegal: no topic has such a name; the expression names no tag.
+            IllegalName, FilterIllegal: no topic has such a name; no message can match.
             InvalidArgument: the consumer has been started.
         """
         if self._runtime is not None:

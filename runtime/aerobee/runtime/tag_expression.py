@@ -7,6 +7,8 @@ from aerobee.runtime.errors import FilterIllegal
 ALL_TAGS = "*"
 SEPARATOR = "||"
 EXPRESSION_LENGTH_MAX = 16_384
+_MISTAKEN_FOR_SEPARATOR = frozenset({"", "&", "&&", "and", "or", "*"})
+_SUGGESTION_LENGTH_MAX = 80
 
 
 def parse_tags(expression: str) -> tuple[str, ...] | None:
@@ -35,3 +37,24 @@ def parse_tags(expression: str) -> tuple[str, ...] | None:
     if not all(tag.isprintable() for tag in tags):
         raise FilterIllegal(f"the tag expression {wanted[:40]!r} has unprintable characters")
     return tags
+
+
+def sendable_tags(expression: str) -> tuple[str, ...] | None:
+    """As `parse_tags`, for our own clients. They also refuse parts that are no tag of any message
+    of theirs: consumers would silently pass by what was meant.
+
+    Raises:
+        FilterIllegal: as `parse_tags`; or `|` or white space within a tag.
+    """
+    tags = parse_tags(expression)
+    if tags is None or all("|" not in tag and len(tag.split()) == 1 for tag in tags):
+        return tags
+    words = (word.strip(",;") for word in expression.replace("|", " ").split())
+    meant = f" {SEPARATOR} ".join(
+        dict.fromkeys(word for word in words if word.lower() not in _MISTAKEN_FOR_SEPARATOR)
+    )
+    raise FilterIllegal(
+        f"the tag expression {expression.strip()[:40]!r} can never match: a tag is one word "
+        "without '|' and white space; write "
+        + repr(meant if 0 < len(meant) <= _SUGGESTION_LENGTH_MAX else "paid || refunded")
+    )

@@ -130,14 +130,14 @@ def consume(
     """
     from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
     from aerobee.cli.meter import opened_meter
-    from aerobee.consumer_client import ConsumerConfig, PullConsumer, StartFrom, sql
+    from aerobee.consumer_client import ConsumerConfig, PullConsumer, StartFrom
     from aerobee.runtime.clock import SystemClock
 
     _check_usage(group, queues, offset, broadcast, tags, condition)
     says_start = _is_given("start")
     to_text = text_for_terminal if sys.stdout.isatty() else text_of_message
     to_line = json_of_message if line_format == "json" else to_text
-    expression = (tags or "*") if condition is None else sql(condition)
+    expression = _expression(tags, condition)
 
     async def main(printer: _Printer) -> int:
         if group is None:
@@ -196,6 +196,15 @@ def _check_usage(
         )
     if group is None and broadcast:
         raise click.UsageError("--broadcast needs --group, under which it keeps its offsets")
+
+
+def _expression(tags: str | None, condition: str | None) -> Expression:
+    """Raises FilterIllegal for one that can be no filter."""
+    from aerobee.consumer_client.filters import compared_tags, sql
+
+    expression = (tags or "*") if condition is None else sql(condition)
+    compared_tags(expression)  # or it is refused
+    return expression
 
 
 async def _tell_of_new_group(target: Target, group: str, topic: str) -> None:
