@@ -32,7 +32,7 @@ settings.configure(
 )
 django.setup()
 
-from django.db import connection, transaction  # noqa: E402
+from django.db import IntegrityError, connection, transaction  # noqa: E402
 from django.http import HttpRequest, JsonResponse  # noqa: E402
 from django.urls import path  # noqa: E402
 from django.views.decorators.csrf import csrf_exempt  # noqa: E402
@@ -46,17 +46,24 @@ def producer_of(process: int) -> BlockingProducer:
     return producer
 
 
+def store(order: dict[str, str]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("create table if not exists purchase (id text primary key, item text)")
+        cursor.execute("insert into purchase values (%s, %s)", [order["id"], order["item"]])
+
+
 @csrf_exempt
 def buy(request: HttpRequest) -> JsonResponse:
     order = json.loads(request.body)
     message = Message("shop_purchases", json.dumps(order).encode(), keys=[order["id"]])
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("create table if not exists purchase (id text primary key, item text)")
-            cursor.execute("insert into purchase values (%s, %s)", [order["id"], order["item"]])
-        # A process that dies right here has the order and no message. If that must not be, send
-        # within a transaction of the producer, as examples/order_saga.py does.
-        transaction.on_commit(lambda: producer_of(os.getpid()).send(message))
+    try:
+        with transaction.atomic():
+            store(order)
+            # A process that dies right here has the order and no message. If you cannot accept
+            # that, send within a transaction of the producer, as examples/order_saga.py does.
+            transaction.on_commit(lambda: producer_of(os.getpid()).send(message))
+    except IntegrityError:
+        return JsonResponse({"error": f"{order['id']} is bought already"}, status=409)
     return JsonResponse({"bought": order["id"]}, status=201)
 
 

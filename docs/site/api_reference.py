@@ -205,12 +205,18 @@ def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str = "") -> s
     """As it was written, one argument in a line if it is long; without `self`."""
     arguments = list(written(node.args))
     returned = f" -> {ast.unparse(node.returns)}" if node.returns and not name else ""
-    start = ("await " if isinstance(node, ast.AsyncFunctionDef) else "") + (name or node.name)
+    start = ("await " if _is_awaited(node) else "") + (name or node.name)
     line = f"{start}({', '.join(arguments)}){returned}"
     if len(line) > 100:
         split = ",\n    ".join(arguments)
         line = f"{start}(\n    {split},\n){returned}"
     return f"```\n{line}\n```"
+
+
+def _is_awaited(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Else its result is looped over with `async for`, or used at once."""
+    is_generator = any(isinstance(each, ast.Yield) for each in ast.walk(node))
+    return isinstance(node, ast.AsyncFunctionDef) and not is_generator
 
 
 def written(arguments: ast.arguments) -> Iterator[str]:

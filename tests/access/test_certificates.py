@@ -36,7 +36,7 @@ def test_commands_show_the_certificate_of_a_user(tmp_path: Path) -> None:
         secret, ca = up.data / "access" / "cluster-secret", up.data / "tls" / "ca.crt"
         next_step = up.said().partition("echo hello | ")[2].splitlines()[0]
         assert next_step == (
-            f"env AEROBEE_CLUSTER_SECRET_FILE={secret} aerobee produce greetings "
+            f"env AEROBEE_CLUSTER_SECRET_FILE={secret} aerobee produce trial "
             f"--nameserver {up.document()['nameserver']} --tls-ca {ca}"
         )
         operator = {"AEROBEE_CLUSTER_SECRET_FILE": str(secret)}

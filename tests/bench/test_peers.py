@@ -56,7 +56,7 @@ def test_the_table_has_medians_and_ours_to_the_best_peer() -> None:
         for rate in rates:
             compared.add(title, SINGLE, answer(rate))
     lines = compared.as_markdown().splitlines()
-    assert lines[0] == "|  | Aerobee | A | B | ours to the best |"
+    assert lines[0] == "|  | Aerobee | A | B | ours / the best |"
     assert lines[2] == "| single, 64 in flight, messages/s | 500 | 400 | 250 | 1.25 |"
 
 

@@ -99,7 +99,7 @@ def test_fewer_messages_than_counted_are_a_negative_answer(cluster: Up) -> None:
 
 def test_no_message_within_the_idle_timeout_is_said(cluster: Up) -> None:
     cluster.run("topic", "create", "silent")
-    asked = ("consume", "silent", "--group", "g", "--count", "1", "--idle-timeout", "1")
+    asked = ("consume", "silent", "--group", "g", "--count", "1", "--idle-timeout", "1s")
     done = cluster.run(*asked, "--from", "first", expect=1)
     assert (done.stdout, done.stderr) == ("", "0 of 1 messages arrived within 1 s\n")
 
@@ -172,6 +172,13 @@ def test_produce_reports_what_it_did(cluster: Up, tmp_path: Path) -> None:
     assert (figures["topic"], figures["messages"]) == ("reported", 1_000)
     assert figures["bytes"] == sum(len(line) for line in numbers(1_000))
     assert figures["messagesPerSecond"] > 0
+
+
+def test_produce_says_that_it_created_the_topic(cluster: Up) -> None:
+    created = cluster.run("produce", "tyop", given="one\n").stderr
+    queues = len(cluster.json("topic", "show", "tyop")["queues"])
+    assert created == f"created topic tyop with {queues} queues\n"
+    assert cluster.run("produce", "tyop", given="two\n").stderr == ""
 
 
 def test_produce_names_what_arrives_at_a_time_by_recall_handles(

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import random
+import re
 import signal
 import socket
 import sys
@@ -124,10 +125,27 @@ def test_a_ready_cluster_tells_one_fact_a_line_and_what_to_type_next(tmp_path: P
         f"  logs        {tmp_path}/logs",
         "  metrics     off (--metrics serves them)",
         "next, in another terminal:",
-        "  echo hello | aerobee produce greetings --nameserver 127.0.0.1:1081",
-        "  aerobee consume greetings --group readers --count 1 --nameserver 127.0.0.1:1081",
+        "  echo hello | aerobee produce trial --nameserver 127.0.0.1:1081",
+        "  aerobee consume trial --group readers --count 1 --nameserver 127.0.0.1:1081",
         "  aerobee doctor --nameserver 127.0.0.1:1081",
     ]
+
+
+def test_what_to_type_next_takes_no_topic_that_a_page_creates() -> None:
+    """Or whoever follows both finds it there already."""
+    pages = (Path(__file__).parents[2] / "docs").rglob("*.md")
+    created = {
+        topic for page in pages for topic in re.findall(r"topic create (\w+)", page.read_text())
+    }
+    ports = default_ports(brokers=1, nameserver=1081, broker_first=1911, etcd=1379)
+    hints = [
+        main.help or "",
+        *ready_lines(ClusterPlan(data=Path("data"), cluster="aerobee", ports=ports), 1.0),
+    ]
+    hinted = set(re.findall(r"aerobee (?:produce|consume) (\w+)", "\n".join(hints)))
+    assert created
+    assert hinted
+    assert not hinted & created
 
 
 def test_with_a_host_all_but_etcd_listens_everywhere_and_brokers_announce_it(

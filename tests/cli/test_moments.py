@@ -11,6 +11,7 @@ from aerobee.cli.moments import (
     MomentKind,
     parse_delay_ms,
     parse_moment,
+    parse_patience_ms,
     parse_time_ms,
     timestamp_text,
 )
@@ -90,3 +91,17 @@ def test_a_time_to_come_is_read_as_it_is_meant() -> None:
     for text in ("", "90s", "first", "2026-13-01"):
         with pytest.raises(ValueError, match="write one such as"):
             parse_time_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "patience_ms"),
+    [("5", 5_000), ("0.25", 250), ("2s", 2_000), ("500ms", 500), ("1m", 60_000)],
+)
+def test_a_patience_without_a_unit_is_in_seconds(text: str, patience_ms: int) -> None:
+    assert parse_patience_ms(text) == patience_ms
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.0001", "0s", "-1", "5 s", "1e3", "nan", "soon"])
+def test_a_patience_is_a_time(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no length of time|less than 1 ms"):
+        parse_patience_ms(text)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from aerobee.cli import cluster_picture
 from aerobee.cli.failures import Failure
@@ -104,6 +105,30 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_folded_word(
     ]
 
 
+LONG = "ValueError: no such flight" + 40 * ", and so on"
+
+
+@pytest.mark.parametrize(
+    "text", [LONG, "\N{CJK UNIFIED IDEOGRAPH-6C34}" * 90], ids=["long", "broad"]
+)
+@pytest.mark.parametrize("width", [70, 81, 119])
+def test_a_column_that_may_be_cut_fills_the_room(
+    width: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [[ROW[4], ROW[0], text], [ROW[4], ROW[0], "short"]]
+    print_table(["id", "from", "why"], rows, droppable=("from",), cuttable="why", wide=False)
+    said = capsys.readouterr()
+    rules, cut, whole = OWN_STYLE.sub("", said.out).splitlines()[1:]
+    assert cell_len(rules) == width == cell_len(cut)
+    assert cut.endswith("\N{HORIZONTAL ELLIPSIS}")
+    assert whole.endswith("  short")
+    assert ("not shown, for lack of room: from" in said.err) == (str(ROW[0]) not in cut)
+    print_table(["id", "from", "why"], rows, droppable=("from",), cuttable="why")
+    assert text in capsys.readouterr().out
+
+
 def test_a_pipe_gets_all_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,7 +170,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
-def shown_on_a_terminal(cluster: Up, *arguments: str, typed: bytes = b"") -> str:
+def shown_on_a_terminal(cluster: Up, *arguments: str, typed: bytes = b"", expect: int = 0) -> str:
     """What a command says to a terminal of 80 columns, at which somebody may type."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
@@ -170,7 +195,7 @@ def shown_on_a_terminal(cluster: Up, *arguments: str, typed: bytes = b"") -> str
             said += data
     finally:
         os.close(leader)
-        assert process.wait(PATIENCE_S) == 0, said
+        assert process.wait(PATIENCE_S) == expect, said
     return said.decode()
 
 
@@ -239,3 +264,20 @@ def test_no_bar_is_drawn_over_lines_that_are_typed(cluster: Up, tmp_path: Path) 
     lines = tmp_path / "lines"
     lines.write_text("one\ntwo\n")
     assert "\x1b" in shown_on_a_terminal(cluster, "produce", "typed", str(lines))
+
+
+@pytest.mark.slow
+def test_nobody_is_asked_about_a_topic_that_is_not_there(cluster: Up) -> None:
+    said = shown_on_a_terminal(cluster, "topic", "delete", "nothere", typed=b"y\n", expect=1)
+    assert "nothere" in said
+    assert "Delete topic" not in said
+
+
+@pytest.mark.slow
+def test_a_terminal_is_told_what_a_recall_handle_is_for(cluster: Up, tmp_path: Path) -> None:
+    """And one message is not several, in the bar either."""
+    line = tmp_path / "line"
+    line.write_text("one\n")
+    said = shown_on_a_terminal(cluster, "produce", "later", str(line), "--delay", "1h")
+    assert "recall handle, for `aerobee schedule recall`:" in said
+    assert "1 messages" not in said

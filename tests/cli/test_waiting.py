@@ -165,6 +165,26 @@ async def test_a_consumer_says_that_the_group_is_away_and_when_it_is_back(
 
 
 @pytest.mark.slow
+async def test_a_consumer_says_that_there_is_nothing_to_print(broker: RealBroker) -> None:
+    """Both with a group and without; not if it shall be quiet."""
+    empty = ("consume", "orders", "--from", "first", "--count", "1")
+    async with (
+        routed(broker) as nameserver,
+        aerobee(nameserver, *empty) as looking,
+        aerobee(nameserver, *empty, "--group", "g") as consumer,
+        aerobee(nameserver, *empty, "--group", "quiet", "--quiet") as quiet,
+    ):
+        for each in (looking, consumer):
+            assert await each.remark("waiting") == "waiting for messages of orders"
+        await produced(nameserver, "hello")
+        for each in (looking, consumer):
+            assert (await each.end()) == (0, ["hello"])
+            assert each.remarks == ["waiting for messages of orders\n"]
+        assert (await quiet.end()) == (0, ["hello"])
+        assert quiet.remarks == []
+
+
+@pytest.mark.slow
 async def test_a_consumer_says_who_does_not_answer(link: Link) -> None:
     async with routed(link) as nameserver:
         await produced(nameserver, "hello")

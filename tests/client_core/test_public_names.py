@@ -83,6 +83,22 @@ def test_a_producer_loads_no_administration_and_nothing_that_only_some_need() ->
 def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
     with pytest.raises(AttributeError, match="module 'aerobee' has no attribute 'Kafka'"):
         _ = aerobee.Kafka  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="did you mean 'PushConsumer'"):
+        _ = aerobee.PushConsumr  # type: ignore[attr-defined]
+
+
+def test_a_client_refuses_what_is_no_config_of_its_kind() -> None:
+    other: Any = aerobee.ConsumerConfig()
+    for make in (aerobee.Producer, aerobee.BlockingProducer):
+        with pytest.raises(errors.InvalidArgument, match="must be a ProducerConfig"):
+            make(config=other)
+    mapping: Any = {"await_topics": True}
+    for join in (aerobee.PullConsumer, aerobee.BlockingPullConsumer):
+        with pytest.raises(errors.InvalidArgument, match="a ConsumerConfig, not a dict"):
+            join("g", config=mapping)
+    for listen in (aerobee.PushConsumer, aerobee.BlockingPushConsumer):
+        with pytest.raises(errors.InvalidArgument, match="a ConsumerConfig, not a dict"):
+            listen("g", print, config=mapping)
 
 
 def test_errors_are_those_that_python_programs_catch() -> None:

@@ -154,7 +154,7 @@ for item in ("plug", "socket"):
     print(answer.status_code)
 """,
     )
-    assert said.split() == ["201", "500"], "the second one has the same id"
+    assert said.split() == ["201", "409"], "the second one has the same id"
     run(cluster, "aerobee", "produce", "shop_purchases", given="last\n")
     assert sorted(consumed(cluster, "shop_purchases", 2)) == [
         "last",

@@ -51,6 +51,19 @@ def test_one_json_document_says_what_the_manifest_says(
     assert golden.files() == before, "looking changes nothing"
 
 
+def test_one_topic_is_shown_to_people_without_the_settings_of_others(
+    extract_golden: Extract,
+) -> None:
+    root = extract_golden("ipv6-v2").root
+    topics = list(json.loads(run(root, "--json", "--messages-every", "0").stdout)["topics"])
+    shown = run(root, "--topic", topics[0]).stdout
+    assert topics[0] in shown
+    assert not [name for name in topics[1:] if name in shown.split()]
+    everything = run(root).stdout
+    assert "Subscription groups" in everything
+    assert "Subscription groups" not in shown
+
+
 def test_the_questions_of_another_document_are_answered(
     golden: Any, tmp_path: Path, compare: Callable[[Any, Any], list[str]]
 ) -> None:

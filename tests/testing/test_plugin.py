@@ -10,6 +10,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
+
+from aerobee import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 # As projects that have them: other plugins, ours among them, are not loaded by themselves.
@@ -23,6 +26,7 @@ import time
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from aerobee.client_core import ClusterConnection, Topics
 from aerobee.consumer_client import PullConsumer, StartFrom
@@ -184,3 +188,9 @@ def test_the_package_tells_pytest_of_the_plugin() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     [module] = project["entry-points"]["pytest11"].values()
     assert hasattr(import_module(module), "aerobee_cluster")
+
+
+def test_pytest_leaves_the_package_as_it_is() -> None:
+    """It rewrites the asserts of all that is installed with a plugin, unless the plugin objects:
+    the first test on a fresh machine would wait for that for seconds."""
+    assert not isinstance(errors.__loader__, AssertionRewritingHook)

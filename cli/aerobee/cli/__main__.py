@@ -89,8 +89,8 @@ def main() -> None:
     \b
     Start here:
       aerobee up                                  a cluster on this machine
-      echo hello | aerobee produce greetings      send
-      aerobee consume greetings --group readers --count 1
+      echo hello | aerobee produce trial          send
+      aerobee consume trial --group readers --count 1
 
     \b
     Exit codes (`audit` and `doctor` have their own, see their help):

@@ -22,7 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from aerobee.cli.output import is_quiet
+from aerobee.cli.output import counted, is_quiet
 from aerobee.runtime.clock import Clock
 
 
@@ -45,7 +45,7 @@ class Meter:
             self._progress.update(
                 self._task,
                 completed=done,
-                counted=f"{self.messages:,} messages, {self.per_second:,.0f}/s",
+                counted=f"{counted(self.messages, 'message')}, {self.per_second:,.0f}/s",
             )
 
     @property

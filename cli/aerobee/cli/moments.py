@@ -14,6 +14,7 @@ from aerobee.store_format.delay_levels import DELAY_MAX_MS
 
 _AGO = re.compile(r"(\d{1,18})(s|m|h|d)", re.ASCII)
 _DELAY = re.compile(r"(\d{1,18})(ms|s|m|h|d)", re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 MOMENT_METAVAR = "first|last|TIME"
 _UNIX_MS = re.compile(r"\d{12,14}", re.ASCII)
@@ -78,6 +79,19 @@ def parse_delay_ms(text: str) -> int:
     return delay_ms
 
 
+def parse_patience_ms(text: str) -> int:
+    """Milliseconds to wait: as `parse_delay_ms`, or a number of seconds without a unit.
+
+    Raises:
+        ValueError: it is none, or no time at all.
+    """
+    is_plain = _SECONDS.fullmatch(text)
+    patience_ms = round(float(text) * 1_000) if is_plain else parse_delay_ms(text)
+    if patience_ms < 1:
+        raise ValueError(f"{text!r} is less than 1 ms")
+    return patience_ms
+
+
 def parse_time_ms(text: str) -> int:
     """Unix milliseconds of a date and time (ISO 8601), or of Unix milliseconds.
 
@@ -102,6 +116,16 @@ def delay_argument(
     """The click callback of an option that takes a length of time; in ms."""
     try:
         return None if value is None else parse_delay_ms(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
+def patience_argument(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> float | None:
+    """The click callback of an option that takes a time to wait; in seconds."""
+    try:
+        return None if value is None else parse_patience_ms(value) / 1_000
     except ValueError as error:
         raise click.BadParameter(str(error), context, parameter) from None
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from aerobee.cli.output import remark
@@ -133,6 +134,21 @@ class WaitNotice:
         if obstacles != self._told and now_s - self._since_s >= PATIENCE_S:
             self._tell(f"waiting: {'; '.join(obstacles)}")
             self._told, self._since_s = obstacles, now_s
+
+    @contextmanager
+    def silence(self, text: str, has_come: Callable[[], bool]) -> Iterator[None]:
+        """Tell once that it waits for what has not come after PATIENCE_S inside, unless something
+        is in the way, which is told anyway."""
+
+        def look() -> None:
+            if not has_come() and not self._obstacles():
+                self._tell(text)
+
+        timer = asyncio.get_running_loop().call_later(PATIENCE_S, look)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def run(self) -> None:
         """Look again and again; endless, until cancelled."""

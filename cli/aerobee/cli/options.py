@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from aerobee.cli.moments import parse_delay_ms
+from aerobee.cli.moments import parse_patience_ms
 from aerobee.cli.output import QUIET
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -56,15 +56,15 @@ def timeout_option(
 def duration_option(
     name: str, default_ms: int, help: str, *, min_ms: int = 1, has_former: bool = True
 ) -> Callable[[Command], Command]:
-    """Adds an option such as `--timeout 5s` (its parameter has `_ms` at the end), and, if there
-    was one, a hidden one in milliseconds, its former spelling."""
+    """Adds an option such as `--timeout 5s`, or `5` (its parameter has `_ms` at the end), and, if
+    there was one, a hidden one in milliseconds, its former spelling."""
     parameter = f"{name.removeprefix('--').replace('-', '_')}_ms"
 
     def parsed(context: click.Context, _parameter: click.Parameter, text: str) -> int:
         if (former := context.meta.get(parameter)) is not None:
             return int(former)
         try:
-            value_ms = parse_delay_ms(text)
+            value_ms = parse_patience_ms(text)
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
         if value_ms < min_ms:
@@ -131,8 +131,9 @@ def _settings(
     return settings
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Return if it is meant; `yes` is what `yes_option` gave.
+def confirm(question: str, *, yes: bool, before: Callable[[], object] | None = None) -> None:
+    """Return if it is meant; `yes` is what `yes_option` gave. `before` is called before a person is
+    asked: it raises if there is nothing to ask about.
 
     Raises:
         click.Abort: the person said no.
@@ -142,4 +143,6 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError(f'no terminal to ask "{question}": give --yes to confirm')
+    if before is not None:
+        before()
     click.confirm(question, abort=True, err=True)

@@ -21,6 +21,8 @@ QUIET: Final = "aerobee.cli.quiet"
 """In the meta data of click's context."""
 GAP: Final = "  "
 """Between the columns of a table."""
+CUT_WIDTH_MIN: Final = 20
+"""Of a column that may be cut; others are left out before it gets narrower."""
 
 
 def say(
@@ -88,12 +90,13 @@ def print_table(
     title: str = "",
     empty: str = "",
     droppable: Sequence[str] = (),
+    cuttable: str = "",
     wide: bool = True,
 ) -> None:
     """Columns with headers. On a terminal with rules; in a pipe plain aligned text, never cut.
 
     Cells are never folded. Where a terminal is too narrow and `wide` is not asked for, columns of
-    `droppable` are left out, the first one first.
+    `droppable` are left out, the first one first, and then the texts of `cuttable` are cut.
 
     Args:
         title: a line above, for a table that is a part of the answer.
@@ -109,7 +112,8 @@ def print_table(
     on_terminal = sys.stdout.isatty()
     left_out: list[str] = []
     if on_terminal and not wide:
-        columns, left_out = _fitting(columns, droppable, shutil.get_terminal_size().columns)
+        width = shutil.get_terminal_size().columns
+        columns, left_out = _fitting(columns, droppable, cuttable, width)
     if title:
         say(title)
     if empty and not rows:
@@ -142,18 +146,42 @@ class _Column:
             room = " " * (self.width - _width(text))
             yield room + text if self._is_numeric else text + room
 
+    def cut(self, width: int) -> _Column:
+        """The same with texts that end early where they are wider."""
+        return _Column(self.header, [_cut(text, width) for text in self._texts[1:]], False)
+
 
 def _fitting(
-    columns: list[_Column], droppable: Sequence[str], width: int
+    columns: list[_Column], droppable: Sequence[str], cuttable: str, width: int
 ) -> tuple[list[_Column], list[str]]:
     """The columns for which there is room, and the headers of the others."""
     left_out: list[str] = []
+
+    def missing(least: int) -> int:
+        """Cells too few, if what may be cut takes no more than the least."""
+        widths = (
+            min(column.width, least) if column.header == cuttable else column.width
+            for column in columns
+        )
+        return sum(widths) + len(GAP) * (len(columns) - 1) - width
+
     for header in droppable:
-        if sum(column.width + len(GAP) for column in columns) - len(GAP) <= width:
+        if missing(CUT_WIDTH_MIN) <= 0:
             break
         columns = [column for column in columns if column.header != header]
         left_out.append(header)
-    return columns, left_out
+    room = max(CUT_WIDTH_MIN, -missing(0))
+    return [
+        column.cut(room) if column.header == cuttable else column for column in columns
+    ], left_out
+
+
+def _cut(text: str, width: int) -> str:
+    if _width(text) <= width:
+        return text
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, width - 1) + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def _line(cells: Sequence[str]) -> str:

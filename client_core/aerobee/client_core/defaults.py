@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from typing import TypeVar
 
 from aerobee.runtime.errors import InvalidArgument
 
 NAMESERVER_DEFAULT = "127.0.0.1:8081"
 CLUSTER_DEFAULT = "aerobee"
+
+C = TypeVar("C")
 
 
 def nameservers_or_default(nameservers: str | Sequence[str] | None) -> str | tuple[str, ...]:
@@ -28,6 +31,21 @@ def cluster_or_default(cluster: str | None) -> str:
     if cluster is None:
         return os.environ.get("AEROBEE_CLUSTER") or CLUSTER_DEFAULT
     return cluster
+
+
+def config_or_default(config: C | None, kind: type[C]) -> C:
+    """As given; else a client's usual settings.
+
+    >>> config_or_default("sync", dict)
+    Traceback (most recent call last):
+    ...
+    aerobee.errors.InvalidArgument: config must be a dict, not a str
+    """
+    if config is None:
+        return kind()
+    if not isinstance(config, kind):
+        raise InvalidArgument(f"config must be a {kind.__name__}, not a {type(config).__name__}")
+    return config
 
 
 def milliseconds(timeout: float) -> int:

@@ -9,7 +9,11 @@ from types import TracebackType
 from typing import Self
 
 from aerobee.access.credentials import Credentials
-from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
+from aerobee.client_core.defaults import (
+    cluster_or_default,
+    config_or_default,
+    nameservers_or_default,
+)
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
 from aerobee.client_core.telemetry import Polling, Telemetry
@@ -94,7 +98,9 @@ class PullConsumer:
             strategy=strategy or Averagely(),
             start_policy=StartPolicy(start_from, start_timestamp_ms),
             offsets_folder=offsets_folder,
-            options=replace(config or ConsumerConfig(), fetch_messages_max=FRAME_MESSAGES_MAX),
+            options=replace(
+                config_or_default(config, ConsumerConfig), fetch_messages_max=FRAME_MESSAGES_MAX
+            ),
             clock=clock or clock_here(),
         )
         self._auto_commit = auto_commit

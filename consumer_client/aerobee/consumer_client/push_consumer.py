@@ -10,7 +10,11 @@ from types import TracebackType
 from typing import Self
 
 from aerobee.access.credentials import Credentials
-from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
+from aerobee.client_core.defaults import (
+    cluster_or_default,
+    config_or_default,
+    nameservers_or_default,
+)
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.consumer_client.attempts import Attempts
@@ -146,7 +150,7 @@ class PushConsumer:
             strategy=strategy or Averagely(),
             start_policy=StartPolicy(start_from, start_timestamp_ms),
             offsets_folder=offsets_folder,
-            options=config or ConsumerConfig(),
+            options=config_or_default(config, ConsumerConfig),
             clock=clock or clock_here(),
         )
         self._in_order = ordering == Ordering.ORDERLY

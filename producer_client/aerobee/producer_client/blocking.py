@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
 from aerobee.access.credentials import Credentials
+from aerobee.client_core.defaults import config_or_default
 from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.message import Message
 from aerobee.client_core.telemetry import Telemetry
@@ -85,6 +86,7 @@ class BlockingProducer(BlockingClient[Producer]):
         telemetry: Telemetry | None = None,
     ) -> None:
         self._check = check_transaction
+        config = config_or_default(config, ProducerConfig)
         super().__init__(
             LoopThread(
                 "producer",

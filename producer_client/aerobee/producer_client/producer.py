@@ -19,7 +19,7 @@ from typing import Self
 
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.defaults import milliseconds
+from aerobee.client_core.defaults import config_or_default, milliseconds
 from aerobee.client_core.message import Message
 from aerobee.client_core.telemetry import Telemetry, TracedMessage
 from aerobee.client_core.transactions import TransactionOutcome
@@ -98,7 +98,7 @@ class Producer:
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        self._config = config or ProducerConfig()
+        self._config = config_or_default(config, ProducerConfig)
         self._telemetry = telemetry
         self._owns_connection = connection is None
         self._connection = connection or ClusterConnection(
@@ -294,6 +294,8 @@ class Producer:
             AerobeeError: as `send`; none is known to be stored.
         """
         timeout_ms = self._config.send_timeout_ms if timeout is None else milliseconds(timeout)
+        if isinstance(messages, Message):
+            raise TypeError("send_batch takes a list of messages; send takes one")
         if not messages:
             return Receipts([])
         if self._telemetry is not None and not isinstance(messages[0], TracedMessage):

@@ -132,7 +132,7 @@ def expired(batch: Batch) -> errors.AerobeeError:
         return final
     return errors.DeadlineExceeded(
         f"not sent within {seconds:g} s: {broker_name!r} takes messages more slowly than "
-        "they are sent"
+        "they are sent, or the timeout is too short"
     )
 
 

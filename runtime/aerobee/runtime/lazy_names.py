@@ -13,9 +13,13 @@ def load_name(namespace: dict[str, object], modules: Mapping[str, str], name: st
         namespace: the module's `globals()`.
         modules: in which module each of its names is defined.
 
-    Raises AttributeError: it has no such name.
+    Raises AttributeError: it has no such name; the message has the nearest that it has.
     """
     if name not in modules:
-        raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
+        from difflib import get_close_matches  # only who mistypes a name waits for it
+
+        near = get_close_matches(name, modules, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}{hint}")
     found = namespace[name] = getattr(import_module(modules[name]), name)
     return found

@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 INI = "aerobee_cluster"
 INSIDE, PROCESSES = "inside", "processes"
 NAME_MAX = 60
+PACKAGES = ("aerobee", "apache")
+"""All that is installed with this plugin."""
 KEPT = pytest.StashKey[list[str]]()
 """Folders that stay."""
 WORKER_KEPT = "aerobee_kept"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    _spare_asserts(pluginmanager)
     group = parser.getgroup("aerobee")
     group.addoption(
         "--aerobee-keep",
@@ -46,6 +49,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"{PROCESSES}",
         default=INSIDE,
     )
+
+
+def _spare_asserts(plugins: pytest.PytestPluginManager) -> None:
+    """pytest rewrites the asserts of all that is installed with a plugin, to explain those that
+    fail. Ours are no tests, and it would take seconds where nothing is cached. It has no public way
+    to refuse, so if its own names change, it is slow again and nothing else."""
+    marked = getattr(plugins.rewrite_hook, "_must_rewrite", None)
+    judged = getattr(plugins.rewrite_hook, "_marked_for_rewrite_cache", None)
+    if isinstance(marked, set) and isinstance(judged, dict):
+        marked.difference_update(PACKAGES)
+        judged.clear()
 
 
 def _note_kept(config: pytest.Config, folder: str) -> None:

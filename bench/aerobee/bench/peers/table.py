@@ -79,14 +79,14 @@ class Comparison:
 
     def as_markdown(self) -> str:
         """The table of docs/performance.md."""
-        lines = [["", *self.titles, "ours to the best"], ["---"] * (len(self.titles) + 2)]
+        lines = [["", *self.titles, "ours / the best"], ["---"] * (len(self.titles) + 2)]
         lines += [[name, *values, ratio] for name, values, ratio in self._rows()]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def print_table(self, console: Console) -> None:
         table = Table(title="medians of all rounds", title_justify="left")
         table.add_column("")
-        for title in (*self.titles, "ours to the best"):
+        for title in (*self.titles, "ours / the best"):
             table.add_column(title, justify="right")
         for name, values, ratio in self._rows():
             table.add_row(name, *values, ratio)

@@ -14,7 +14,13 @@ from click.core import ParameterSource
 from aerobee.cli.completion import group_names, topic_names
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
-from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
+from aerobee.cli.moments import (
+    MOMENT_METAVAR,
+    Moment,
+    MomentKind,
+    moment_argument,
+    patience_argument,
+)
 from aerobee.cli.options import duration_option, format_option
 from aerobee.cli.output import counted, remark
 from aerobee.cli.queue_places import queue_option
@@ -63,8 +69,8 @@ _STARTS = {MomentKind.FIRST: "FIRST", MomentKind.LAST: "LAST", MomentKind.TIME: 
 @click.option(
     "--idle-timeout",
     "idle_timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
+    metavar="TIME",
+    callback=patience_argument,
     help="End when no message arrives for this long.",
 )
 @click.option(
@@ -151,7 +157,7 @@ def consume(
         consumer.subscribe(topic, expression)
         if not (broadcast or says_start):
             await _tell_of_new_group(target, group, topic)
-        return await _consume(consumer, printer, idle_timeout_s)
+        return await _consume(consumer, topic, printer, idle_timeout_s)
 
     # What is printed on the terminal is progress enough.
     with opened_meter(
@@ -227,18 +233,22 @@ async def _look(
     idle_timeout_s: float | None,
 ) -> int:
     """Without a group. Returns how many messages were printed."""
+    from aerobee.cli.notices import WaitNotice
     from aerobee.cli.peeking import peek
+    from aerobee.runtime.clock import SystemClock
 
+    notice = WaitNotice(SystemClock(), list)  # What is in the way ends it.
     async with target.admin_client() as admin:
-        await peek(
-            admin,
-            topic,
-            queues=queues,
-            place=place,
-            expression=expression,
-            idle_timeout_s=idle_timeout_s,
-            show=printer.show,
-        )
+        with notice.silence(_waits_for(topic), printer.has_printed):
+            await peek(
+                admin,
+                topic,
+                queues=queues,
+                place=place,
+                expression=expression,
+                idle_timeout_s=idle_timeout_s,
+                show=printer.show,
+            )
     return printer.printed
 
 
@@ -248,7 +258,13 @@ def _too_few(printed: int, count: int, idle_timeout_s: float) -> str:
     return f"{printed:,} of {count:,} messages arrived, then none within {idle_timeout_s:g} s"
 
 
-async def _consume(consumer: PullConsumer, printer: _Printer, idle_timeout_s: float | None) -> int:
+def _waits_for(topic: str) -> str:
+    return f"waiting for messages of {topic}"
+
+
+async def _consume(
+    consumer: PullConsumer, topic: str, printer: _Printer, idle_timeout_s: float | None
+) -> int:
     """Returns how many messages were printed."""
     from aerobee.cli.notices import WaitNotice
     from aerobee.runtime.clock import SystemClock
@@ -262,7 +278,8 @@ async def _consume(consumer: PullConsumer, printer: _Printer, idle_timeout_s: fl
             watch.cancel()
         stack.push_async_exit(consumer)
         try:
-            printed = await _print_messages(consumer, notice, printer, idle_timeout_s)
+            with notice.silence(_waits_for(topic), printer.has_printed):
+                printed = await _print_messages(consumer, notice, printer, idle_timeout_s)
         except asyncio.CancelledError:
             # After Ctrl-C too, what was printed does not come again. If printing itself failed,
             # the messages in hand stay uncommitted.
@@ -323,6 +340,9 @@ class _Printer:
         if self._count is None:
             return POLL_MESSAGES_MAX
         return min(self._count - self.printed, POLL_MESSAGES_MAX)
+
+    def has_printed(self) -> bool:
+        return self.printed > 0
 
     def show(self, messages: Sequence[ReceivedMessage]) -> bool:
         """Whether more is wanted."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 BATCH = 100
 PROGRESS_LETTERS = 1_000
-REASON_MAX = 60
-"""Characters of a line."""
 
 Command = Callable[..., Any]
 
@@ -109,11 +106,12 @@ def list_(
                     letter["topic"],
                     str(letter["attempts"]),
                     timestamp_text(letter["timeMs"]),
-                    _shortened(f"{letter['reasonClass']}: {letter['reason']}", wide=wide),
+                    f"{letter['reasonClass']}: {letter['reason']}",
                 )
                 for letter in shown
             ],
             droppable=("from", "attempts"),
+            cuttable="reason",
             wide=wide,
         )
     if len(letters) > max_letters and not as_json:
@@ -121,7 +119,7 @@ def list_(
     if not shown:
         target.administer(lambda admin: admin.groups.describe(group))
         if not as_json:
-            remark(f"group {group} has no dead letter that fits")
+            remark(f"group {group} has no matching dead letter")
 
 
 @dead_letter.command()
@@ -271,12 +269,6 @@ def _tell(
             remark(f"refused: {reason}")
     if refused:
         raise click.exceptions.Exit(NEGATIVE)
-
-
-def _shortened(reason: str, *, wide: bool) -> str:
-    """On a terminal, unless it shall show all; other readers get everything."""
-    is_cut = sys.stdout.isatty() and not wide and len(reason) > REASON_MAX
-    return f"{reason[: REASON_MAX - 1]}\N{HORIZONTAL ELLIPSIS}" if is_cut else reason
 
 
 def _filter(wanted: dict[str, Any]) -> LetterFilter:

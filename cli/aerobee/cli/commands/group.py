@@ -317,9 +317,9 @@ def _retry_line(retry: GroupRetry) -> str:
     else:
         how = "after the broker's delay levels, starting with level 3"
     if retry.retries_max:
-        again = f"failed messages come again up to {counted(retry.retries_max, 'time')}, {how}"
+        again = f"failed messages are redelivered up to {counted(retry.retries_max, 'time')}, {how}"
     else:
-        again = "failed messages do not come again: they are dead letters at once"
+        again = "failed messages are not redelivered: they become dead letters at once"
     return f"in order of message groups; {again}" if retry.ordered else again
 
 

@@ -22,13 +22,15 @@ from aerobee.cli.target import Target, connection_options
 
 if TYPE_CHECKING:
     from aerobee.cli.meter import Meter
-    from aerobee.client_core import Message
+    from aerobee.client_core import ClusterConnection, Message
     from aerobee.producer_client import Producer
 
 BATCH_MESSAGES_MAX = 1_000
 BATCHES_IN_FLIGHT = 4
 HANDLES_MAX = 10_000
 """Recall handles of about so many messages are printed."""
+TOPIC_TIMEOUT_S = 1.0
+"""Of a question for a remark only."""
 
 ToMessage = Callable[[bytes], "Message"]
 
@@ -94,9 +96,10 @@ def produce(
 
     Skips empty lines. Prints the number of messages and their rate at the end, and before it the
     recall handle of each message that has a delay or a time. After 3 s, prints what it is waiting
-    for to standard error.
+    for to standard error, and if it created TOPIC it says that.
     """
     from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
+    from aerobee.client_core import ClusterConnection
     from aerobee.producer_client import Producer, ProducerConfig
 
     defaults = LineDefaults(
@@ -126,10 +129,14 @@ def produce(
     async def main() -> tuple[Meter, float]:
         descriptor = _open(file)
         try:
-            async with Producer(
-                target.nameserver, target.cluster, config=config, tls=target.tls
-            ) as producer:
-                return await _produce(producer, topic, descriptor, to_message, rate_per_s, by_batch)
+            async with (
+                ClusterConnection(target.nameserver, target.cluster, tls=target.tls) as connection,
+                Producer(connection=connection, config=config) as producer,
+            ):
+                creation = _Creation(connection, topic)
+                return await _produce(
+                    producer, creation, descriptor, to_message, rate_per_s, by_batch
+                )
         finally:
             if file is not None:
                 os.close(descriptor)
@@ -156,6 +163,9 @@ def _report(
             }
         )
         return
+    if handles and sys.stdout.isatty():
+        several = "s" if len(handles) > 1 else ""
+        remark(f"recall handle{several}, for `aerobee schedule recall`:")
     for handle in handles:
         say(handle)
     if 0 < len(handles) < sent:
@@ -166,9 +176,40 @@ def _report(
     )
 
 
+class _Creation:
+    """Tells that sending has created the topic: it may be a slip of the fingers."""
+
+    def __init__(self, connection: ClusterConnection, topic: str) -> None:
+        self.topic = topic
+        self._routes = connection.routes
+        self._is_asked = self._is_missing = False
+
+    async def look(self) -> None:
+        """Before something is sent; later calls do nothing."""
+        from aerobee.runtime.errors import AerobeeError, TopicNotFound
+
+        if self._is_asked:
+            return
+        self._is_asked = True
+        try:
+            async with asyncio.timeout(TOPIC_TIMEOUT_S):
+                await self._routes.route(self.topic)
+        except TopicNotFound:
+            self._is_missing = True
+        except (AerobeeError, TimeoutError):
+            return  # Sending meets it, too.
+
+    def tell(self) -> None:
+        """After something was sent; once."""
+        route = self._routes.cached(self.topic)
+        if self._is_missing and route is not None:
+            self._is_missing = False
+            remark(f"created topic {self.topic} with {counted(len(route.queues), 'queue')}")
+
+
 async def _produce(
     producer: Producer,
-    topic: str,
+    creation: _Creation,
     descriptor: int,
     to_message: ToMessage,
     rate_per_s: float | None,
@@ -184,19 +225,19 @@ async def _produce(
     notice = WaitNotice(SystemClock(), producer.obstacles)
     # A bar would be drawn over lines that are typed.
     typed = os.isatty(descriptor)
-    with opened_meter(f"to {topic}", SystemClock(), total=size, quiet=typed) as meter:
+    with opened_meter(f"to {creation.topic}", SystemClock(), total=size, quiet=typed) as meter:
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(notice.run(), name="notice")
             try:
                 batches = _paced(descriptor, rate_per_s)
-                await _send_all(topic, batches, producer, to_message, meter, handles)
+                await _send_all(creation, batches, producer, to_message, meter, handles)
             finally:
                 watching.cancel()
         return meter, meter.elapsed_s
 
 
 async def _send_all(
-    topic: str,
+    creation: _Creation,
     batches: AsyncIterator[list[bytes]],
     producer: Producer,
     to_message: ToMessage,
@@ -217,6 +258,7 @@ async def _send_all(
             receipts = await producer.send_batch(batch)
         finally:
             places.release()
+        creation.tell()
         if meter.messages < HANDLES_MAX and receipts[0].recall_handle:
             found.extend(receipt.recall_handle for receipt in receipts)
         meter.add(len(batch), sum(len(message.body) for message in batch), done=done)
@@ -227,11 +269,13 @@ async def _send_all(
                 read_bytes += sum(len(line) + 1 for line in lines)
                 batch = [to_message(line) for line in lines if line]
                 if batch:
+                    await creation.look()
                     await places.acquire()
                     handles.append([])
                     tasks.create_task(send(batch, read_bytes, handles[-1]), name="send")
     except BaseException:
-        remark(f"sent {counted(meter.messages, 'message')} to {topic} before that", always=True)
+        sent = counted(meter.messages, "message")
+        remark(f"sent {sent} to {creation.topic} before that", always=True)
         raise
 
 

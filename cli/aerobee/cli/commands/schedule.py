@@ -101,9 +101,7 @@ def list_(
         if topic:
             target.administer(lambda admin: admin.topics.describe(topic))
         if not as_json:
-            remark(
-                "no message waits that fits; `aerobee produce --delay TIME` sends one that waits"
-            )
+            remark("no matching message waits; `aerobee produce --delay TIME` sends one that does")
 
 
 @schedule.command()

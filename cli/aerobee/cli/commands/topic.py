@@ -259,7 +259,11 @@ topic.add_command(alter)
 @target_options
 def delete(target: Target, name: str, yes: bool, as_json: bool) -> None:
     """Delete the topic NAME with its messages and all groups' offsets on it, permanently."""
-    confirm(f"Delete topic {name} with its messages?", yes=yes)
+    confirm(
+        f"Delete topic {name} with its messages?",
+        yes=yes,
+        before=lambda: target.administer(lambda admin: admin.topics.describe(name)),
+    )
     target.administer(lambda admin: admin.topics.delete(name))
     if as_json:
         print_json({"topic": name, "deleted": True})

@@ -102,11 +102,9 @@ def list_(
             target.administer(lambda admin: admin.topics.describe(topic))
         if not as_json:
             if set_aside:
-                remark(
-                    "no transaction that fits is set aside; without --set-aside, lists open ones"
-                )
+                remark("no matching transaction is set aside; without --set-aside, lists open ones")
             else:
-                remark("no transaction that fits is open; --set-aside lists what no producer ended")
+                remark("no matching transaction is open; --set-aside lists those never ended")
 
 
 @transaction.command()

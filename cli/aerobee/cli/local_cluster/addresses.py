@@ -43,8 +43,8 @@ def ready_lines(plan: ClusterPlan, elapsed_s: float) -> list[str]:
         f"ready in {elapsed_s:.1f} s",
         *(f"  {name:{width}}  {value}" for name, value in facts.items()),
         "next, in another terminal:",
-        f"  echo hello | {may}aerobee produce greetings{where}",
-        f"  {may}aerobee consume greetings --group readers --count 1{where}",
+        f"  echo hello | {may}aerobee produce trial{where}",
+        f"  {may}aerobee consume trial --group readers --count 1{where}",
         f"  {may}aerobee doctor{where}",
     ]
 

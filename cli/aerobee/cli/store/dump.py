@@ -65,7 +65,7 @@ def store_dump(
             write_json(document, sys.stdout.write)
             sys.stdout.write("\n")
         else:
-            _print_document(collected(document))
+            _print_document(collected(document), topics)
 
 
 def _questions(file: Path | None) -> Questions:
@@ -82,7 +82,7 @@ def _questions(file: Path | None) -> Questions:
     return GivenQuestions(document)
 
 
-def _print_document(document: dict[str, Any]) -> None:
+def _print_document(document: dict[str, Any], only: tuple[str, ...]) -> None:
     log = document["commitLog"]
     print_documents(
         log["segments"],
@@ -133,10 +133,11 @@ def _print_document(document: dict[str, Any]) -> None:
             },
             title="Messages",
         )
-    _print_configs(document)
+    _print_configs(document, only)
 
 
-def _print_configs(document: dict[str, Any]) -> None:
+def _print_configs(document: dict[str, Any], only: tuple[str, ...]) -> None:
+    """If `only` some topics are shown, no group is: its settings are about all that it reads."""
     offsets = [
         (group, topic, int(queue_id), offset)
         for key, queues in document["consumerOffsets"].items()
@@ -146,7 +147,11 @@ def _print_configs(document: dict[str, Any]) -> None:
     if offsets:
         say()
         print_table(("Group", "Topic", "Queue", "Next offset"), offsets, title="Consumer offsets")
-    topics = [{"name": name, **config} for name, config in document["topicConfigs"].items()]
+    topics = [
+        {"name": name, **config}
+        for name, config in document["topicConfigs"].items()
+        if not only or name in only
+    ]
     if topics:
         say()
         print_documents(
@@ -163,7 +168,7 @@ def _print_configs(document: dict[str, Any]) -> None:
             title="Topics",
         )
     groups = [{"name": name, **config} for name, config in document["subscriptionGroups"].items()]
-    if groups:
+    if groups and not only:
         say()
         print_documents(
             groups,
