@@ -230,7 +230,7 @@ def test_what_waits_is_listed_recalled_delivered_and_moved(cluster: Up) -> None:
     cluster.run("schedule", "deliver-now", moved, "--yes")
     assert received(cluster, "waits", "g", 1) == ["3"]
     none = cluster.run("schedule", "list", "waits")
-    assert (none.stdout, "no message waits" in none.stderr) == ("", True)
+    assert (none.stdout, "no matching message waits" in none.stderr) == ("", True)
     assert cluster.json("schedule", "list", "waits")["messages"] == []
     nonsense = cluster.run("schedule", "move", "nonsense", "--delay", "1s", expect=2)
     assert "no recall handle" in nonsense.stderr
@@ -270,7 +270,7 @@ def test_open_transactions_are_listed_shown_and_ended(cluster: Up) -> None:
     unknown = cluster.run("transaction", "commit", "open", "nonsense", "--yes", expect=1)
     assert "no broker has transaction" in unknown.stderr
     none = cluster.run("transaction", "list", "open")
-    assert (none.stdout, "no transaction" in none.stderr) == ("", True)
+    assert (none.stdout, "no matching transaction" in none.stderr) == ("", True)
     none = cluster.run("dead-letter", "list", "g")
     assert (none.stdout, "group g has no dead letter" in none.stderr) == ("", True)
     assert cluster.json("dead-letter", "list", "g")["letters"] == []
