@@ -272,7 +272,7 @@ def test_open_transactions_are_listed_shown_and_ended(cluster: Up) -> None:
     none = cluster.run("transaction", "list", "open")
     assert (none.stdout, "no matching transaction" in none.stderr) == ("", True)
     none = cluster.run("dead-letter", "list", "g")
-    assert (none.stdout, "group g has no dead letter" in none.stderr) == ("", True)
+    assert (none.stdout, "group g has no matching dead letter" in none.stderr) == ("", True)
     assert cluster.json("dead-letter", "list", "g")["letters"] == []
     cluster.run("dead-letter", "show", "g", "0A000001", expect=1)
     assert received(cluster, "open", "g", 1) == ["0"]
