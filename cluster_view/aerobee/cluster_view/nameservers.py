@@ -7,7 +7,6 @@ its answer can be TopicExists or TopicNotFound for what this very call did.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.cluster_wait import ClusterWait
 from aerobee.cluster_view.methods import Method
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
@@ -27,9 +27,6 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 ATTEMPT_TIMEOUT_MIN_MS = 500
-ASK_PAUSE_S = 0.2
-WARN_AFTER_S = 1.0
-"""Who waits longer than this for a cluster is told so."""
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
@@ -102,23 +99,20 @@ class Nameservers:
             AerobeeError: the answer of a nameserver that could decide.
             Unreachable, RegistryUnavailable, DeadlineExceeded: none could, the last reason.
         """
-        now_s = self._clock.monotonic_s
-        warn_s = now_s() + WARN_AFTER_S
-        give_up_s = now_s() + self._await_cluster_ms / 1_000
+        wait = ClusterWait(self._await_cluster_ms / 1_000, self._clock.monotonic_s)
         while True:
             try:
                 answer = await self._ask_each(method, request, timeout_ms, attempt_max_ms)
             except errors.Unreachable as error:
-                if not self._await_cluster_ms or now_s() + ASK_PAUSE_S >= give_up_s:
+                if wait.is_over():
                     raise
-                if now_s() >= warn_s:
-                    warn_s = give_up_s
+                if wait.is_long():
                     log_event(
                         log,
                         "a call waits for the cluster",
                         level=logging.WARNING,
                         reason=error,
-                        left_s=round(give_up_s - now_s(), 1),
+                        left_s=wait.left_s,
                     )
             except errors.AerobeeError:
                 self._await_cluster_ms = 0
@@ -126,7 +120,7 @@ class Nameservers:
             else:
                 self._await_cluster_ms = 0
                 return answer
-            await asyncio.sleep(ASK_PAUSE_S)
+            await wait.pause()
 
     async def _ask_each(
         self, method: Method[Q, R], request: Q, timeout_ms: int, attempt_max_ms: int | None

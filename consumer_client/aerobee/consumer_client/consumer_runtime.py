@@ -23,6 +23,7 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.client_core.offsets import all_of
+from aerobee.cluster_view.cluster_wait import ClusterWait
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.beginnings import Beginnings, StartPolicy
@@ -59,10 +60,6 @@ NOT_YET = (
     errors.ShuttingDown,
 )
 """Waiting can heal it."""
-
-ASK_PAUSE_S = 0.2
-WARN_AFTER_S = 1.0
-"""Who waits longer than this for a cluster is told so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +248,7 @@ class ConsumerRuntime:
     async def _await_topic(self, topic: str, end_s: float) -> None:
         """A cluster may be started after its consumers."""
         options = self.settings.options
-        warn_s = self._now_s() + WARN_AFTER_S
+        wait = ClusterWait(end_s - self._now_s(), self._now_s)
         while True:
             try:
                 await self.connection.routes.route(topic, timeout_ms=options.request_timeout_ms)
@@ -259,11 +256,9 @@ class ConsumerRuntime:
             except errors.TopicNotFound:
                 raise
             except NOT_YET as error:
-                now_s = self._now_s()
-                if options.await_topics or now_s + ASK_PAUSE_S >= end_s:
+                if options.await_topics or wait.is_over():
                     raise
-                if now_s >= warn_s:
-                    warn_s = end_s
+                if wait.is_long():
                     log_event(
                         log,
                         "the start waits for the cluster",
@@ -271,9 +266,9 @@ class ConsumerRuntime:
                         group=self.settings.group,
                         topic=topic,
                         reason=error,
-                        left_s=round(end_s - now_s, 1),
+                        left_s=wait.left_s,
                     )
-            await asyncio.sleep(ASK_PAUSE_S)
+            await wait.pause()
 
     async def _begin(self, topics: Sequence[str]) -> None:
         """Joined, and where the group begins is fixed."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from aerobee.cluster_view.cluster_wait import ClusterWait
 from aerobee.cluster_view.route import PERM_WRITE, MessageQueue, TopicRoute
 from aerobee.cluster_view.routes import Routes
 from aerobee.producer_client.accumulator import Batch
@@ -19,9 +20,6 @@ from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
 
-ASK_PAUSE_S = 0.2
-WARN_AFTER_S = 1.0
-"""Who waits longer than this for a cluster is told so."""
 NOT_YET = (
     errors.Unreachable,
     errors.RegistryUnavailable,
@@ -123,8 +121,7 @@ class Targets:
         """Again and again while there is time: a cluster may be started after its producers."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_ms / 1_000
-        give_up_s = min(end_s, loop.time() + self._await_cluster_ms / 1_000)
-        warn_s = loop.time() + WARN_AFTER_S
+        wait = ClusterWait(min(timeout_ms, self._await_cluster_ms) / 1_000, loop.time)
         while True:
             left_ms = max(1, int((end_s - loop.time()) * 1_000))
             try:
@@ -138,19 +135,18 @@ class Targets:
                     raise
                 await asyncio.sleep(pause_s)
             except NOT_YET as error:
-                if loop.time() + ASK_PAUSE_S >= give_up_s:
+                if wait.is_over():
                     raise
-                if loop.time() >= warn_s:
-                    warn_s = end_s
+                if wait.is_long():
                     log_event(
                         log,
                         "a send waits for the cluster",
                         level=logging.WARNING,
                         topic=topic,
                         reason=error,
-                        left_s=round(give_up_s - loop.time(), 1),
+                        left_s=wait.left_s,
                     )
-                await asyncio.sleep(ASK_PAUSE_S)
+                await wait.pause()
 
     def _renew(self, route: TopicRoute) -> Target:
         if not route.perm & PERM_WRITE:
