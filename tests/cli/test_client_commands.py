@@ -271,11 +271,12 @@ def test_open_transactions_are_listed_shown_and_ended(cluster: Up) -> None:
     assert "no broker has transaction" in unknown.stderr
     none = cluster.run("transaction", "list", "open")
     assert (none.stdout, "no matching transaction" in none.stderr) == ("", True)
+    # From here on its brokers know the group.
+    assert received(cluster, "open", "g", 1) == ["0"]
     none = cluster.run("dead-letter", "list", "g")
     assert (none.stdout, "group g has no matching dead letter" in none.stderr) == ("", True)
     assert cluster.json("dead-letter", "list", "g")["letters"] == []
     cluster.run("dead-letter", "show", "g", "0A000001", expect=1)
-    assert received(cluster, "open", "g", 1) == ["0"]
 
 
 def test_a_rate_is_kept(cluster: Up, tmp_path: Path) -> None:

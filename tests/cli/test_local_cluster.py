@@ -132,7 +132,7 @@ def test_a_ready_cluster_tells_one_fact_a_line_and_what_to_type_next(tmp_path: P
 
 
 def test_what_to_type_next_takes_no_topic_that_a_page_creates() -> None:
-    """Or whoever follows both finds it there already."""
+    """Readers who follow both would otherwise find that it exists already."""
     pages = (Path(__file__).parents[2] / "docs").rglob("*.md")
     created = {
         topic for page in pages for topic in re.findall(r"topic create (\w+)", page.read_text())

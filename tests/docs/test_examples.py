@@ -197,9 +197,9 @@ class Cluster:
 
     def here(self, text: str) -> str:
         """The text with this cluster's addresses."""
-        for shown, real in self.addresses.items():
-            text = text.replace(shown, real)
-        return text
+        # In one pass: a real address may begin as another one that pages name.
+        shown = "|".join(map(re.escape, self.addresses))
+        return re.sub(shown, lambda found: self.addresses[found[0]], text)
 
     def run_program(self, block: Block) -> str:
         """Run a Python block as a user would; its output. One that serves gets SIGTERM."""

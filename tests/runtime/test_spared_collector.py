@@ -63,7 +63,7 @@ del store
 gc.collect()
 assert closed() is not None, "it was looked through"
 collector.opened()
-assert closed() is None, "a closed store stays for ever"
+assert closed() is None, "a closed store is never collected"
 """
 
 
