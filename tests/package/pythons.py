@@ -14,18 +14,17 @@ NO_TESTS_EXPECTED = ("PYTHONPATH", "PYTEST_ADDOPTS", "VIRTUAL_ENV", "AEROBEE_NAM
 
 
 def run(*words: str | Path, folder: Path, **variables: str) -> str:
-    """What a program says that ends well, in an environment without this run's."""
+    """The standard output of a program that ends well, in an environment without this run's."""
     mine = {name: text for name, text in os.environ.items() if name not in NO_TESTS_EXPECTED}
     done = subprocess.run(
         [str(word) for word in words],
         cwd=folder,
         env={**mine, **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         text=True,
         timeout=PATIENCE_S,
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
