@@ -69,6 +69,7 @@ async def test_auto_commit_covers_what_the_next_poll_acknowledged(
             return await cluster.committed("g") == {("single", 0): 4}
 
         await until(is_committed)
+        await consumer.aclose()
     # The last poll's messages were not acknowledged: they come again.
     assert await cluster.committed("g") == {("single", 0): 4}
 

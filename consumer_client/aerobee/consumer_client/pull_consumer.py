@@ -48,10 +48,11 @@ class PullConsumer:
     this consumer reads just these queues without asking brokers; commits are then accepted only
     while no member of the group holds a queue.
 
-    With `auto_commit` the messages of one `poll` count as done when the next `poll` is called; that
-    offset is committed every `commit_interval_ms` and on closing. What the last poll returned is
-    therefore not committed by closing alone: call `commit` for that. Without it only `commit` and
-    `processing` move offsets. When a queue moves to another member, it waits up to
+    With `auto_commit` the messages of one `poll` count as done when the next `poll` is called, and
+    those of the last one when the `async with` block ends without an exception. If an exception
+    ends the block, they come again; so they do after `aclose`, unless `commit` was called. What is
+    done is committed every `commit_interval_ms` and on closing. Without `auto_commit` only `commit`
+    and `processing` move offsets. When a queue moves to another member, it waits up to
     `release_timeout_ms` for the next `poll`, `commit` or end of `processing`, so that the messages
     in hand are not handled twice.
 
@@ -65,7 +66,6 @@ class PullConsumer:
         async with consumer:
             while messages := await consumer.poll(500, timeout=1.0):
                 print([message.body for message in messages])
-            await consumer.commit()
     """
 
     def __init__(
@@ -159,7 +159,8 @@ class PullConsumer:
             raise
 
     async def aclose(self) -> None:
-        """Commit what is acknowledged, give the queues back, leave the group.
+        """Commit what is done, give the queues back, leave the group. What the last `poll` returned
+        is not done: to leave the `async with` block says that it is, and so does `commit`.
 
         Commits that no master took in time are given up, with a warning in the log for each queue;
         `commit` before raises instead.
@@ -167,13 +168,28 @@ class PullConsumer:
         Raises:
             AerobeeError: what ended the consumer before, if something did.
         """
-        await self.__aexit__(None, None, None)
+        await self._close(None, None, None)
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
     async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if kind is None:
+            self._settle_on_leaving()
+        return await self._close(kind, error, traceback)
+
+    def _settle_on_leaving(self) -> None:
+        """The user's block went well: so did what it had in hand."""
+        if self._auto_commit:
+            self._queues.settle()
+
+    async def _close(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -268,7 +284,8 @@ class PullConsumer:
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Each message as it comes, without end: `async for message in consumer`.
 
-        With `auto_commit` a message counts as done when the next one is asked for.
+        With `auto_commit` a message counts as done when the next one is asked for, or when the
+        `async with` block ends without an exception.
         """
         return self._endless()
 
@@ -282,6 +299,15 @@ class PullConsumer:
             found = await self.poll(1, timeout=POLL_TIMEOUT_S)
             if found:
                 return found[0]
+
+    def _put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """They were taken for a caller who did not get them: the next poll returns them."""
+        consumption = self._started().consumption
+        self._handled -= len(messages)
+        for message in messages:
+            owned = consumption.owned(message.queue)
+            if isinstance(owned, PullQueue):
+                owned.put_back(message)
 
     def _begin_poll(self, timeout: float) -> float:
         """Acknowledge the poll before; returns when this one ends."""

@@ -189,6 +189,10 @@ class PullQueue:
             self._unfinished.hand_out(taken, begin, self.position)
         return [entry[2] for entry in taken]
 
+    def put_back(self, message: ReceivedMessage) -> None:
+        """The user never got it: it comes again, first."""
+        self._unfinished.put_back(message)
+
     def _move_to(self, offset: int) -> None:
         self.position = offset
         self._settled.clear()
