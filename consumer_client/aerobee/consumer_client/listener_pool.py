@@ -514,7 +514,7 @@ class ListenerPool:
             decision = decide([entry[2] for entry in work.entries], failures)
             if isinstance(decision, Awaitable):
                 decision = await decision
-        except Exit as error:
+        except (SystemExit, KeyboardInterrupt) as error:
             self._exit(error)
             return False
         except Exception as error:
