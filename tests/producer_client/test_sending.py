@@ -266,7 +266,7 @@ async def test_a_full_disk_is_tried_until_there_is_room_or_the_time_is_over(
         await producer.send(Message("orders", b"1"), timeout=PATIENCE_S)
         assert len(refused) == 4
         refused, broker_a.refuse = refusal(common_pb2.NOT_WRITABLE, times=999)  # type: ignore[assignment]
-        with pytest.raises(errors.NotWritable, match="not sent within .*: refused by the test"):
+        with pytest.raises(errors.NotWritable, match=r"not sent within .*: refused by the test"):
             await producer.send(Message("orders", b"2"), timeout=0.5)
         # With pauses that grow.
         assert 2 < len(refused) < 40

@@ -16,6 +16,7 @@ from aerobee.client_core.defaults import (
 )
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
+from aerobee.client_core.short_tracebacks import TOLD, shortened
 from aerobee.client_core.telemetry import Polling, Telemetry
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.beginnings import StartPolicy
@@ -154,6 +155,9 @@ class PullConsumer:
         self._runtime = ConsumerRuntime(self._settings, self._subscriptions, self._make_queue)
         try:
             await self._runtime.open()
+        except TOLD as error:
+            self._is_closed = True
+            raise shortened(error) from error.__cause__
         except BaseException:
             self._is_closed = True
             raise
@@ -291,7 +295,11 @@ class PullConsumer:
 
     async def _endless(self) -> AsyncIterator[ReceivedMessage]:
         while True:
-            yield await self.next_message()
+            try:
+                message = await self.next_message()
+            except TOLD as error:
+                raise shortened(error) from error.__cause__
+            yield message
 
     async def next_message(self) -> ReceivedMessage:
         """The next message, however long it takes to come. Raises as `poll`."""
