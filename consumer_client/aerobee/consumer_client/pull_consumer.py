@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -37,6 +38,7 @@ from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name
 from aerobee.runtime.tls_config import TlsConfig
+from aerobee.runtime.whole_number import check_whole_number
 
 FRAME_MESSAGES_MAX = 65_536
 POLL_TIMEOUT_S = 1.0
@@ -53,9 +55,10 @@ class PullConsumer:
     those of the last one when the `async with` block ends without an exception. If an exception
     ends the block, they come again; so they do after `aclose`, unless `commit` was called. What is
     done is committed every `commit_interval_ms` and on closing. Without `auto_commit` only `commit`
-    and `processing` move offsets. When a queue moves to another member, it waits up to
-    `release_timeout_ms` for the next `poll`, `commit` or end of `processing`, so that the messages
-    in hand are not handled twice.
+    and `processing` move offsets: so it is for several tasks that share a consumer, of which one
+    would count as done by its `poll` what another has in hand. When a queue moves to another
+    member, it waits up to `release_timeout_ms` for the next `poll`, `commit` or end of
+    `processing`, so that the messages in hand are not handled twice.
 
     Args: as PushConsumer. auto_commit: see above.
     Raises: IllegalName, InvalidArgument: a name or setting that can never work.
@@ -242,10 +245,12 @@ class PullConsumer:
         Messages of one queue come in order; queues take turns.
 
         Raises:
-            InvalidArgument: it has no topics and was given no queues.
+            InvalidArgument: it has no topics and was given no queues; less than one message, or no
+                number of seconds.
             AerobeeError: what ended the consumer, for example DuplicateClient.
         """
         runtime = self._started()
+        check_whole_number("max_messages", max_messages, minimum=1)
         if not self._subscriptions and not runtime.consumption.queues:
             raise InvalidArgument("nothing can come: subscribe to a topic, or assign queues")
         end_s = self._begin_poll(timeout)
@@ -270,6 +275,7 @@ class PullConsumer:
         at.
         """
         runtime = self._started()
+        check_whole_number("max_batches", max_batches, minimum=1)
         end_s = self._begin_poll(timeout)
         polling = self._polling()
         taken: list[ReceivedBatch] = []
@@ -319,6 +325,8 @@ class PullConsumer:
 
     def _begin_poll(self, timeout: float) -> float:
         """Acknowledge the poll before; returns when this one ends."""
+        if not isinstance(timeout, int | float) or isnan(timeout):
+            raise InvalidArgument(f"timeout must be a number of seconds, not {timeout!r}")
         if self._auto_commit:
             self._queues.settle()
         return self._settings.clock.monotonic_s() + timeout
