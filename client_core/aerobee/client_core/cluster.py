@@ -15,6 +15,7 @@ from typing import Self
 
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
+from aerobee.client_core.short_tracebacks import end_with
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.nameservers import Nameservers, parse_addresses
 from aerobee.cluster_view.own_process import OwnProcess
@@ -112,11 +113,7 @@ class ClusterConnection:
         if self._following is not None:
             self._following.cancel()
         try:
-            # The caller's own error is not the group's: it leaves as it is, not inside a group.
-            if isinstance(error, asyncio.CancelledError):
-                await self._tasks.__aexit__(kind, error, traceback)
-            else:
-                await self._tasks.__aexit__(None, None, None)
+            await end_with(self._tasks, error)
         finally:
             await self.channels.close()
 

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from aerobee.client_core.short_tracebacks import shortened
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.runtime import errors
 from aerobee.runtime.event_loop import new_event_loop
@@ -59,7 +60,7 @@ class LoopThread(Generic[Client]):
             raise interrupt.with_traceback(None) from None
         except errors.AerobeeError as error:
             self._end(running)
-            raise error.with_traceback(_frames_of_others(error.__traceback__)) from error.__cause__
+            raise shortened(error) from error.__cause__
         except BaseException:
             self._end(running)
             raise
@@ -106,7 +107,7 @@ class LoopThread(Generic[Client]):
             raise interrupt.with_traceback(None) from None
         except errors.AerobeeError as error:
             # It says what happened and what to do; the way that it came is this library's own.
-            raise error.with_traceback(_frames_of_others(error.__traceback__)) from error.__cause__
+            raise shortened(error) from error.__cause__
         except BaseException:
             asked.cancel()
             raise
@@ -164,19 +165,6 @@ class LoopThread(Generic[Client]):
                 await self._stop.wait()
         finally:
             self._client = None
-
-
-_OURS = frozenset({"aerobee", "asyncio", "concurrent", "contextlib", "uvloop"})
-
-
-def _frames_of_others(traceback: TracebackType | None) -> TracebackType | None:
-    """From the first frame of the caller's own code, as of a coroutine that it had called here."""
-    while traceback is not None:
-        module = str(traceback.tb_frame.f_globals.get("__name__"))
-        if module.partition(".")[0] not in _OURS:
-            return traceback
-        traceback = traceback.tb_next
-    return None
 
 
 class BlockingClient(Generic[Client]):

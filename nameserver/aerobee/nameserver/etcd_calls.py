@@ -23,6 +23,7 @@ HELD_S = 3.0
 """How long an answer must stay the same before it counts."""
 SLOW_S = 0.5
 SLOW_CALLS = 8
+SLOW = "etcd is slow"
 RECENT_S = 30.0
 
 WAITING = "elections, changes of in-sync sets, new brokers, topics and users wait"
@@ -120,7 +121,7 @@ class EtcdCalls:
         recent = [took_s for at_s, took_s in self._recent if now_s - at_s < RECENT_S]
         if len(recent) == SLOW_CALLS and (median_s := statistics.median(recent)) > SLOW_S:
             return (
-                f"etcd is slow, a call takes {median_s:.1f} s: {WAITING.removesuffix(' wait')} "
+                f"{SLOW}, a call takes {median_s:.1f} s: {WAITING.removesuffix(' wait')} "
                 "take long, and leases may end although their brokers are healthy; check etcd's "
                 "disks"
             )
@@ -133,6 +134,8 @@ class EtcdCalls:
             return
         self._told = kind
         if kind:
-            log_event(log, "etcd has a problem", level=logging.ERROR, reason=self.trouble)
+            # A slow etcd still does all that it is asked for.
+            level = logging.WARNING if kind == SLOW else logging.ERROR
+            log_event(log, "etcd has a problem", level=level, reason=self.trouble)
         else:
             log_event(log, "etcd has recovered")

@@ -66,7 +66,10 @@ def list_groups(target: Target, with_own: bool, as_json: bool, wide: bool) -> No
 @wide_option
 @target_options
 def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
-    """Show the members of the group NAME, and the holder, offset and lag of each queue."""
+    """Show the members, retries and queues of the group NAME.
+
+    Of each queue: who holds it, the committed offset and the lag.
+    """
 
     async def question(admin: AdminClient) -> tuple[Group, dict[MessageQueue, int]]:
         return await admin.groups.describe(name), await admin.groups.removed_unread(name)
@@ -148,10 +151,11 @@ def lag(
     as_json: bool,
     wide: bool,
 ) -> None:
-    """Show how many messages each group, or those named, has not read, by topic.
+    """Show how many messages groups have not read, by topic.
 
-    With --watch also how fast the group reads and messages arrive, and when it will have caught up
-    at these rates. With --json, --watch prints one document a line.
+    Of all groups, or of those named. With --watch also how fast the group reads and messages
+    arrive, and when it will have caught up at these rates. With --json, --watch prints one document
+    a line.
     """
     from aerobee.cli.group_lag import watch_lag
 
@@ -203,10 +207,11 @@ def configure(
     is_ordered: bool | None,
     as_json: bool,
 ) -> None:
-    """Change when the group NAME gets failed messages again, and in which order.
+    """Change when the group NAME gets failed messages again.
 
-    Settings that are not given stay as they are. The group need not exist yet. Messages that are
-    already waiting for a retry keep their time.
+    Also sets whether it gets the messages of a message group in order. Settings that are not given
+    stay as they are. The group need not exist yet. Messages that are already waiting for a retry
+    keep their time.
     """
     is_exponential = (initial, longest, multiplier) != (None, None, None)
     if is_exponential and back_off == "levels":
@@ -246,7 +251,7 @@ def configure(
 @json_option
 @target_options
 def delete(target: Target, name: str, force: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Delete the group NAME: its offsets on all brokers, its leases and its settings.
+    """Delete the group NAME: its offsets, leases and settings.
 
     Refused while the group has members. --force ends their sessions and waits until none of them
     can still work; a member that keeps running joins again, as a new group. Messages stay.
