@@ -1,7 +1,7 @@
 """One client's connection to a cluster: what producer, consumer and administration share.
 
-Owns: the channels, the routes with their watch, the clock and the source of chance. Everything
-that is opened through it ends with it.
+Owns: the channels, the routes with their watch, the clock and the source of randomness. Everything
+opened through it ends with it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClusterConnection:
         tls: True: TLS with the system's authorities, or with the files that the environment names
             (AEROBEE_TLS_CA, AEROBEE_TLS_CERTIFICATE, AEROBEE_TLS_KEY); a TlsConfig: as it says;
             False: plain text. If not given, the environment decides; without it, plain text.
-        await_cluster_ms: how long the first call asks again while no nameserver can be reached.
+        await_cluster_ms: how long the first call retries while no nameserver can be reached.
 
     Raises:
         InvalidArgument: an address that is not host:port, a variable that names no engine, or a TLS
@@ -94,7 +94,7 @@ class ClusterConnection:
 
     async def __aenter__(self) -> Self:
         if self._process.is_left:
-            # Made before a fork: its brothers would draw the same ids.
+            # Not made before a fork, or all children would draw the same ids.
             self.random.seed()
         await self._tasks.__aenter__()
         self._watch = self._tasks.create_task(self.routes.run(), name="routes:watch")
@@ -119,7 +119,7 @@ class ClusterConnection:
 
 
 def local_host() -> HostAddress:
-    """This machine's address as records name it: the one that would reach other networks.
+    """This machine's address as used in records: the one from which other networks are reached.
 
     Connecting a datagram socket sends nothing; without any route it is 127.0.0.1.
     """

@@ -1,7 +1,7 @@
-"""A thread with its own event loop, in which an asynchronous client lives for callers that block.
+"""A thread with its own event loop, in which an asynchronous client lives for blocking callers.
 
-Owns: the thread, from `open` to `close`; any number of threads may call. What a blocking client
-adds to its asynchronous twin is here and nowhere else.
+Owns: the thread, from `open` to `close`; any number of threads may call. Everything that a blocking
+client adds to its asynchronous twin is here.
 Invariants: a call ends when the client does, with the reason; a child of `fork` is refused at once.
 """
 
@@ -29,7 +29,7 @@ class LoopThread(Generic[Client]):
     """Calls an asynchronous client from code without an event loop."""
 
     def __init__(self, what: str, make: Callable[[], Client]) -> None:
-        """`what` is opened, as a user calls it; `make` is called in the thread."""
+        """`what` is opened, in the user's terms; `make` is called in the thread."""
         self._what = what
         self._make = make
         self._process = OwnProcess(what)
@@ -47,7 +47,7 @@ class LoopThread(Generic[Client]):
         opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         running: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._running = running
-        # A program that ends without closing must not hang, and what it sent is sent.
+        # A program that ends without closing must not hang, and what it sent must leave.
         atexit.register(self._at_exit)
         threading.Thread(
             target=self._run, args=(opened, running), name=f"aerobee-{self._what}", daemon=True
@@ -66,8 +66,8 @@ class LoopThread(Generic[Client]):
             raise
 
     def close(self) -> None:
-        """Close the client and end the thread. Closing again does nothing, nor does a child of the
-        process that opened it. Raises what closing the client raises."""
+        """Close the client and end the thread. Does nothing if it is closed already, or in a child
+        of the process that opened it. Raises what closing the client raises."""
         running = self._running
         if running is None or self._process.is_left:
             return
@@ -76,7 +76,7 @@ class LoopThread(Generic[Client]):
 
     @property
     def client(self) -> Client:
-        """The open one; it belongs to the thread.
+        """The open client; it belongs to the thread.
 
         Raises:
             ShuttingDown: it is not open.
@@ -113,7 +113,7 @@ class LoopThread(Generic[Client]):
             raise
 
     def do(self, ask: Callable[[Client], T]) -> T:
-        """The result of a plain function, which is called where the client lives."""
+        """The result of a plain function, called in the client's thread."""
 
         async def asked(client: Client) -> T:
             return ask(client)
@@ -178,8 +178,8 @@ class BlockingClient(Generic[Client]):
         self._thread.open()
 
     def close(self) -> None:
-        """See `aclose` of the asynchronous client. Closing again does nothing, nor does a child of
-        the process that opened it."""
+        """See `aclose` of the asynchronous client. Does nothing if it is closed already, or in a
+        child of the process that opened it."""
         self._thread.close()
 
     def __enter__(self) -> Self:
