@@ -23,7 +23,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class AdminService(broker_pb2_grpc.AdminServiceServicer):
-    """Shows what `statistics` says and what `lookup` finds; `cleaning` does what it is told."""
+    """Shows `statistics`, finds messages through `lookup`, and commands `cleaning`."""
 
     def __init__(
         self,
