@@ -47,7 +47,7 @@ class Moves:
         self._running: dict[tuple[GroupQueue, int], asyncio.Task[None]] = {}
 
     def begin(self, key: GroupQueue, move: Move, client_id: str = "") -> asyncio.Task[None]:
-        """Done when the message is finished; raises AerobeeError: it is not."""
+        """Done when the message is finished; raises AerobeeError if it is not."""
         task = asyncio.get_running_loop().create_task(
             self._carry_out(key, move, client_id), name="pop-move"
         )
