@@ -208,8 +208,8 @@ class QueueReads:
     # ------------------------------------------------------------------------------ inside
 
     def _entry_count(self, wanted: QueueRead, first: bytes) -> int:
-        """How many entries to look at. `first` is the entry at the wanted offset, if it is known:
-        most records of a queue are about as long as each other, and a read may end early."""
+        """How many entries to look at. `first` is the entry at the wanted offset, if known: records
+        of a queue are mostly of similar length, and a read may end early."""
         is_scanned = wanted.filter is not None and wanted.filter.judged_max is None
         count = entries_to_read(
             ReadLimits(_candidates_max(wanted), wanted.max_bytes),
@@ -241,13 +241,13 @@ def _reader_of(wanted: QueueRead) -> tuple[str, str, int]:
 
 
 def _candidates_max(wanted: QueueRead) -> int:
-    """Records to be read: as many as are wanted, unless it has to be seen which of them match."""
+    """Records to read: as many as are wanted, unless each must be checked for a match."""
     judged_max = None if wanted.filter is None else wanted.filter.judged_max
     return wanted.max_messages if judged_max is None else judged_max
 
 
 def _selection(queue: ConsumeQueue, wanted: QueueRead) -> Select:
-    """How to choose among the entries from the wanted offset on, whatever the queue becomes."""
+    """How to choose among the entries from the wanted offset on, whatever happens to the queue."""
     bounds = queue.bounds
     file_start = wanted.offset - wanted.offset % queue.entries_per_file
     next_file_offset = min(file_start + queue.entries_per_file, queue.end)

@@ -42,7 +42,7 @@ def read_index_entry(
 def iterate_entries(
     file: DiskFile, geometry: IndexGeometry, count: int
 ) -> Iterator[tuple[int, Entries]]:
-    """Blocks of the entries before number `count`, each with the number of its first."""
+    """Blocks of the entries before number `count`, each with the number of its first entry."""
     for first in range(1, count, _BLOCK_ENTRIES):
         wanted = min(_BLOCK_ENTRIES, count - first) * INDEX_ENTRY_SIZE
         data = file.read_at(geometry.entry_at(first), wanted).ljust(wanted, b"\0")
