@@ -166,8 +166,8 @@ class _Loader:
 def entries_match(
     disk: Disk, files: FileCache, queue: ConsumeQueue, segments: list[Segment]
 ) -> bool:
-    """Whether the first and the last entry of each file of the queue point to whole records of this
-    queue and offset. Entries of records that retention removed pass.
+    """Whether the first and the last entry of each file of the queue point to intact records of
+    this queue and offset. Entries of records removed by retention pass.
     """
     if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
         return True
@@ -253,8 +253,9 @@ def trim_queue_files(disk: Disk, queue: ConsumeQueue, entries_per_file: int) -> 
 def counted_end(
     disk: Disk, topic: str, queue_id: int, entries_per_file: int, *, log_end: int
 ) -> int:
-    """How far a queue has surely counted, by what is left of its last file: after the last entry
-    that may point into a log that ends at `log_end`. 0 if there is no file. Raises OSError."""
+    """How far a queue has certainly counted, according to what is left of its last file: after the
+    last entry that may point into a log ending at `log_end`. 0 if there is no file. Raises
+    OSError."""
     directory = queue_directory(topic, queue_id)
     file_bytes = entries_per_file * ENTRY_SIZE
     names = [

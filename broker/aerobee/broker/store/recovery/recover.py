@@ -78,7 +78,7 @@ def recover(
     on_progress: OnProgress | None,
     read_only: bool,
 ) -> Recovered:
-    """Recover the folder. With `read_only` every repair happens in memory only.
+    """Recover the folder. With `read_only` all repairs are made only in memory.
 
     Raises StoreDamaged, StoreUnusable, OSError.
     """
