@@ -1,4 +1,4 @@
-"""Protobuf to domain and back, of messages that failed."""
+"""Protobuf to domain and back, for messages that failed."""
 
 from __future__ import annotations
 
