@@ -82,7 +82,7 @@ async def test_two_live_processes_cannot_share_one_offset_file(
 ) -> None:
     first = broadcaster(own, tmp_path, Collector())
     async with first:
-        await until(lambda: len(own.queues(first)) == 4)
+        await until(lambda: len(first.statistics().queues) == 4)
         with pytest.raises(errors.DuplicateClient):
             await broadcaster(own, tmp_path, Collector()).run()
 

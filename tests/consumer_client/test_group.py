@@ -22,7 +22,6 @@ from aerobee.consumer_client import (
 from aerobee.consumer_client.broker_offsets import BrokerOffsetStore
 from aerobee.consumer_client.committing import Commit
 from aerobee.runtime import errors
-from aerobee.runtime.names import is_retry_topic
 from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import BrokerProcess, Link, RealCluster, RouteServer
 from tests.support.waiting import until
@@ -66,9 +65,7 @@ class Journal:
 
 def owned_ids(consumer: PushConsumer | PullConsumer) -> list[tuple[str, int]]:
     return [
-        (queue.queue.broker_name, queue.queue.queue_id)
-        for queue in consumer.statistics().queues
-        if not is_retry_topic(queue.queue.topic)
+        (queue.queue.broker_name, queue.queue.queue_id) for queue in consumer.statistics().queues
     ]
 
 
@@ -271,7 +268,7 @@ async def test_a_commit_under_an_old_lease_is_refused(own: OwnTopic) -> None:
     consumer = own.push(journal.listener("m"))
     async with consumer, ClusterConnection(own.nameservers) as connection:
         await until(lambda: len(journal.calls) == 5)
-        epoch = own.queues(consumer)[0].lease_epoch
+        epoch = consumer.statistics().queues[0].lease_epoch
         store = BrokerOffsetStore(
             connection, group=own.group_name, client_id="zombie", timeout_ms=1_000
         )

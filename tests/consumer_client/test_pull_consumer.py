@@ -46,7 +46,7 @@ async def test_poll_gives_what_was_asked_in_order_and_nothing_when_there_is_noth
         assert await consumer.poll(timeout=0) == []
         statistics = consumer.statistics()
         assert statistics.handled == 25
-        assert own.queues(consumer)[0].position == 25
+        assert consumer.statistics().queues[0].position == 25
 
 
 @ONE_QUEUE
@@ -182,7 +182,7 @@ async def test_assigned_queues_are_read_and_committed_while_no_member_holds_them
         assert sorted(await take(consumer, 5)) == numbered(5, "3:")
         assert consumer.assignment == [queues[2], queues[3]]
         async with own.push(lambda messages: None) as member:
-            await until(lambda: len(own.queues(member)) == 4)
+            await until(lambda: len(member.statistics().queues) == 4)
             with pytest.raises(errors.LeaseHeld):
                 await consumer.commit()
     committed = await own.offsets()

@@ -52,7 +52,7 @@ async def test_a_plain_listener_gets_every_message_of_every_queue(own: OwnTopic)
         statistics = consumer.statistics()
         assert statistics.handled == 2_001
         assert statistics.lag == 0
-        assert [queue.queue.queue_id for queue in own.queues(consumer)] == [0, 1, 2, 3]
+        assert [queue.queue.queue_id for queue in consumer.statistics().queues] == [0, 1, 2, 3]
     assert len(seen.bodies) == len(set(seen.bodies)) == 2_001
     assert await own.offsets() == {0: 500, 1: 500, 2: 501, 3: 500}
     assert await own.holders(own.group_name) == {}
@@ -105,7 +105,7 @@ async def test_tags_are_filtered_by_text_even_when_their_hashes_are_equal(own: O
     consumer = own.push(seen, " Aa || wanted ")
     async with consumer:
         await until(lambda: len(seen.bodies) == 2)
-        await until(lambda: own.queues(consumer)[0].safe_offset == 5)
+        await until(lambda: consumer.statistics().queues[0].safe_offset == 5)
     assert seen.bodies == [b"tag:Aa", b"tag:wanted"]
     assert await own.offsets() == {0: 5}
 
@@ -128,11 +128,11 @@ async def test_a_failing_message_is_handled_again_and_holds_the_offset_back(own:
     consumer = own.push(listener, retry=QUICK_RETRY, run_in_thread=True)
     async with consumer:
         await until(lambda: attempts.count(b"m3") > 6 and attempts.count(b"m5") == 3)
-        assert own.queues(consumer)[0].safe_offset == 3
+        assert consumer.statistics().queues[0].safe_offset == 3
         await asyncio.sleep(0.2)
         assert await own.offsets() == {0: 3}
         heal = True
-        await until(lambda: own.queues(consumer)[0].safe_offset == 10)
+        await until(lambda: consumer.statistics().queues[0].safe_offset == 10)
         assert consumer.statistics().failed_calls >= 8
     assert await own.offsets() == {0: 10}
     assert set(attempts) == set(numbered(10))
@@ -207,7 +207,7 @@ async def test_where_a_new_group_starts(
     since_ms = timestamp_ms if start_from is StartFrom.TIMESTAMP else None
     consumer = own.push(seen, start_from=start_from, start_timestamp_ms=since_ms)
     async with consumer:
-        await until(lambda: own.queues(consumer))
+        await until(lambda: consumer.statistics().queues)
         await own.store([b"new"])
         await until(lambda: seen.bodies and seen.bodies[-1] == b"new")
     assert seen.bodies[0] == expected
@@ -310,7 +310,7 @@ async def test_an_operators_reset_takes_the_queue_back_to_the_offset(own: OwnTop
 @ONE_QUEUE
 async def test_a_second_live_member_with_the_same_client_id_is_refused(own: OwnTopic) -> None:
     async with own.push(Collector(), client_id="same") as first:
-        await until(lambda: own.queues(first))
+        await until(lambda: first.statistics().queues)
         with pytest.raises(errors.DuplicateClient, match="'same' is in use"):
             await own.push(Collector(), client_id="same").run()
 

@@ -71,12 +71,12 @@ async def test_members_get_exactly_what_matches_while_others_come_go_and_restart
     async with first:
         await until(lambda: seen)
         async with second:
-            await until(lambda: len(own.queues(second)) == 2)
+            await until(lambda: len(second.statistics().queues) == 2)
             for queue_id in range(4):
                 await fill(own, own.topic, queue_id, numbers[500:1_500])
             await until(lambda: len(seen) > 300)
         # It has left the group, with queues half read.
-        await until(lambda: len(own.queues(first)) == 4)
+        await until(lambda: len(first.statistics().queues) == 4)
     for queue_id in range(4):
         await fill(own, own.topic, queue_id, numbers[1_500:])
     expected = matching(4, numbers)

@@ -19,7 +19,6 @@ from aerobee.consumer_client import (
 )
 from aerobee.consumer_client.filters import Expression
 from aerobee.consumer_client.listener import Listener
-from aerobee.consumer_client.statistics import QueueStatistics
 from aerobee.testing import RealCluster
 from tests.support.broker_hand import BrokerHand
 
@@ -75,7 +74,3 @@ class OwnTopic(BrokerHand):
 
     def pull(self, tags: Expression = "*", **options: Any) -> PullConsumer:
         return self.unsubscribed(**options).subscribe(self.topic, tags)
-
-    def queues(self, consumer: PushConsumer | PullConsumer) -> list[QueueStatistics]:
-        """Those of the topic that the consumer has, without the group's retry topic."""
-        return [each for each in consumer.statistics().queues if each.queue.topic == self.topic]
