@@ -63,6 +63,7 @@ async def test_auto_commit_covers_what_the_next_poll_acknowledged(own: OwnTopic)
             return await own.offsets() == {0: 4}
 
         await until(is_committed)
+        await consumer.aclose()
     # The last poll's messages were not acknowledged: they come again.
     assert await own.offsets() == {0: 4}
 
@@ -256,6 +257,18 @@ async def test_poll_goes_on_waiting_when_only_the_hashes_of_tags_matched(own: Ow
         assert not poll.done()
         await own.store([b"wanted"], tag="Aa")
         assert [message.body for message in await poll] == [b"wanted"]
+
+
+@ONE_QUEUE
+async def test_a_poll_of_no_messages_is_refused(own: OwnTopic) -> None:
+    await own.store(numbered(1))
+    async with own.pull() as consumer:
+        with pytest.raises(errors.InvalidArgument, match="max_messages must be at least 1, not 0"):
+            await consumer.poll(0)
+        with pytest.raises(errors.InvalidArgument, match="max_batches must be at least 1, not -1"):
+            await consumer.poll_batches(-1)
+        with pytest.raises(errors.InvalidArgument, match="timeout must be a number of seconds"):
+            await consumer.poll(timeout=None)  # type: ignore[arg-type]
 
 
 async def test_a_poll_for_which_nothing_can_come_says_so(own: OwnTopic) -> None:
