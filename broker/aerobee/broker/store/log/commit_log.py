@@ -277,8 +277,8 @@ class CommitLog:
     def advise(
         self, start: int, end: int, advice: Advice, handle: SegmentHandle | None = None
     ) -> None:
-        """[any thread] Tell the kernel about a part of the log's sealed segments; what is not
-        sealed or not there any more is passed over."""
+        """[any thread] Advise the kernel about a part of the log's sealed segments; what is not
+        sealed or already gone is skipped."""
         for segment in self._segments:
             size = min(end, segment.end) - max(start, segment.base)
             if size > 0 and segment.file is None:
