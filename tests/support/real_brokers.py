@@ -1,7 +1,7 @@
 """A cluster for consumer tests: real brokers over real stores, behind a small nameserver.
 
-The brokers are the product's own, in this process, each on a folder and a port that it keeps over
-restarts. The nameserver answers routes over gRPC from what the test has set.
+The brokers are the product's own, in this process, each on a folder and a port that it keeps across
+restarts. The nameserver serves routes over gRPC from what the test has set.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 
 @dataclass
 class RealBroker:
-    """One broker; `start` and `stop` as often as the test likes."""
+    """One broker; call `start` and `stop` as often as needed."""
 
     name: str
     folder: Path
@@ -67,7 +67,7 @@ class RealBroker:
             stop_grace_ms=100,
             store=StoreConfig(
                 disk_free_bytes_min=0,
-                # How full the disk of this machine is must not decide what a test sees.
+                # Tests must not depend on how full this machine's disk is.
                 retention=RetentionConfig(enabled=False),
                 flush_mode=self.flush_mode,
                 **{"segment_bytes": 16 * MIB, **self.store_options},  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ class RealBroker:
 
 
 class BrokerProcess:
-    """A broker in a process of its own, so that it can be killed."""
+    """A broker in a separate process, so that it can be killed."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class BrokerProcess:
         return self._process is not None
 
     async def start(self) -> Self:
-        """On a free port, another one each time."""
+        """On a free port, a new one each time."""
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.support.real_brokers"),
             self.name,
@@ -158,7 +158,7 @@ class BrokerProcess:
 
 
 class Routable(Protocol):
-    """What a route says of a broker."""
+    """What a route contains of a broker."""
 
     name: str
     topics: Mapping[str, int]
@@ -184,10 +184,10 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
     def __init__(self, brokers: Sequence[Routable]) -> None:
         self.brokers = list(brokers)
         self.slaves: list[nameserver_pb2.BrokerEndpoint] = []
-        """Shown besides the brokers, for whatever topic."""
+        """Shown in addition to the brokers, for any topic."""
         self.stale = False
         self.has_retry_topics = False
-        """Without them a consumer owns the queues that its test names, and no others."""
+        """Without them a consumer owns only the queues that its test names."""
         self.version = 1
         self._changed = asyncio.Condition()
         self._server: rpc.RpcServer | None = None
@@ -204,13 +204,13 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
             await self._server.stop(0)
 
     async def publish(self) -> None:
-        """Push the present routes to whoever watches."""
+        """Push the present routes to all watchers."""
         self.version += 1
         async with self._changed:
             self._changed.notify_all()
 
     def _route(self, topic: str) -> nameserver_pb2.TopicRoute:
-        # Nameservers have no list of retry topics, which are wherever they are needed.
+        # Nameservers do not list retry topics, which exist wherever they are needed.
         is_everywhere = self.has_retry_topics and is_retry_topic(topic)
         holders = [broker for broker in self.brokers if is_everywhere or topic in broker.topics]
         if not holders:
@@ -270,7 +270,7 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
 
 @dataclass
 class RealCluster:
-    """Brokers, their nameserver, and a hand to send and look with."""
+    """Brokers, their nameserver, and helpers to send and inspect."""
 
     brokers: Mapping[str, Broker]
     nameserver: RouteServer
@@ -291,8 +291,8 @@ class RealCluster:
         level: int = 0,
         properties: Sequence[Mapping[str, str]] = (),
     ) -> int:
-        """Store messages in one queue; returns the offset of the first. `level`: they wait.
-        `properties`: each message's own, beside the tag."""
+        """Store messages in one queue; returns the offset of the first. `level`: their delay level.
+        `properties`: each message's own, besides the tag."""
         common = f"TAGS\x01{tag}\x02".encode() if tag else b""
         common += f"DELAY\x01{level}\x02".encode() if level else b""
         encoded = [common] * len(bodies)
@@ -322,7 +322,7 @@ class RealCluster:
                 await stream.write(frame)
                 break
             except errors.Unreachable as error:
-                # The channel has not yet noticed that the broker is back: nothing was sent.
+                # The channel has not noticed yet that the broker is back: nothing was sent.
                 if "connect" not in str(error):
                     raise
                 await asyncio.sleep(0.05)
@@ -371,7 +371,7 @@ class RealCluster:
         )
 
     async def delete_group(self, group: str, *, broker: str) -> None:
-        """As an operator does it, with the members that it has."""
+        """As an operator does it, including its members."""
         await self.channels.call(
             self._broker(broker).address,
             DELETE_GROUP,
@@ -402,8 +402,8 @@ async def start_cluster(
 
 
 class Link:
-    """A TCP proxy to one broker that a test can freeze: bytes wait in both directions, as behind
-    a dead network, and connections look alive."""
+    """A TCP proxy to one broker that a test can freeze: bytes wait in both directions, as on a dead
+    network, and connections look alive."""
 
     def __init__(self, broker: Routable) -> None:
         self.name = broker.name
@@ -467,7 +467,7 @@ async def serve_one(
     store_options: Mapping[str, int],
     transactions: Mapping[str, int],
 ) -> None:
-    """What a BrokerProcess runs: it ends with its standard input."""
+    """The main function of a BrokerProcess: it ends with its standard input."""
     broker = await RealBroker(
         name,
         folder,
