@@ -24,7 +24,6 @@ def remind(seconds: float, text: str) -> None:
         for message in consumer:
             is_early = datetime.now(UTC) < due
             print("early:" if is_early else "in time:", message.body.decode())
-            consumer.commit()
             break
 
 

@@ -1,8 +1,8 @@
 """Aerobee for programs: `from aerobee import Producer, PushConsumer, Message`.
 
-Every name is imported when it is asked for, so that `import aerobee` costs nothing and a program
-that only sends loads no consumer. The other source roots, and other distributions, hold further
-parts of this package: its path is extended by them.
+Every name is imported on first use, so that `import aerobee` costs nothing and a program that only
+sends loads no consumer. Other source roots, and other distributions, contain further parts of this
+package: its path is extended by them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Where each name is; a test keeps this equal to the imports above.
+# The module of each name; a test keeps this equal to the imports above.
 _NAMES = {
     "aerobee.access.credentials": ("Credentials", "user_credentials"),
     "aerobee.client_core.admin_client": ("AdminClient", "BlockingAdminClient"),
@@ -181,7 +181,7 @@ _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names
 
 if not TYPE_CHECKING:  # Else every name would be right.
     # `from aerobee import *` asks for each of them; `import aerobee` still loads none. Type
-    # checkers cannot read a computed list: they take what is imported as itself above.
+    # checkers cannot evaluate a computed list: they use the imports above.
     __all__ = [*_MODULE_OF, "errors"]
 
     def __getattr__(name: str) -> object:

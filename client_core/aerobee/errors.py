@@ -1,7 +1,7 @@
 """Every error that Aerobee's clients raise on purpose; see `AerobeeError`.
 
-Those that belong to one client are imported when they are asked for, so that catching an error
-loads no client.
+Those that belong to one client are imported on first use, so that catching an error loads no
+client.
 """
 
 from __future__ import annotations

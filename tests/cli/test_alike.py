@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -28,7 +29,6 @@ SERVICES: Final = {"broker", "nameserver"}
 """Their log says what they do, and their configuration how."""
 WITHOUT_JSON: Final[Mapping[str, str]] = {
     **dict.fromkeys((*SERVICES, "up", "demo"), "they serve, or tell a story"),
-    **dict.fromkeys(("consume", "audit"), "they have --format"),
     "completion": "prints a script",
     "config reference": "prints a page",
 }
@@ -48,6 +48,7 @@ OTHERWISE: Final[Mapping[tuple[str, str], str]] = {
     ("--json", "dead-letter show"): "says that its answer is always JSON",
     ("--json", "transaction show"): "says that its answer is always JSON",
     ("--json", "audit-log show"): "prints a file's lines, one document each",
+    ("--json", "consume"): "prints lines, one object each, as --format json",
     ("--cluster", "etcd note-backup"): "names the cluster whose metrics change",
     ("--cluster", "etcd save"): "names the cluster whose metrics change",
 }
@@ -85,6 +86,30 @@ def test_every_command_can_be_quiet_and_answer_in_json() -> None:
     assert len(COMMANDS) > 60
     assert COMMANDS.keys() - having("--quiet") == SERVICES
     assert COMMANDS.keys() - having("--json") == WITHOUT_JSON.keys()
+
+
+def test_a_terminal_of_80_columns_has_room_for_what_each_command_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for group in {name.rpartition(" ")[0] for name in COMMANDS}:
+        help = CliRunner().invoke(main, [*group.split(), "--help"]).stdout
+        lines = help.rstrip().partition("\nCommands:\n")[2].split("\n")
+        wrong = [line for line in lines if not re.fullmatch(r"  [a-z-]+  +[A-Z].*\.", line)]
+        assert not wrong, f"folded: {wrong}"
+        assert not [line for line in lines if line.endswith("...") or len(line) > 80]
+
+
+@pytest.mark.parametrize(("command", "code"), [("consume t", 2), ("audit", 64)])
+def test_json_agrees_with_format_or_is_refused(command: str, code: int) -> None:
+    for words in ("--json --format text", "--format text --json"):
+        arguments = [*command.split(), *words.split()]
+        result = CliRunner().invoke(main, arguments, prog_name="aerobee")
+        assert result.exit_code == code
+        assert result.output == (
+            "aerobee: --json means --format json: leave out --format text; "
+            f"see `aerobee {command.split()[0]} --help`\n"
+        )
 
 
 def test_whatever_asks_the_cluster_takes_a_timeout() -> None:

@@ -145,7 +145,7 @@ def test_json_lines_go_out_as_they_came_in(cluster: Up) -> None:
     document = json.loads(printed)
     assert {name: document[name] for name in line} == line
     sent(cluster, "json-again", [printed], "--format", "json")
-    (again,) = received(cluster, "json-again", "g", 1, "--format", "json")
+    (again,) = received(cluster, "json-again", "g", 1, "--json")
     assert {name: json.loads(again)[name] for name in line} == line
 
 

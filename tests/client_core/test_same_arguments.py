@@ -6,7 +6,6 @@ Their lists of arguments are written out, so that editors and `help` show them.
 from __future__ import annotations
 
 import inspect
-import sys
 from typing import Any
 
 import pytest
@@ -45,11 +44,10 @@ def test_a_blocking_client_hands_all_arguments_of_its_twin_over(
     received: dict[str, Any] = {}
     bind = inspect.signature(twin).bind
 
-    class Recorder:
-        def __init__(self, *args: Any, **keywords: Any) -> None:
-            received.update(bind(*args, **keywords).arguments)
+    def record(_: object, *args: Any, **keywords: Any) -> None:
+        received.update(bind(*args, **keywords).arguments)
 
-    monkeypatch.setattr(sys.modules[blocking.__module__], twin.__name__, Recorder)
+    monkeypatch.setattr(twin, "__init__", record)
     made = blocking(**given)
     if not received:
         made._thread._make()  # It is made in the client's own thread.

@@ -1,4 +1,4 @@
-"""What a blocking client raises shows its caller's code, and no page of this library's."""
+"""What a client raises shows its caller's code, and no page of this library's."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from aerobee import (
     BlockingPullConsumer,
     ConsumerConfig,
     Message,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    PushConsumer,
     errors,
 )
 from tests.support.ports import free_port
@@ -63,3 +67,40 @@ def test_a_coroutine_of_the_callers_keeps_its_frames() -> None:
     ):
         admin.call(mine)
     assert functions_of(caught.value)[-1] == "mine"
+
+
+async def test_asynchronous_clients_without_a_cluster_show_hardly_more() -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    config = ConsumerConfig(await_cluster_ms=100)
+    with pytest.raises(errors.Unreachable) as caught:
+        async with PullConsumer("g", nameservers=nowhere, config=config).subscribe("orders"):
+            pass
+    assert functions_of(caught.value)[1:] == ["__aenter__", "start"]
+
+    consumer = PushConsumer("g", lambda messages: None, nameservers=nowhere, config=config)
+    consumer.subscribe("orders")
+    with pytest.raises(errors.Unreachable) as caught:
+        await consumer.run()
+    assert functions_of(caught.value)[1:] == ["run"]
+
+    async with Producer(nowhere, config=ProducerConfig(await_cluster_ms=100)) as producer:
+        with pytest.raises(errors.Unreachable) as caught:
+            await producer.send(Message("orders", b"{}"))
+    assert functions_of(caught.value)[1:] == ["send", "find"]
+
+
+async def test_a_bug_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(topic: str) -> None:
+        raise ZeroDivisionError
+
+    async with Producer(f"127.0.0.1:{free_port()}") as producer:
+        monkeypatch.setattr(producer._targets, "_renew", broken)
+        monkeypatch.setattr(producer._targets, "_ask", never)
+        with pytest.raises(ZeroDivisionError) as caught:
+            await producer.send(Message("orders", b"{}"))
+    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert names[1:] == ["send", "find", "broken"]
+
+
+async def never(topic: str, timeout_ms: int) -> None:
+    """A route that a test does not need."""

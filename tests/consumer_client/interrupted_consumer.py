@@ -18,6 +18,7 @@ from aerobee import (
     BlockingPullConsumer,
     BlockingPushConsumer,
     ConsumerConfig,
+    PullConsumer,
     PushConsumer,
     ReceivedMessage,
     StartFrom,
@@ -83,10 +84,24 @@ def pull(nameserver: str) -> None:
                 time.sleep(60)
 
 
+async def pull_in_a_loop(nameserver: str) -> None:
+    print("starting", flush=True)
+    consumer = PullConsumer(
+        "g", nameservers=nameserver, start_from=StartFrom.FIRST, config=CONFIG
+    ).subscribe("single")
+    async with consumer:
+        async for message in consumer:
+            print(message.body.decode(), flush=True)
+            if message.body == b"slow":
+                await asyncio.sleep(60)
+
+
 if __name__ == "__main__":
     logging.disable()
     ways = {"push": push, "coroutine": coroutine, "own handler": own_handler}
     if sys.argv[1] in ways:
         ways[sys.argv[1]](sys.argv[2], Path(sys.argv[3]))
+    elif sys.argv[1] == "pull in a loop":
+        asyncio.run(pull_in_a_loop(sys.argv[2]))
     else:
         pull(sys.argv[2])

@@ -14,10 +14,13 @@ import pytest
 
 from aerobee.consumer_client import (
     ConsumerConfig,
+    Exhausted,
     MessageQueue,
+    Ordering,
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
+    RetryPolicy,
     StartFrom,
 )
 from aerobee.runtime import errors
@@ -162,6 +165,46 @@ async def test_without_a_master_a_commit_raises_and_the_close_after_it_warns(
             await consumer.commit()
     (told,) = given_up(caplog)
     assert told["safe_offset"] == 10
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("ordering", Ordering)
+async def test_an_exit_of_on_exhausted_ends_the_block_in_order(
+    kind: type[BaseException], ordering: Ordering, cluster: RealCluster, tmp_path: Path
+) -> None:
+    await cluster.send("single", 0, [b"good", b"bad", b"never"])
+    handled: list[bytes] = []
+
+    def handle(messages: Sequence[ReceivedMessage]) -> None:
+        handled.append(messages[0].body)
+        if messages[0].body == b"bad":
+            raise ValueError("bad")
+
+    async def give_up(messages: Sequence[ReceivedMessage], attempts: int) -> Exhausted:
+        await asyncio.sleep(0)
+        raise kind(3)
+
+    consumer = PushConsumer(
+        "g",
+        handle,
+        ordering=ordering,
+        max_concurrency=1,
+        run_in_thread=False,
+        retry=RetryPolicy(attempts_max=1),
+        on_exhausted=give_up,
+        nameservers=cluster.address,
+        start_from=StartFrom.FIRST,
+        offsets_folder=tmp_path,
+        config=OPTIONS,
+    ).subscribe("single")
+    with pytest.raises(kind):
+        async with consumer:
+            await asyncio.sleep(PATIENCE_S)
+    assert handled == [b"good", b"bad"]
+    assert (await cluster.committed("g"))["single", 0] == 1
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
 
 
 @pytest.mark.parametrize("kind", ["async", "in a thread", "on the loop"])

@@ -129,6 +129,19 @@ async def test_a_loop_ends_with_an_interrupt_that_shows_where_the_program_was(
     assert (await cluster.committed("g"))["single", 0] == 1
 
 
+@pytest.mark.parametrize("last", ["quick", "slow"], ids=["while it waits", "in the loop's body"])
+async def test_an_asynchronous_loop_ends_so_with_few_of_our_frames(
+    last: str, cluster: RealCluster, tmp_path: Path
+) -> None:
+    await cluster.send("single", 0, [b"quick", b"slow"][: 1 + (last == "slow")])
+    code, _, errors = await interrupted("pull in a loop", cluster.address, tmp_path, last)
+    assert code == -signal.SIGINT
+    assert errors.splitlines()[-1] == "KeyboardInterrupt"
+    frames = [line for line in errors.splitlines() if line.startswith("  File")]
+    assert len([line for line in frames if "/aerobee/" in line]) <= 3, errors
+    assert (await cluster.committed("g"))["single", 0] == 1
+
+
 async def test_a_start_that_waits_for_a_cluster_is_called_off(tmp_path: Path) -> None:
     nowhere = f"127.0.0.1:{free_port()}"
     code, said, errors = await interrupted("push", nowhere, tmp_path, "starting")

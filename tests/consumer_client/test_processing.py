@@ -164,10 +164,14 @@ class Handed(ReceivedMessage):
     def __init__(self, offset: int) -> None:
         self.offset = offset
 
+    @property
+    def queue_offset(self) -> int:
+        return self.offset
+
 
 @given(
     st.lists(st.integers(1, 3), min_size=1, max_size=12),
-    st.lists(st.tuples(st.sampled_from("bdfctp"), st.integers(0, 11)), max_size=60),
+    st.lists(st.tuples(st.sampled_from("bdfctpu"), st.integers(0, 11)), max_size=60),
 )
 def test_the_frontier_is_always_the_lowest_that_is_not_finished(
     steps: list[int], acts: list[tuple[str, int]]
@@ -199,6 +203,9 @@ def test_the_frontier_is_always_the_lowest_that_is_not_finished(
             elif act == "d":
                 unfinished.finish(message)
                 state[number] = "done" if was == "open" else was
+            elif act == "u" and was == "handed":
+                unfinished.put_back(message)
+                state[number] = "failed"
             elif act == "f":
                 unfinished.fail(message)
                 state[number] = "failed" if was == "open" else was

@@ -69,6 +69,7 @@ async def test_auto_commit_covers_what_the_next_poll_acknowledged(
             return await cluster.committed("g") == {("single", 0): 4}
 
         await until(is_committed)
+        await consumer.aclose()
     # The last poll's messages were not acknowledged: they come again.
     assert await cluster.committed("g") == {("single", 0): 4}
 
@@ -314,6 +315,22 @@ async def test_poll_goes_on_waiting_when_only_the_hashes_of_tags_matched(
         assert not poll.done()
         await cluster.send("single", 0, [b"wanted"], tag="Aa")
         assert [message.body for message in await poll] == [b"wanted"]
+
+
+async def test_a_poll_of_no_messages_is_refused(
+    cluster: RealCluster, quick: ConsumerConfig
+) -> None:
+    await cluster.send("single", 0, numbered(1))
+    consumer = PullConsumer(
+        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
+    ).subscribe("single")
+    async with consumer:
+        with pytest.raises(errors.InvalidArgument, match="max_messages must be at least 1, not 0"):
+            await consumer.poll(0)
+        with pytest.raises(errors.InvalidArgument, match="max_batches must be at least 1, not -1"):
+            await consumer.poll_batches(-1)
+        with pytest.raises(errors.InvalidArgument, match="timeout must be a number of seconds"):
+            await consumer.poll(timeout=None)  # type: ignore[arg-type]
 
 
 async def test_a_poll_for_which_nothing_can_come_says_so(cluster: RealCluster) -> None:

@@ -129,12 +129,13 @@ def test_an_etcd_that_refuses_for_lack_of_space_answers_and_is_not_writable() ->
     assert "masters continue (etcd at e:1 has no space left)" in calls.trouble
 
 
-def test_a_slow_etcd_is_told_of_with_its_time() -> None:
+def test_a_slow_etcd_is_told_of_with_its_time(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     calls = EtcdCalls(clock)
     for _ in range(SLOW_CALLS):
         calls.answered(0.8, is_write=False)
     assert calls.trouble.startswith("etcd is slow, a call takes 0.8 s: elections")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     for _ in range(SLOW_CALLS):
         calls.answered(0.01, is_write=False)
     assert not calls.trouble

@@ -22,7 +22,7 @@ from aerobee.producer_client.broker_stream import ALONE_MIN
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fake_cluster import BrokerAt, FakeBroker, FakeNameserver
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 
 async def test_a_receipt_says_where_the_message_lies_and_what_was_promised(
@@ -251,11 +251,26 @@ async def test_a_refused_batch_is_sent_to_another_broker(
 async def test_a_broker_that_keeps_failing_is_given_up_after_two_more_attempts(
     nameserver: FakeNameserver, broker_a: FakeBroker
 ) -> None:
-    refused, broker_a.refuse = refusal(common_pb2.NOT_WRITABLE, times=99)  # type: ignore[assignment]
+    refused, broker_a.refuse = refusal(common_pb2.INTERNAL, times=99)  # type: ignore[assignment]
     async with Producer(nameserver.address) as producer:
-        with pytest.raises(errors.NotWritable, match="refused by the test"):
+        with pytest.raises(errors.AerobeeError, match="refused by the test"):
             await producer.send(Message("orders", b"1"))
     assert len(refused) == 3
+
+
+async def test_a_full_disk_is_tried_until_there_is_room_or_the_time_is_over(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    refused, broker_a.refuse = refusal(common_pb2.NOT_WRITABLE, times=4)  # type: ignore[assignment]
+    async with Producer(nameserver.address) as producer:
+        await producer.send(Message("orders", b"1"), timeout=PATIENCE_S)
+        assert len(refused) == 4
+        refused, broker_a.refuse = refusal(common_pb2.NOT_WRITABLE, times=999)  # type: ignore[assignment]
+        with pytest.raises(errors.NotWritable, match=r"not sent within .*: refused by the test"):
+            await producer.send(Message("orders", b"2"), timeout=0.5)
+        # With pauses that grow.
+        assert 2 < len(refused) < 40
+    assert broker_a.bodies("orders") == [b"1"]
 
 
 async def test_a_final_refusal_is_not_repeated(

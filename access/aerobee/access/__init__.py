@@ -1,4 +1,4 @@
-"""Who calls, and what they may do: users, policies, signatures, and one decision.
+"""Who is calling, and what they may do: users, policies, signatures, and one decision.
 
-Pure: no clock, no file, no protocol. Nodes hand over what they hear and do what is decided.
+Pure: no clock, no file, no protocol. Nodes pass in what they receive and carry out the decision.
 """

@@ -1,7 +1,7 @@
-"""What one user, address or consumer group uses at one node, and how much of it is left.
+"""What one user, address or consumer group uses at one node, and how much of its quota is left.
 
-Pure: it is told the time. Buckets hold what may be used in one second at once, and those of what is
-created an hour's worth.
+Pure: the caller passes in the time. A bucket holds one second's allowance; the buckets of topics
+and groups created hold one hour's.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from aerobee.runtime.token_bucket import TokenBucket
 HOUR_S: Final = 3_600
 
 Rates = tuple[TokenBucket | None, TokenBucket | None]
-"""Of requests and of bytes; None: no limit."""
+"""For requests and for bytes; None: no limit."""
 
 
 class Account:
-    """Of one subject."""
+    """The account of one subject."""
 
     __slots__ = (
         "_buckets",
@@ -51,7 +51,7 @@ class Account:
         return not self.connections and not self.streams
 
     def become(self, quota: Quota, now_s: float) -> None:
-        """Have another quota; what it leaves as it was continues with what is left of it."""
+        """Switch to another quota; limits that stay the same keep what is left of them."""
         before, self.quota = self.quota, quota
         limits = quota.said()
         kept = {
@@ -68,8 +68,8 @@ class Account:
                 self.rates[traffic] = requests, size
 
     def create(self, field: str, now_s: float) -> float:
-        """One topic or group more; returns 0, or in how many seconds there may be one: then it must
-        not be created."""
+        """Count one more topic or group. Returns 0 if it may be created, else in how many seconds
+        it may be."""
         bucket = self._bucket(field, self.quota.said(), HOUR_S, now_s)
         return 0.0 if bucket is None else bucket.take(now_s)
 

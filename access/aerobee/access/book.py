@@ -1,4 +1,4 @@
-"""What a node knows of users and policies now, and the cluster secrets that open them."""
+"""What a node knows now about users and policies, and the cluster secrets that open them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ log = logging.getLogger(__name__)
 
 
 class AccessBook:
-    """The present table. What changes it tells the listeners."""
+    """The current table; changes notify the listeners."""
 
     def __init__(self, file: WatchedFile[ClusterSecrets] | None = None) -> None:
-        """Without a `file` of the cluster secret no signature can be checked."""
+        """Without a `file` for the cluster secret, no signature can be checked."""
         self.table = NOBODY
         self.is_known = False
-        """Whether this node has heard of users since it started, be it that there are none."""
+        """Whether this node has received the users since it started, even if there are none."""
         self._file = file
         self._opened_by = self.secrets
         self._records = NO_RECORDS
@@ -28,7 +28,7 @@ class AccessBook:
 
     @property
     def version(self) -> str:
-        """Of the records it has."""
+        """The version of the records it has."""
         return self._records.version
 
     @property
@@ -37,14 +37,14 @@ class AccessBook:
 
     @property
     def secrets(self) -> ClusterSecrets | None:
-        """As they are now; None: none are configured."""
+        """The current secrets; None: none are configured."""
         return None if self._file is None else self._file.value()
 
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
     def hear(self, records: Records) -> None:
-        """All users and policies as they are now."""
+        """Take over all users and policies as they are now."""
         self.is_known = True
         if records.version == self.version:
             return

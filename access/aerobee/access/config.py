@@ -53,10 +53,11 @@ class AccessConfig:
 
 
 def require_certificates(access: AccessConfig, tls: NodeTlsConfig) -> None:
-    """For `__post_init__`: where nodes are known by certificates, they are asked for them.
+    """For `__post_init__`: checks that TLS asks clients for certificates where nodes must show
+    them.
 
     Raises:
-        InvalidArgument: they are not.
+        InvalidArgument: it does not.
     """
     require(
         not access.node_certificates or tls.tells_callers,

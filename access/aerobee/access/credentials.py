@@ -31,19 +31,19 @@ CLUSTER_SECRET_VARIABLE: Final = "AEROBEE_CLUSTER_SECRET_FILE"
 
 class Credentials(Protocol):
     def metadata(self, path: str) -> Metadata:
-        """What goes with a call of the method at `path`."""
+        """The metadata to send with a call of the method at `path`."""
         ...
 
 
 class Anonymous:
-    """Says nothing."""
+    """Sends nothing."""
 
     def metadata(self, path: str) -> Metadata:
         return ()
 
 
 class KeyPair(NamedTuple):
-    """A user's name and secret."""
+    """A user's access key and secret."""
 
     access_key: str
     secret_key: bytes
@@ -95,7 +95,7 @@ def user_credentials(access_key: str, secret_key: str) -> Credentials:
 
 
 def credentials_of_environment(environment: Mapping[str, str] = os.environ) -> Credentials:
-    """Raises InvalidArgument: it names credentials that cannot be read."""
+    """Raises InvalidArgument: the environment names credentials that cannot be read."""
     clock = SystemClock()
     if path := environment.get(FILE_VARIABLE):
         return UserCredentials(WatchedFile(path, KeyPair.parse, clock.monotonic_s), clock)

@@ -1,8 +1,8 @@
-"""The one place where a call is let in or refused: who makes it, then whether all it needs is
-allowed.
+"""The one place where a call is let in or refused: first who makes it, then whether everything it
+needs is allowed.
 
 A refusal says which right is missing, or which rule denies. It never depends on what exists, so it
-tells nothing of it. What streams were allowed is judged again when users or policies change.
+reveals nothing about that. What a stream was allowed is judged again when users or policies change.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NAMESPACE_KEY: Final = "x-mq-namespace"
 
 
 class CallContext(Protocol):
-    """What is asked of a call."""
+    """The context of a call, as far as the gate needs it."""
 
     def peer(self) -> str: ...
 
@@ -57,12 +57,12 @@ class CallContext(Protocol):
 
 
 PeerIdentity = Callable[[Any], str]
-"""The name in the client certificate of a call's connection; empty: it has none."""
+"""Gives the name in the client certificate of a call's connection; empty: it has none."""
 
 
 def certificate_name(context: Any) -> str:
-    """The common name, or if there is none the first alternative name. An engine that does not tell
-    certificates has callers without one."""
+    """The common name, or else the first alternative name. With an engine that does not report
+    certificates, callers have none."""
     told = getattr(context, "peer_certificate", None)
     certificate = told() if told is not None else None
     if not certificate:
@@ -76,12 +76,12 @@ def certificate_name(context: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a call, and how that was proved."""
+    """Who makes a call, and how they proved it."""
 
     name: str
     node: NodeName | None = None
     user: KnownUser | None = None
-    """As it was when the call came; None: a node."""
+    """As of when the call came; None: a node."""
     signed: Signed | None = None
     peer_identity: str = ""
 
@@ -94,7 +94,7 @@ class Caller:
 
 
 class Gate:
-    """Of one server."""
+    """The gate of one server."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Gate:
         peer_identity: PeerIdentity = certificate_name,
         certificates: NodeCertificates | None = None,
     ) -> None:
-        """`certificates`: that nodes must show; None: the cluster secret is enough."""
+        """`certificates`: the ones nodes must show; None: the cluster secret is enough."""
         self._table = table
         self.recorder = recorder or Recorder()
         self.book = book
@@ -114,19 +114,19 @@ class Gate:
         self.peer_identity = peer_identity
         self._certificates = certificates
         self._proved: dict[tuple[Any, Any], Caller] = {}
-        """Signatures that were good: clients sign the time in seconds, so many calls have the same.
+        """Signatures that were valid: clients sign the time in seconds, so many calls share one.
         """
         self._proved_by = book.table
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Of users and policies."""
+        """Call `listener` when users or policies change."""
         self.book.on_change(listener)
 
     def method(self, path: str) -> MethodGate | None:
         """None: anyone may call it.
 
         Raises:
-            InvalidArgument: no need is stated for it, a bug.
+            InvalidArgument: no need is stated for this method, which is a bug.
         """
         needs = self._table.get(path)
         if needs is None:
@@ -142,7 +142,7 @@ class Gate:
                 self._certificates.check(node, context)
             return Caller(node.name, node)
         if not self.book.is_known:
-            # Clients try again: they must not take a node that starts for a refusal.
+            # Clients retry on this error: a node that is starting must not look like a refusal.
             raise RegistryUnavailable(
                 "this node has just started and does not know the users yet; try again in a moment"
             )
@@ -155,7 +155,7 @@ class Gate:
         try:
             signed = read_signature(metadata)
         except Unauthenticated:
-            # Official clients without keys send a signature of nobody.
+            # Official clients without keys send a signature with an empty name.
             if owner is None:
                 raise
             signed = None
@@ -179,7 +179,7 @@ class Gate:
         return Caller(owner.user.name, user=owner, peer_identity=identity)
 
     def why_unproved(self, metadata: dict[str, Any], error: AerobeeError) -> AerobeeError:
-        """The same without what the call claims to be, unless there is such a user: people put
+        """The reason, without the name the call claims unless such a user exists: people put
         secrets into the wrong field."""
         with suppress(Unauthenticated):
             signed = read_signature(metadata)
@@ -194,7 +194,7 @@ class Gate:
         self._proved[said] = caller
 
     def user_of(self, caller: Caller) -> KnownUser:
-        """As it is now. Raises Unauthenticated: its proof counts no more."""
+        """The user as it is now. Raises Unauthenticated: its proof is no longer valid."""
         table = self.book.table
         if caller.peer_identity:
             user = table.by_peer.get(caller.peer_identity)
@@ -214,7 +214,7 @@ class Gate:
 
 
 class MethodGate:
-    """Of one method."""
+    """The gate of one method."""
 
     __slots__ = ("gate", "needs", "path")
 
@@ -258,7 +258,7 @@ class MethodGate:
         error: AerobeeError,
         need: Need | None = None,
     ) -> None:
-        """Count it, and record it. `need`: the right that is missing."""
+        """Count and record a refusal. `need`: the missing right."""
         gate = self.gate
 
         def facts() -> Facts:
@@ -278,7 +278,7 @@ class MethodGate:
         needs: list[Need],
         request: Any,
     ) -> RecordedAct:
-        """To be recorded. A change of master does not wait for the disk of the audit log."""
+        """An act to be recorded. A change of master does not wait for the audit log's disk."""
         return self.gate.recorder.act(
             self.facts(context, metadata, caller),
             needs,
@@ -287,13 +287,13 @@ class MethodGate:
         )
 
     def facts(self, context: CallContext, metadata: dict[str, Any], caller: Caller | None) -> Facts:
-        """As the audit log has them; None: it is not known who calls."""
+        """What the audit log says about the call; None: the caller is unknown."""
         certificate = self.gate.peer_identity(context)
         who = "anonymous" if caller is None else str(caller)
         return facts_of(context, metadata, self.path, who, certificate)
 
     def judge_caller(self, caller: Caller) -> KnownUser | None:
-        """As things are now; None: a node, which has all rights of users. Raises as `admit`."""
+        """The caller as of now; None: a node, which has all rights of users. Raises as `admit`."""
         user = None if caller.node is not None else self.gate.user_of(caller)
         self._check_who(caller, user)
         return user
@@ -310,7 +310,7 @@ class MethodGate:
 
 
 class Visit:
-    """One call that was let in, and what it was allowed."""
+    """One call that was let in, and what it was allowed to do."""
 
     __slots__ = (
         "_acts",
@@ -344,22 +344,22 @@ class Visit:
         self._namespace = namespace if isinstance(namespace, str) else ""
         self._denied: Need | None = None
         self._acts: list[Need] = []
-        """Rights of administrators that it used."""
+        """Administrators' rights that it used."""
         self._allowed: set[Need] = set()
         self._names: set[str] = set()
-        """Of which all needs are allowed."""
+        """Names for which every need is allowed."""
         self._table = method.gate.book.table
 
     @property
     def user_name(self) -> str:
-        """Empty: a node calls."""
+        """Empty: the caller is a node."""
         return "" if self._caller.node is not None else self._caller.name
 
     def check(self, request: Any) -> None:
-        """Whether it may have what a request, or one frame of a stream, asks for.
+        """Check that the call may do what a request, or one frame of a stream, asks for.
 
         Raises:
-            AccessDenied, Unauthenticated; what the reading of names raises.
+            AccessDenied, Unauthenticated; whatever reading the names raises.
         """
         try:
             self._check(request)
@@ -395,7 +395,7 @@ class Visit:
             self._names |= names
 
     def _check_speaker(self, request: Any) -> None:
-        """A node speaks for itself alone."""
+        """A node may speak only for itself."""
         speaker = self._method.needs.speaker
         said = None if speaker is None else speaker(request)
         if said is not None and said != self._caller.node:
@@ -405,8 +405,8 @@ class Visit:
             )
 
     def check_again(self) -> None:
-        """The same for all that was allowed, if users or policies have changed. Raises as
-        `check`."""
+        """Repeat the checks for everything that was allowed, if users or policies have changed.
+        Raises as `check`."""
         try:
             self._judge_again()
         except REFUSALS as error:
@@ -414,7 +414,7 @@ class Visit:
             raise
 
     def act(self, request: Any) -> RecordedAct | NotAnAct:
-        """What it does, if that is to be recorded."""
+        """The act, if it is to be recorded."""
         method, acts = self._method, self._acts
         if not acts and method.needs.who is Who.USERS:
             return NotAnAct()
@@ -431,7 +431,7 @@ class Visit:
         self._table = table
 
     def _note(self, need: Need) -> None:
-        """What an administrator does is a line of the log."""
+        """Each act of an administrator is a line of the log."""
         if is_administrative(need):
             self._acts.append(need)
             _log_administration(self._caller, self._method.path, str(need))
@@ -455,7 +455,7 @@ def _log_administration(caller: Caller, method: str, need: str) -> None:
 
 
 def address_of(peer: str) -> str:
-    """`ipv4:10.0.0.1:5000` -> `10.0.0.1`; empty for what is none."""
+    """`ipv4:10.0.0.1:5000` -> `10.0.0.1`; empty for anything else."""
     kind, _, rest = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):
         return ""

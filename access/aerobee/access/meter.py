@@ -1,8 +1,8 @@
-"""What the running call uses, taken from the quotas of who makes it.
+"""What the running call uses, charged to the quotas of its caller.
 
 Owns: one context variable, which a server sets around each call of a user. Work that a node does
-for itself has no meter. What is used is taken before the work is done, or, where only the work
-shows how much it is, before its result leaves.
+for itself has no meter. Usage is charged before the work is done or, if only the work shows the
+amount, before the result is sent.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from aerobee.access.quota import SUBSCRIPTIONS, Traffic
 from aerobee.access.quotas import Quotas
 
 PATIENCE_S: Final = 0.5
-"""How long a request waits for its turn; one that would have to wait longer is refused."""
+"""How long a request waits for its turn; one that would wait longer is refused."""
 SEND_PATIENCE_S: Final = 5.0
-"""The same for a frame of a stream: nothing else of the stream is read meanwhile."""
+"""The same for a frame of a stream: nothing else of the stream is read in the meantime."""
 BYTES_UNLIMITED: Final = 1 << 62
 
 
 class Answer(Protocol):
-    """A message of an answer; protobuf's are such."""
+    """One message of an answer; protobuf messages fit."""
 
     def ByteSize(self) -> int: ...
 
 
 class Meter:
-    """Of one call."""
+    """The meter of one call."""
 
     __slots__ = ("_account", "_quotas", "_subscriptions", "follows")
 
@@ -37,8 +37,8 @@ class Meter:
         self._account = account
         self._subscriptions = 0
         self.follows = False
-        """A stream of reads: it waits for its turn however long that is, and each of its reads is a
-        request."""
+        """For a stream of reads: it waits for its turn as long as necessary, and each of its reads
+        counts as a request."""
 
     def limits(self, group: str) -> bool:
         """Whether any rate is limited for the caller, or for this group."""
@@ -53,11 +53,11 @@ class Meter:
         requests: int = 1,
         patience_s: float = float("inf"),
     ) -> float:
-        """Take it; returns how many seconds to wait before it is used. A negative `size` gives
-        back.
+        """Charge it; returns how many seconds to wait before using it. A negative `size` is a
+        refund.
 
         Raises:
-            QuotaExceeded: it would be longer than `patience_s`; nothing was taken.
+            QuotaExceeded: the wait would be longer than `patience_s`; nothing was charged.
         """
         shares = self._shares(traffic, group)
         if not shares:
@@ -85,10 +85,10 @@ class Meter:
         return longest_s
 
     def room(self, traffic: Traffic, group: str) -> int:
-        """How many bytes to read at a time: what may be read in a second.
+        """How many bytes to read at a time: one second's allowance.
 
         Raises:
-            QuotaExceeded: not even the smallest read may be now, and the caller does not wait.
+            QuotaExceeded: not even the smallest read is allowed now, and the caller does not wait.
         """
         found = BYTES_UNLIMITED
         for account, (_, of_bytes) in self._shares(traffic, group):
@@ -102,7 +102,7 @@ class Meter:
         return found
 
     async def pause(self, wait_s: float) -> None:
-        """Until it is time, or quotas have changed."""
+        """Wait until it is time, or the quotas have changed."""
         if wait_s > 0:
             await self._quotas.pauses.pause(wait_s)
 
@@ -113,7 +113,8 @@ class Meter:
             raise self._quotas.refusal(self._account, field, wait_s=wait_s)
 
     def hold_subscriptions(self, count: int) -> None:
-        """The call has this many now. Raises QuotaExceeded, which leaves it with those it had."""
+        """Set the number of subscriptions of the call. Raises QuotaExceeded and keeps the old
+        number."""
         account, more = self._account, count - self._subscriptions
         limit = account.quota.subscriptions or 0
         if more > 0 and limit and account.subscriptions + more > limit:
@@ -122,7 +123,7 @@ class Meter:
         self._subscriptions = count
 
     def began(self) -> None:
-        """The call will last."""
+        """The call is going to last."""
         self._account.streams += 1
 
     def ended(self) -> None:
@@ -131,7 +132,7 @@ class Meter:
         self._subscriptions = 0
 
     def _shares(self, traffic: Traffic, group: str) -> list[tuple[Account, Rates]]:
-        """Who has a limit of this: the caller, the group, or both."""
+        """The accounts that limit this: the caller's, the group's, or both."""
         account, shares = self._account, []
         rates = account.rates.get(traffic)
         if rates is not None:
@@ -146,39 +147,40 @@ CURRENT_METER: ContextVar[Meter | None] = ContextVar("aerobee_meter", default=No
 
 
 def reading_meter(group: str) -> Meter | None:
-    """Of a call whose reading may be limited; else None."""
+    """The meter of a call whose reads may be limited; otherwise None."""
     meter = CURRENT_METER.get()
     return meter if meter is not None and meter.limits(group) else None
 
 
 async def begin_poll(group: str) -> None:
-    """A request for messages that may wait for them. Raises QuotaExceeded."""
+    """Start a request for messages that may wait for them. Raises QuotaExceeded."""
     meter = reading_meter(group)
     if meter is not None:
         await meter.pause(meter.spend(Traffic.READ, 0, group, patience_s=PATIENCE_S))
 
 
 def passed_on(group: str, answer: Answer) -> None:
-    """What another node has read leaves for the caller."""
+    """Data that another node has read is sent to the caller."""
     meter = reading_meter(group)
     if meter is not None:
         meter.spend(Traffic.READ, answer.ByteSize(), group, requests=0)
 
 
 def sending_meter() -> Meter | None:
-    """Of a call whose sending may be limited; else None."""
+    """The meter of a call whose sends may be limited; otherwise None."""
     return reading_meter("")
 
 
 def about_to_create(field: str) -> None:
-    """TOPICS_CREATED or GROUPS_CREATED: one more will be. Raises QuotaExceeded."""
+    """One more is about to be created; `TOPICS_CREATED` or `GROUPS_CREATED`. Raises
+    QuotaExceeded."""
     meter = CURRENT_METER.get()
     if meter is not None:
         meter.create(field)
 
 
 def hold_subscriptions(count: int) -> None:
-    """The running stream has this many from now on. Raises QuotaExceeded."""
+    """The running stream has this many subscriptions from now on. Raises QuotaExceeded."""
     meter = CURRENT_METER.get()
     if meter is not None:
         meter.hold_subscriptions(count)

@@ -16,23 +16,24 @@ from aerobee.runtime.names import is_system_topic
 
 
 class Who(Enum):
-    """Who may make a call at all."""
+    """Who may make a call in the first place."""
 
     ANYONE = "anyone"
-    """Also without credentials: it tells nothing of what is stored."""
+    """Even without credentials: the answer reveals nothing of what is stored."""
     USERS = "users"
-    """Users with the needed rights; nodes, which ask for users whom they have judged."""
+    """Users with the needed rights, and nodes acting for users that they have checked."""
     SUPER_USERS = "super users"
     BROKERS = "brokers"
-    """And no user, whatever its rights."""
+    """No user, whatever its rights."""
 
 
 NeedsOf = Callable[[Any, str], Iterable[Need]]
-"""Of a request, or of one frame of a stream; the text is the namespace in the call's metadata."""
+"""The needs of a request, or of one frame of a stream; the text is the namespace in the call's
+metadata."""
 
 
 def nothing_more(request: Any, namespace: str) -> Iterable[Need]:
-    """It is enough to be one of those who may make the call."""
+    """Being allowed to make the call is enough."""
     return ()
 
 
@@ -43,17 +44,17 @@ class MethodNeeds:
     who: Who
     of: NeedsOf = nothing_more
     names: Callable[[Any], set[str]] | None = None
-    """Of frames that come in great number: the names on which their needs depend, and on nothing
-    else. Those that were allowed are not asked for again."""
+    """For frames that come in large numbers: the names on which their needs depend, and nothing
+    else. Names that were allowed are not checked again."""
     is_judged_again: bool = False
-    """A call with one answer that may wait for what it reads: it is judged once more before the
-    answer, if policies have changed meanwhile."""
+    """For a call with one answer that may wait for what it reads: it is judged again before the
+    answer if policies have changed in the meantime."""
     is_act: bool = False
-    """It is a line of the audit log. Of calls of users only those are whose request needs a right
-    that administrators have."""
+    """The call is a line of the audit log. Calls of users are recorded only if the request needs an
+    administrator's right."""
     speaker: Callable[[Any], NodeName | None] | None = None
-    """Which node a request, or a frame, says that it comes from; that must be the one that proved
-    itself. None of a frame: it does not say."""
+    """The node that a request, or a frame, claims to come from; it must be the node that proved
+    itself. None for a frame: it does not say."""
 
 
 NeedsTable = Mapping[str, MethodNeeds]
@@ -70,7 +71,7 @@ STANDARD_NEEDS: NeedsTable = {
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": ANYONE,
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": ANYONE,
 }
-"""Whether a service answers, and the protocols, which are published."""
+"""Whether a service answers, and the protocols, which are public."""
 
 
 def needing(of: NeedsOf, *, judged_again: bool = False) -> MethodNeeds:
@@ -78,12 +79,12 @@ def needing(of: NeedsOf, *, judged_again: bool = False) -> MethodNeeds:
 
 
 def administering(of: NeedsOf) -> MethodNeeds:
-    """For calls that change something, or do so in some of their requests."""
+    """For calls that always or sometimes change something."""
     return MethodNeeds(Who.USERS, of, is_act=True)
 
 
 def of_broker(speaker: Callable[[Any], NodeName | None], *, is_act: bool = False) -> MethodNeeds:
-    """For what a broker says about itself. `is_act`: it has a say in who is master."""
+    """For what a broker says about itself. `is_act`: it influences who is master."""
     return MethodNeeds(Who.BROKERS, is_act=is_act, speaker=speaker)
 
 
@@ -102,8 +103,8 @@ class Resources:
     cluster_name: str
 
     def topic(self, name: str, actions: Action) -> Need:
-        """What brokers write for themselves belongs to the cluster: rights on all topics do not
-        reach it. One of the actions is enough, as everywhere."""
+        """Topics that brokers write for themselves belong to the cluster: rights on all topics do
+        not include them. Any one of the actions is enough, as everywhere."""
         if is_system_topic(name):
             reads, changes = actions & _READING, actions & ~_READING
             found = Action.GET if reads else Action(0)

@@ -1,4 +1,4 @@
-"""What one node needs of access control, put together."""
+"""Everything one node needs for access control."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aerobee.runtime.watched_file import WatchedFile
 
 
 class NodeAccess:
-    """Of a broker or a nameserver."""
+    """Access control of a broker or a nameserver."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class NodeAccess:
         clock: Clock,
         recorder: Recorder | None = None,
     ) -> None:
-        """Raises InvalidArgument: the file of the cluster secret cannot be read."""
+        """Raises InvalidArgument: the file with the cluster secret cannot be read."""
         self._config = config
         self._recorder = recorder or Recorder()
         path, file = config.cluster_secret_file, None
@@ -43,7 +43,7 @@ class NodeAccess:
         self.quotas = Quotas(self.book, clock.monotonic_s)
         self._verifier = NodeVerifier(node.cluster, lambda: self.book.secrets, clock.now_ms)
         self.credentials: Credentials = Anonymous()
-        """For the calls that this node makes."""
+        """For calls made by this node."""
         if file is not None:
             self.credentials = signer_of(file, node, clock.now_ms)
 
@@ -62,12 +62,12 @@ class NodeAccess:
         return UncheckedGate(gate) if self._recorder.has_log else None
 
     def guard(self, table: NeedsTable, *, counts_connections: bool) -> QuotaGuard:
-        """The gate, if there is one, and who pays. `counts_connections` as for `QuotaGuard`."""
+        """The gate, if there is one, and the quotas. `counts_connections` as for `QuotaGuard`."""
         return QuotaGuard(self.gate(table), self.quotas, counts_connections=counts_connections)
 
 
 def signer_of(
     file: WatchedFile[ClusterSecrets], node: NodeName, now_ms: Callable[[], int]
 ) -> NodeSigner:
-    """Signs with what the file has when a call is made."""
+    """Signs with what the file contains when a call is made."""
     return NodeSigner(node, file.value, now_ms, secrets.randbits(64))

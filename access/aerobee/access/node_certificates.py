@@ -1,7 +1,8 @@
-"""Certificates that name a node: with them the cluster secret alone does not make a broker.
+"""Certificates that name a node: with them, the cluster secret alone is not enough to act as a
+broker.
 
-All nodes have the same secret, so a proof by it says only what its maker wants to say. A
-certificate is of one node: a URI among its alternative names says which one.
+All nodes have the same secret, so a proof made with it can claim to be any of them. A certificate
+belongs to one node: a URI among its alternative names says which.
 
     aerobee://hive/broker/broker-a/0
     aerobee://hive/nameserver
@@ -17,7 +18,7 @@ from aerobee.runtime.errors import Unauthenticated
 
 
 def certificate_uri(node: NodeName, cluster: str) -> str:
-    """How a certificate names it."""
+    """The URI that names a node in its certificate."""
     if node.role == OPERATOR:
         return f"aerobee://{cluster}/{OPERATOR}"
     _, slash, name = node.name.partition("/")
@@ -25,7 +26,7 @@ def certificate_uri(node: NodeName, cluster: str) -> str:
 
 
 class NodeCertificates:
-    """Asks nodes, and operators with the cluster secret, for a certificate of their own."""
+    """Requires nodes, and operators with the cluster secret, to show a certificate of their own."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster

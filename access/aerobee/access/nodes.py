@@ -3,10 +3,10 @@
     aerobee-node: broker:hive/broker-a/0 1732651200000 5f3a9c12a1b2c3d4 17 9d05...
 
 Role and name, the time in Unix ms, a random id of the process, a number that rises with each call,
-and an HMAC-SHA256 of all of it and of the method's path. A verifier takes a proof once: of each
-process it remembers which numbers came, for as long as the time in a proof counts. It cannot know
-what other verifiers took: without TLS, who sees a proof on the way can use it at another node for
-that long.
+and an HMAC-SHA256 of all of that and of the method's path. A verifier accepts a proof once: it
+remembers which numbers each process has used for as long as a proof's time is valid. It cannot know
+what other verifiers accepted: without TLS, someone who sees a proof on the network can use it at
+another node within that time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TIME_TOLERANCE_MS: Final = 120_000
 """How far the clocks of two nodes may differ."""
 _PURPOSE: Final = b"node proof"
 _WINDOW: Final = 4_096
-"""Calls on several connections overtake one another, but not this many."""
+"""Calls on several connections overtake one another, but by fewer numbers than this."""
 _PROCESSES_MAX: Final = 10_000
 _LENGTH_MAX: Final = 512
 
@@ -38,7 +38,7 @@ class NodeName(NamedTuple):
 
     role: str
     name: str
-    """Of a node it begins with the cluster: `hive/broker-a/0`, `hive`."""
+    """A node's name begins with the cluster: `hive/broker-a/0`, `hive`."""
 
     @classmethod
     def broker(cls, cluster: str, broker_name: str, broker_id: int) -> NodeName:
@@ -46,7 +46,7 @@ class NodeName(NamedTuple):
 
     @property
     def cluster(self) -> str:
-        """Empty: an operator, whose proof is good for any cluster with its secret."""
+        """Empty: an operator, whose proof is valid for any cluster with its secret."""
         return "" if self.role == OPERATOR else self.name.partition("/")[0]
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class NodeSigner:
         self._number = 0
 
     def metadata(self, path: str) -> tuple[tuple[str, str], ...]:
-        """Of one call."""
+        """The metadata of one call."""
         self._number += 1
         claim = f"{self._node} {self._now_ms()} {self._process} {self._number}"
         key = self._secrets().keys(_PURPOSE)[0]
@@ -79,18 +79,18 @@ class NodeSigner:
 
 
 class _Process:
-    """Which numbers of one process came."""
+    """Which numbers of one process have been used."""
 
     __slots__ = ("heard_ms", "highest", "seen")
 
     def __init__(self) -> None:
         self.highest = 0
         self.seen = 0
-        """Bit n: `highest - n` came."""
+        """Bit n: `highest - n` was used."""
         self.heard_ms = 0
 
     def take(self, number: int) -> bool:
-        """Whether it is new."""
+        """Accept `number`; whether it is new."""
         ahead = number - self.highest
         if ahead > 0:
             self.seen = ((self.seen << min(ahead, _WINDOW)) | 1) & ((1 << _WINDOW) - 1)
@@ -135,7 +135,7 @@ class NodeVerifier:
                 "the call's proof of a node was made with another cluster secret; give all nodes "
                 "the same file"
             )
-        # What follows was said by somebody who has the secret.
+        # From here on, what is claimed was said by someone who has the secret.
         if abs(time_ms - now_ms) > TIME_TOLERANCE_MS:
             raise Unauthenticated(
                 f"the call's proof of a node is {abs(time_ms - now_ms) // 1_000} s away from this "
@@ -164,8 +164,8 @@ class NodeVerifier:
         return process
 
     def _forget(self, now_ms: int) -> None:
-        """Processes whose proofs are all too old to be taken. Raises Busy: there are none."""
-        # A proof may be from the future as far as it may be from the past.
+        """Forget processes whose proofs have all expired. Raises Busy: there are none."""
+        # A proof may be as far in the future as in the past.
         before_ms = now_ms - 2 * TIME_TOLERANCE_MS
         self._processes = {
             key: each for key, each in self._processes.items() if each.heard_ms >= before_ms

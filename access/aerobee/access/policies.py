@@ -28,16 +28,16 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A rule for one user. There is at most one for a user, a pattern and `is_default`."""
+    """A rule for one user. There is at most one for each user, pattern and `is_default`."""
 
     user: str
     pattern: Pattern
     actions: Action
     decision: Decision
     sources: tuple[Network, ...] = ()
-    """Where the call must come from; empty: from anywhere."""
+    """Where the call must come from; empty: anywhere."""
     is_default: bool = False
-    """Counts only for what no other policy of the user matches."""
+    """Applies only to what no other policy of the user matches."""
 
     def __str__(self) -> str:
         sources = f" from {','.join(map(str, self.sources))}" if self.sources else ""
@@ -56,7 +56,7 @@ class Policy:
         sources: tuple[str, ...] = (),
         is_default: bool = False,
     ) -> Policy:
-        """From the words of a person. Raises InvalidArgument."""
+        """Parse what a person typed. Raises InvalidArgument."""
         if decision.capitalize() not in tuple(Decision):
             raise InvalidArgument(f"{decision!r} is not a decision; choose Allow or Deny")
         if len(sources) > SOURCES_MAX:
@@ -71,7 +71,7 @@ class Policy:
         )
 
     def matches(self, kind: Kind, name: str, action: Action, source: str) -> bool:
-        """`source` is an IP address; one that is none comes from nowhere."""
+        """`source` is an IP address; anything else matches no network."""
         return (
             action in self.actions
             and self.pattern.matches(kind, name)
@@ -82,7 +82,7 @@ class Policy:
         try:
             address = ipaddress.ip_address(source)
         except ValueError:
-            # An address that cannot be read must not slip past a rule that denies.
+            # An unreadable address must not slip past a rule that denies.
             return self.decision is Decision.DENY
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
@@ -105,9 +105,9 @@ class Ruling:
     need: Need
     is_allowed: bool
     rule: Policy | None = None
-    """None: no policy matches, or none was asked, as for super users."""
+    """None: no policy matches, or none is needed, as for super users."""
     why: str = ""
-    """Where no policy decided."""
+    """The reason, if no policy decided."""
 
     def __str__(self) -> str:
         word = "allowed" if self.is_allowed else "denied"

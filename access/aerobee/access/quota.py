@@ -1,6 +1,6 @@
-"""How much a user or a consumer group may use, and what holds where nobody has said it.
+"""How much a user or a consumer group may use, and the defaults.
 
-A field is None where nothing is said, 0 where there is no limit.
+A field is None if it is not set, and 0 if there is no limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aerobee.runtime.names import check_group_name
 
 QUOTAS_MAX: Final = 5_000
 LIMIT_MAX: Final = 2**53
-"""JSON readers know all numbers below it."""
+"""All JSON readers handle integers up to this exactly."""
 
 CONNECTIONS: Final = "connections"
 SUBSCRIPTIONS: Final = "subscriptions"
@@ -31,13 +31,13 @@ GROUP: Final = "group"
 
 
 class Traffic(Enum):
-    """What is limited by requests and bytes a second."""
+    """What is limited in requests and bytes per second."""
 
     SEND = "send"
     READ = "read"
     """From memory: the newest messages."""
     COLD_READ = "cold_read"
-    """In a turn of those that are far behind, or from the disk."""
+    """By a reader that is far behind and takes turns, or from the disk."""
 
     @property
     def requests(self) -> str:
@@ -54,32 +54,33 @@ class Quota:
     """The limits of one user or group at one node."""
 
     send_requests: int | None = None
-    """A second, as all of these up to `cold_read_bytes`."""
+    """Per second, as for every field up to `cold_read_bytes`."""
     send_bytes: int | None = None
     read_requests: int | None = None
     read_bytes: int | None = None
     cold_read_requests: int | None = None
     cold_read_bytes: int | None = None
     connections: int | None = None
-    """At a time."""
+    """At the same time."""
     subscriptions: int | None = None
-    """Queues that are pulled, and topics that members and official consumers name, at a time."""
+    """Queues that are pulled, and topics that members and official clients subscribe to, at the
+    same time."""
     topics_created: int | None = None
-    """An hour."""
+    """Per hour."""
     groups_created: int | None = None
-    """An hour."""
+    """Per hour."""
 
     def said(self) -> dict[str, int]:
-        """The fields that are not left to the default."""
+        """The fields that are set."""
         found = {name: getattr(self, name) for name in QUOTA_FIELDS}
         return {name: value for name, value in found.items() if value is not None}
 
     def or_else(self, default: Quota) -> Quota:
-        """This, and the default for what it does not say."""
+        """This quota, with `default` for the fields that are not set."""
         return Quota(**(default.said() | self.said()))
 
     def changed(self, changes: Mapping[str, int | None]) -> Quota:
-        """With some fields set, or left to the default again by None. Raises InvalidArgument."""
+        """A copy with some fields set, or unset by None. Raises InvalidArgument."""
         values: dict[str, int | None] = dict(self.said())
         for name, value in changes.items():
             if name not in QUOTA_FIELDS:
@@ -97,19 +98,20 @@ RATES: Final = tuple(name for kind in Traffic for name in (kind.requests, kind.b
 OF_GROUPS: Final = tuple(
     name for kind in (Traffic.READ, Traffic.COLD_READ) for name in (kind.requests, kind.bytes)
 )
-"""The fields that a group's quota has."""
+"""The fields that a group's quota may have."""
 
 UNLIMITED: Final = Quota()
 BUILT_IN: Final = Quota(
     connections=20_000, subscriptions=200_000, topics_created=15_000, groups_created=15_000
 )
-"""So that one caller cannot use up what all need: a cluster has at most 20,000 topics, a broker as
-many groups, unless settings say otherwise. Rates have no limit until one is set."""
+"""Keeps one caller from using up what everyone needs: a cluster has at most 20,000 topics and a
+broker as many groups, unless settings say otherwise. Rates have no limit until one is set."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Subject:
-    """Whose quota it is: a user's, a consumer group's, or that of all users who have none."""
+    """Whose quota it is: a user's, a consumer group's, or the default of all users without their
+    own."""
 
     kind: str
     name: str = ""
@@ -134,7 +136,7 @@ class Subject:
 
 
 def check_fields(subject: Subject, quota: Quota) -> None:
-    """Raises InvalidArgument: a group has no such quota."""
+    """Raises InvalidArgument: a group cannot have this quota."""
     others = quota.said().keys() - set(OF_GROUPS)
     if subject.kind == GROUP and others:
         raise InvalidArgument(
@@ -143,7 +145,7 @@ def check_fields(subject: Subject, quota: Quota) -> None:
 
 
 def encode_quota(subject: Subject, quota: Quota) -> bytes:
-    """As etcd keeps it."""
+    """The form stored in etcd."""
     record = {"kind": subject.kind, "name": subject.name, **quota.said()}
     return json.dumps(record, separators=(",", ":")).encode()
 

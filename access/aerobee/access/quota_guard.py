@@ -1,6 +1,6 @@
-"""The guard of a server's calls: first whether the caller may, then whose quotas pay for it.
+"""The guard of a server's calls: first whether the caller is allowed, then whose quotas pay.
 
-Nodes pay for nothing: they do what users were admitted to elsewhere.
+Nodes pay nothing: they act for users who were admitted elsewhere.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from aerobee.access.unchecked import UncheckedGate, UncheckedMethod, UncheckedVi
 
 
 class QuotaGuard:
-    """Of one server."""
+    """The guard of one server."""
 
     def __init__(
         self, gate: Gate | UncheckedGate | None, quotas: Quotas, *, counts_connections: bool
     ) -> None:
-        """Without a `Gate` everyone may do everything, and callers are told apart by their address.
-        `counts_connections`: `quotas.disconnected` is called for each that ends."""
+        """Without a `Gate` everyone may do everything, and callers are told apart by address.
+        `counts_connections`: the server calls `quotas.disconnected` for each connection that ends.
+        """
         self._gate = gate
         self._quotas = quotas
         self._counts_connections = counts_connections
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Of users and policies."""
+        """Call `listener` when users or policies change."""
         if self._gate is not None:
             self._gate.on_change(listener)
 
@@ -42,7 +43,7 @@ class QuotaGuard:
 
 
 class MeteredMethod:
-    """Of one method."""
+    """The guard of one method."""
 
     __slots__ = ("_counts_connections", "_gate", "_quotas")
 
@@ -123,5 +124,5 @@ class MeteredVisit:
 
 
 def _is_forwarded(context: Any) -> bool:
-    """By another node, where no node proves that it is one."""
+    """Forwarded by another node, in a cluster whose nodes do not prove themselves."""
     return any(key == FORWARDED_KEY for key, _ in context.invocation_metadata() or ())

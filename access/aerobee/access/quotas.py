@@ -1,7 +1,7 @@
-"""The quotas of one node: what was set, and the accounts of those who call.
+"""The quotas of one node: what was set, and the accounts of its callers.
 
-Owns: the accounts, which connections each has, and how often a quota was met. Each node counts for
-itself.
+Owns: the accounts, the connections of each, and how often a quota was exceeded. Each node counts
+for itself.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ log = logging.getLogger(__name__)
 
 ADDRESS: Final = "address"
 ACCOUNTS_MAX: Final = 10_000
-"""From this many on those without a connection or a stream are forgotten."""
+"""Beyond this number, accounts without a connection or a stream are forgotten."""
 LOG_INTERVAL_S: Final = 10.0
-"""Of one account."""
+"""For each account."""
 COUNT_PAUSE_MS: Final = 1_000
-"""When to come again if a connection or a subscription has to end first."""
+"""When to retry if a connection or a subscription has to end first."""
 DELAYED: Final = "delayed"
 REFUSED: Final = "refused"
 
 
 class Quotas:
-    """On the loop."""
+    """All quotas of one node. On the loop."""
 
     def __init__(self, book: AccessBook, now_s: Callable[[], float]) -> None:
         self.now_s = now_s
         self.groups: dict[str, Account] = {}
-        """Of the groups that have a quota."""
+        """Groups that have a quota."""
         self.met = {(field, how): 0 for field in QUOTA_FIELDS for how in (DELAYED, REFUSED)}
         self._book = book
         self._accounts: dict[tuple[str, str], Account] = {}
@@ -64,7 +64,7 @@ class Quotas:
         self._of: dict[Subject, Quota] = {}
         self._default = BUILT_IN
         self.pauses = Pauses()
-        """Of those who wait for their turn: a change of quotas ends them."""
+        """Callers waiting for their turn: a change of quotas wakes them."""
         book.on_change(self._hear)
 
     # ------------------------------------------------------------------------------- who calls
@@ -73,11 +73,11 @@ class Quotas:
         return self._accounts.get((USER, name)) or self._opened(USER, name)
 
     def of_address(self, address: str) -> Account:
-        """Of all callers from there, where none proves who it is."""
+        """The shared account of all callers from this address whose identity is not proved."""
         return self._accounts.get((ADDRESS, address)) or self._opened(ADDRESS, address)
 
     def connect(self, account: Account, peer: str) -> None:
-        """It calls by this connection. Raises QuotaExceeded: it is one too many."""
+        """Count a connection of the caller. Raises QuotaExceeded: it has too many."""
         if peer in account.connections:
             return
         limit = account.quota.connections or 0
@@ -103,7 +103,7 @@ class Quotas:
     # ---------------------------------------------------------------------------- what was set
 
     def _hear(self) -> None:
-        """Quotas may have changed, or who is a super user."""
+        """Quotas, or the set of super users, may have changed."""
         has_news = self._records != self._book.quotas
         if has_news:
             self._records = self._book.quotas
@@ -130,8 +130,8 @@ class Quotas:
         return account
 
     def _quota(self, kind: str, name: str) -> Quota:
-        """What holds for a user or an address. The defaults are not for super users: who sets them
-        must be able to mend them."""
+        """The quota of a user or an address. The defaults do not apply to super users: whoever sets
+        the defaults must be able to correct them."""
         if kind == ADDRESS:
             return self._default
         own = self._of.get(Subject(USER, name))
@@ -145,7 +145,8 @@ class Quotas:
     def refusal(
         self, account: Account, field: str, *, wait_s: float | None = None
     ) -> QuotaExceeded:
-        """Counted and logged; to be raised. Without `wait_s` nobody knows when there is room."""
+        """The error to raise, counted and logged. Without `wait_s`, the time of the next chance is
+        unknown."""
         wait_ms = COUNT_PAUSE_MS if wait_s is None else math.ceil(wait_s * 1_000)
         self._note(account, field, REFUSED, wait_ms)
         return QuotaExceeded(
@@ -175,7 +176,7 @@ class Quotas:
         )
 
     def family(self) -> Family:
-        """All quotas, including those that were never met."""
+        """All quotas, including those never exceeded."""
         family = counter(
             "aerobee_quota_met_total",
             "Requests, frames and reads that a quota delayed or refused.",

@@ -1,8 +1,8 @@
-"""What one process keeps of calls: how many were refused, and what is to be known afterwards, as
-lines of the audit log.
+"""What one process records about calls: how many were refused, and the lines of the audit log.
 
-Owns: what a line says. Of a request it has what cannot be a secret (`request_text`). What a
-stranger says of itself it has only if it is true of somebody: people put secrets into wrong fields.
+Owns: the content of a line. From a request, it takes only what cannot be a secret (`request_text`).
+From an unproved caller, it takes a name only if that name exists: people put secrets into the wrong
+fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aerobee.runtime.metrics.families import AnyFamily, Gathered, counter
 
 ADMINISTRATIVE: Final = Action.CREATE | Action.UPDATE | Action.DELETE
 FORWARDED_KEY: Final = "x-mq-forwarded"
-"""The address of a client whose call another node passes on."""
+"""The address of a client whose call another node forwards."""
 OFFICIAL_REQUEST_ID_KEY: Final = "x-mq-request-id"
 
 Facts = dict[str, Any]
@@ -32,7 +32,7 @@ def is_administrative(need: Need) -> bool:
 
 
 class Lines(Protocol):
-    """Of an audit log, see AuditLog."""
+    """The lines of an audit log; see AuditLog."""
 
     @property
     def is_strict(self) -> bool: ...
@@ -47,7 +47,7 @@ class Lines(Protocol):
 
 
 class Recorder:
-    """Of one process. On the loop."""
+    """The recorder of one process. On the loop."""
 
     def __init__(self, lines: Lines | None = None) -> None:
         """Without `lines` there is no audit log, and refusals are only counted."""
@@ -67,8 +67,8 @@ class Recorder:
         *,
         is_known: bool,
     ) -> None:
-        """`who`: the caller's name if that `is_known`, else its address. `facts` is asked only if
-        there is a line to write."""
+        """`who`: the caller's name if `is_known`, else its address. `facts` is called only if there
+        is a line to write."""
         code = error_name(error)
         counted = (path.rpartition("/")[2], code)
         self._refusals[counted] = self._refusals.get(counted, 0) + 1
@@ -80,8 +80,8 @@ class Recorder:
     def act(
         self, facts: Facts, needs: Iterable[Need], request: Any, *, is_awaited: bool
     ) -> RecordedAct:
-        """`request`: None if requests stream. Unless the act `is_awaited`, its answer waits for a
-        line only if nothing may be done without one."""
+        """`request`: None for a stream of requests. Unless the act `is_awaited`, its answer waits
+        for a line only if nothing may be done without one."""
         assert self._lines is not None, "without a log nothing is an act"
         wanted = [shortened(str(need)) for need in needs]
         said: Facts = {"needs": wanted[:ITEMS_MAX]} if wanted else {}
@@ -91,7 +91,7 @@ class Recorder:
         return RecordedAct(self._lines, content, is_long=request is None, is_awaited=is_awaited)
 
     async def gather(self, cluster: str, node_type: str) -> Gathered:
-        """As figures."""
+        """The counts, as metrics."""
         refusals = counter(
             "aerobee_access_refusals_total",
             "Calls, and requests of streams, that were refused for lack of credentials or rights.",
@@ -127,7 +127,7 @@ class RecordedAct:
         return self
 
     def answered(self, answer: Any) -> None:
-        """An answer about many things may refuse some."""
+        """An answer about several things may refuse some of them."""
         results = getattr(answer, "results", ())
         refused = sum(getattr(each, "status", each).code > 1 for each in results)
         if refused:
@@ -157,7 +157,7 @@ class RecordedAct:
 
 
 class NotAnAct:
-    """A call that might have been one."""
+    """A call that turned out not to be an act."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -170,7 +170,7 @@ class NotAnAct:
 def facts_of(
     context: Any, metadata: Mapping[str, Any], path: str, caller: str, certificate: str
 ) -> Facts:
-    """Who calls what, from where."""
+    """Who calls what, and from where."""
     told = getattr(context, "is_encrypted", None)
     facts: Facts = {
         "caller": caller,

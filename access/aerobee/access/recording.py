@@ -1,4 +1,4 @@
-"""The audit log of a node, from its first moment to its last."""
+"""The audit log of a node, from start to stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PURPOSE: Final = b"audit log"
 
 
 class RecordingConfig(Protocol):
-    """The settings of any node."""
+    """The settings that any kind of node has."""
 
     @property
     def cluster(self) -> str: ...
@@ -32,7 +32,7 @@ class RecordingConfig(Protocol):
 
 
 def audit_log_keys(secrets: ClusterSecrets) -> list[Key]:
-    """Those that nodes with these cluster secrets use, the present one first."""
+    """The keys used by nodes with these cluster secrets, the current one first."""
     return [Key(key) for key in secrets.keys(_PURPOSE)]
 
 
@@ -40,7 +40,7 @@ def audit_log_keys(secrets: ClusterSecrets) -> list[Key]:
 async def recording(
     config: RecordingConfig, node: str, node_type: str, clock: Clock, metrics: MetricsEndpoint
 ) -> AsyncIterator[Recorder]:
-    """Within the block calls can be recorded, as the settings say. `node` is what lines call it.
+    """Within the block, calls can be recorded as the settings say. `node`: its name in the lines.
 
     Raises:
         InvalidArgument: a file cannot be used.

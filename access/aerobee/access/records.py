@@ -1,7 +1,7 @@
-"""Users and policies as JSON, which is what etcd keeps and what nodes are told.
+"""Users and policies as JSON, for etcd and for telling nodes.
 
-Unknown fields are ignored, so that an older node reads what a newer one wrote; but a policy whose
-decision, actions or resource are not known is refused, for a part of a rule is another rule.
+Unknown fields are ignored, so that an older node can read what a newer one wrote. A policy with an
+unknown decision, action or resource is refused: part of a rule is a different rule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aerobee.runtime.errors import AerobeeError
 
 
 class UnreadableRecord(ValueError):
-    """Bytes that are no record of this version."""
+    """Bytes that are not a record of this version."""
 
 
 def encode_user(user: User) -> bytes:
@@ -79,7 +79,7 @@ def decode_policy(value: bytes) -> Policy:
 
 
 def policy_id(policy: Policy) -> str:
-    """The same for two policies of which only one can be: user, resource, kind of policy."""
+    """Equal for two policies that cannot both exist: same user, resource and kind of policy."""
     words = json.dumps([policy.user, str(policy.pattern), policy.is_default])
     return hashlib.sha256(words.encode()).hexdigest()[:24]
 

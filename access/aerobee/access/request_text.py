@@ -1,7 +1,7 @@
-"""What a request asks for, as a line of the audit log may show it.
+"""What a request asks for, in a form that is safe for the audit log.
 
-Left out is what could be a secret, or what a message holds: all bytes, and fields with such a word
-in their names.
+Leaves out anything that could be a secret or a message's content: all bytes, and fields with a
+telling word in their names.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _PRIVATE: Final = frozenset(
 TEXT_MAX: Final = 300
 ITEMS_MAX: Final = 10
 FIELDS_MAX: Final = 60
-"""Of one request, over all its messages."""
+"""Per request, over all its nested messages."""
 DEPTH_MAX: Final = 4
 
 
 def is_private(name: str) -> bool:
-    """Of a field."""
+    """Whether a field is left out."""
     return not _PRIVATE.isdisjoint(name.split("_"))
 
 
@@ -49,13 +49,13 @@ def shortened(text: str) -> str:
 
 
 def request_text(request: Any) -> dict[str, Any]:
-    """The fields of a protobuf message that are set, those in messages as well. What is too much is
-    cut, and says so."""
+    """The fields that are set in a protobuf message and its nested messages. Text that is too long
+    is cut, and marked as cut."""
     return _Reading().message(request, DEPTH_MAX)
 
 
 class _Reading:
-    """Of one request."""
+    """The reading of one request."""
 
     def __init__(self) -> None:
         self._left = FIELDS_MAX
@@ -68,7 +68,7 @@ class _Reading:
                 found["..."] = "and more"
                 break
             self._left -= 1
-            # Numbers and flags are shown: `forget_former_secret` is what an administrator did.
+            # Numbers and flags are shown: `forget_former_secret` is something an administrator did.
             if is_private(name) and not isinstance(value, bool | int | float):
                 found[name] = "(not shown)"
             else:

@@ -1,8 +1,8 @@
-"""What rights are about: topics, groups, the cluster; and patterns that name many of them.
+"""What rights apply to: topics, groups, the cluster, and patterns that match many of them.
 
     Topic:orders    Group:billing*    Cluster:*    *
 
-A pattern's name is literal, a prefix that ends with `*`, or `*` for any. `*` alone is everything.
+A pattern's name is literal, a prefix ending with `*`, or `*` for any. `*` alone matches everything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DERIVED_TOPICS = ("%RETRY%", "%DLQ%")
 
 
 class Kind(StrEnum):
-    """As policies write it."""
+    """The kinds, as written in policies."""
 
     TOPIC = "Topic"
     GROUP = "Group"
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 class Action(IntFlag):
     """What is done with a resource. Pub sends to a topic; Sub reads a topic or acts as a member of
-    a group; the others are an administrator's."""
+    a group; the others are for administrators."""
 
     PUB = 1
     SUB = 2
@@ -44,7 +44,7 @@ _WORDS = {action.name.capitalize(): action for action in Action if action.name i
 
 
 class Need(NamedTuple):
-    """One right that a request needs. With several actions any one of them is enough."""
+    """One right that a request needs. If there are several actions, any one of them is enough."""
 
     kind: Kind
     name: str
@@ -56,12 +56,12 @@ class Need(NamedTuple):
 
     @property
     def resource(self) -> str:
-        """What the right is about."""
+        """What the right applies to."""
         return f"{self.kind}:{self.name}"
 
 
 def topic_need(topic: str, actions: Action) -> Need:
-    """A group's retry and dead-letter topics belong to the group: their names tell it."""
+    """A group's retry and dead-letter topics belong to the group, which their names contain."""
     for prefix in _DERIVED_TOPICS:
         if topic.startswith(prefix):
             return Need(Kind.GROUP, topic.removeprefix(prefix), actions)
@@ -70,7 +70,7 @@ def topic_need(topic: str, actions: Action) -> Need:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Which resources a policy is about."""
+    """Which resources a policy applies to."""
 
     kind: Kind
     text: str
@@ -113,13 +113,13 @@ class Pattern:
 
     @property
     def specificity(self) -> tuple[bool, bool, int]:
-        """The greater of two patterns that match one resource counts: of one kind before `*`,
-        literal before prefix, the longer prefix before the shorter."""
+        """Of two patterns that match one resource, the greater one counts: a specific kind over
+        `*`, literal over prefix, the longer prefix over the shorter."""
         return (self.kind is not Kind.ANY, not self.text.endswith("*"), len(self.text))
 
 
 def parse_actions(text: str) -> Action:
-    """From `Pub,Sub` or `All`. Raises InvalidArgument."""
+    """Parse `Pub,Sub` or `All`. Raises InvalidArgument."""
     found = Action(0)
     for word in text.split(","):
         name = word.strip().capitalize()
@@ -135,7 +135,7 @@ def parse_actions(text: str) -> Action:
 
 
 def actions_text(actions: Action) -> str:
-    """As `parse_actions` reads it."""
+    """The form that `parse_actions` reads."""
     if actions == ALL_ACTIONS:
         return "All"
     return ",".join(word for word, action in _WORDS.items() if action in actions)

@@ -1,8 +1,8 @@
-"""All policies of one user, arranged so that a decision costs a few look-ups.
+"""All policies of one user, arranged so that a decision costs a few lookups.
 
-The order of Apache's ACL 2.0: the policies that match and are not defaults; only if there are none,
-the defaults that match. Of these the most specific pattern counts, and among equals Deny wins. What
-nothing matches is denied.
+The order of Apache's ACL 2.0: policies that match and are not defaults; only if there are none, the
+defaults that match. Among these the most specific pattern wins, and between equals Deny wins. If
+nothing matches, the answer is no.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Arranged:
         self._lengths = sorted({len(text) - 1 for text in prefixes}, reverse=True)
 
     def first(self, kind: Kind, name: str, action: Action, source: str) -> Policy | None:
-        """The one that counts."""
+        """The policy that counts."""
         by_text = self._by_text
         for policy in by_text.get((kind, name), _NOTHING):
             if policy.matches(kind, name, action, source):
@@ -60,8 +60,8 @@ class UserRules:
         self._defaults = _Arranged(policy for policy in mine if policy.is_default)
 
     def decide(self, need: Need, source: str) -> Ruling:
-        """Whether a call from that address may; the rule is the first of those that allow, else the
-        first of those that deny."""
+        """Whether a call from that address is allowed. The rule is the first that allows, or else
+        the first that denies."""
         denied: Policy | None = None
         for action in Action:
             if action not in need.actions:

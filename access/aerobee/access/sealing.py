@@ -1,10 +1,11 @@
-"""Secrets closed with a key that etcd does not have, and what nodes prove each other with it.
+"""Secrets sealed with a key that etcd does not have, and the keys with which nodes prove themselves
+to each other.
 
-The cluster secret is in a file on each node. Of it comes a key for each purpose. A sealed text is a
-nonce and the text under AES-256-GCM, bound to the user's name: a sealed secret that is moved to
-another user does not open. Who has etcd alone has neither the secrets nor a way to make one that is
-taken; who has the file as well has all of them, because the signature scheme needs the secrets
-themselves.
+The cluster secret is in a file on each node. A key for each purpose is derived from it. A sealed
+text is a nonce and the text under AES-256-GCM, bound to the user's name: a sealed secret that is
+moved to another user does not open. With access to etcd alone, one has neither the secrets nor a
+way to make a valid one; with the file as well, one has all of them, because the signature scheme
+needs the secrets themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _HASH: Final = "sha256"
 
 
 class ClusterSecrets:
-    """One or two, the one to use first; all are accepted."""
+    """One or two secrets. The first is used; all are accepted."""
 
     __slots__ = ("_secrets",)
 
@@ -52,18 +53,18 @@ class ClusterSecrets:
 
     @classmethod
     def parse(cls, text: str) -> ClusterSecrets:
-        """One on each line of a file; empty lines and lines that begin with # do not count. Raises
+        """One secret per line; empty lines and lines that begin with # are skipped. Raises
         InvalidArgument."""
         lines = (line.strip() for line in text.splitlines())
         return cls([line.encode() for line in lines if line and not line.startswith("#")])
 
     def keys(self, purpose: bytes) -> tuple[bytes, ...]:
-        """For one purpose, of each secret, the one to use first."""
+        """The key for one purpose from each secret, the one to use first."""
         return tuple(hmac.digest(secret, b"aerobee " + purpose, _HASH) for secret in self._secrets)
 
 
 def seal(secret: str, name: str, secrets: ClusterSecrets, nonce: bytes) -> str:
-    """`nonce`: random, never used again."""
+    """`nonce`: random, never reused."""
     assert len(nonce) == NONCE_BYTES, "a nonce has a fixed length"
     key = secrets.keys(b"seal")[0]
     return base64.b64encode(
@@ -72,7 +73,8 @@ def seal(secret: str, name: str, secrets: ClusterSecrets, nonce: bytes) -> str:
 
 
 def unseal(sealed: str, name: str, secrets: ClusterSecrets) -> str | None:
-    """The secret; None if it was sealed for another name, by another cluster secret, or changed."""
+    """The secret; None if it was sealed for another name or by another cluster secret, or was
+    changed."""
     from cryptography.exceptions import InvalidTag
 
     try:
@@ -89,7 +91,7 @@ def unseal(sealed: str, name: str, secrets: ClusterSecrets) -> str | None:
 
 
 def _cipher(key: bytes) -> AESGCM:
-    # Clients prove what they are by the same module, and seal nothing.
+    # Clients prove themselves with the same module but seal nothing.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key)

@@ -1,10 +1,10 @@
-"""The signature of the official clients, `MQv2-HMAC-SHA1`, which ours send as well.
+"""The signature of the official clients, `MQv2-HMAC-SHA1`, which our clients send too.
 
     x-mq-date-time: 20240101T000000Z
     authorization: MQv2-HMAC-SHA1 Credential=KEY, SignedHeaders=x-mq-date-time, Signature=9D05...
 
-It signs the text of the time alone, so it proves that its maker knew the secret once, and no more:
-who sees one on the way can use it until the secret is changed. Against that only TLS helps. A
+It signs only the text of the time, so it proves no more than that its maker knew the secret once:
+anyone who sees one on the network can use it until the secret is changed. Only TLS prevents that. A
 server must know the secret itself, not a hash of it.
 """
 
@@ -33,7 +33,7 @@ class Signed(NamedTuple):
 
     def is_by(self, secrets: Iterable[bytes]) -> bool:
         """Whether one of these secrets made it."""
-        # compare_digest takes as long for a wrong digest as for a right one.
+        # compare_digest takes the same time for a wrong digest as for the right one.
         return any(
             hmac.compare_digest(hmac.digest(secret, self.date_time, "sha1"), self.digest)
             for secret in secrets
@@ -57,7 +57,7 @@ def read_signature(metadata: Mapping[str, str | bytes]) -> Signed | None:
     """What a call claims; None if it has no `authorization`.
 
     Raises:
-        Unauthenticated: it has one that cannot be read.
+        Unauthenticated: its `authorization` cannot be read.
     """
     header = metadata.get(AUTHORIZATION_KEY)
     if header is None:

@@ -1,7 +1,7 @@
-"""All users and policies as of one version: what a node asks.
+"""All users and policies as of one version: the value that a node queries.
 
-What always holds: a policy that cannot be read could be one that denies, so its user has no rights
-until it is mended.
+Invariant: a policy that cannot be read might be one that denies, so its user has no rights until it
+is repaired.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _NO_RULES = UserRules()
 
 
 class Record(NamedTuple):
-    """A user, a policy or a quota as etcd has it."""
+    """A user, a policy or a quota as stored in etcd."""
 
     user: str
-    """Of a quota: whose it is, which may be a group's."""
+    """For a quota: its subject, which may be a group."""
     value: bytes
 
 
 class Records(NamedTuple):
-    """What nodes tell each other."""
+    """The form in which nodes exchange them."""
 
     version: str
-    """The same for the same content; empty: there are none."""
+    """Equal for equal content; empty: there are none."""
     users: tuple[Record, ...]
     policies: tuple[Record, ...]
     quotas: tuple[Record, ...] = ()
@@ -58,7 +58,7 @@ NO_RECORDS = Records("", (), ())
 
 @dataclass(frozen=True, slots=True)
 class KnownUser:
-    """A user, its secrets opened, its policies arranged."""
+    """A user with its secrets opened and its policies arranged."""
 
     user: User
     secrets: tuple[bytes, ...]
@@ -67,7 +67,7 @@ class KnownUser:
     unopened: int = 0
     """Secrets that no cluster secret of this node opens."""
     is_damaged: bool = False
-    """One of its policies cannot be read."""
+    """At least one of its policies cannot be read."""
 
     def __repr__(self) -> str:
         return f"<KnownUser {self.user.name}>"
@@ -89,22 +89,22 @@ _Content = tuple[bytes, tuple[bytes, ...]]
 
 @dataclass(frozen=True, slots=True)
 class AccessTable:
-    """Never changed: a change makes another, of which all that is the same is taken over."""
+    """Immutable: a change makes a new table, which reuses everything that is unchanged."""
 
     version: str
     users: Mapping[str, KnownUser]
     by_peer: Mapping[str, KnownUser]
-    """By the name of a client certificate."""
+    """By the name in a client certificate."""
     unreadable: tuple[str, ...]
-    """Users whose records cannot be read; they are nobody."""
+    """Users whose records cannot be read; they cannot authenticate."""
     contents: Mapping[str, _Content]
-    """What each user was made of."""
+    """The records from which each user was made."""
 
     @classmethod
     def of(
         cls, records: Records, secrets: ClusterSecrets | None, before: AccessTable | None = None
     ) -> AccessTable:
-        """`before`: a table that was made with the same secrets."""
+        """`before`: a table made with the same secrets."""
         policies: dict[str, list[bytes]] = {}
         for record in records.policies:
             policies.setdefault(record.user, []).append(record.value)
@@ -166,4 +166,4 @@ def _known(name: str, content: _Content, secrets: ClusterSecrets | None) -> Know
 
 
 NOBODY = AccessTable.of(NO_RECORDS, None)
-"""Before a node has heard of any user: nobody may do anything."""
+"""For the time before a node has received any user: nobody may do anything."""

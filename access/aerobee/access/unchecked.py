@@ -1,5 +1,4 @@
-"""The gate of a node without access control: everyone may do everything, and what is done is
-recorded."""
+"""The gate of a node without access control: everyone may do everything, and acts are recorded."""
 
 from __future__ import annotations
 
@@ -15,23 +14,23 @@ from aerobee.runtime.errors import AerobeeError
 
 
 class UncheckedGate:
-    """Of one server."""
+    """The gate of one server."""
 
     def __init__(self, gate: Gate) -> None:
-        """`gate` knows what calls need, and who proves to be whom."""
+        """`gate` knows the needs of calls, and checks proofs of identity."""
         self._gate = gate
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Nothing that changes makes a difference."""
+        """No change makes a difference."""
 
     def method(self, path: str) -> UncheckedMethod | None:
-        """None: its calls are no acts. Raises InvalidArgument as Gate's."""
+        """None: its calls are not acts. Raises InvalidArgument as Gate's."""
         method = self._gate.method(path)
         return UncheckedMethod(method) if method is not None and method.is_act else None
 
 
 class UncheckedMethod:
-    """Of one method with acts."""
+    """One method whose calls may be acts."""
 
     is_act = True
     is_judged_again = False
@@ -42,7 +41,7 @@ class UncheckedMethod:
     def admit(self, context: CallContext) -> UncheckedVisit:
         metadata = dict(context.invocation_metadata() or ())
         caller: Caller | None = None
-        with suppress(AerobeeError):  # who proves nothing is anonymous
+        with suppress(AerobeeError):  # without proof, a caller is anonymous
             caller = self._method.gate.caller_of(context, metadata, self._method.path)
         return UncheckedVisit(self._method, caller, context, metadata)
 
@@ -66,7 +65,7 @@ class UncheckedVisit:
         self._acts: list[Need] = []
 
     def check(self, request: Any) -> None:
-        with suppress(AerobeeError):  # names that are none are the servicer's to refuse
+        with suppress(AerobeeError):  # illegal names are the servicer's to refuse
             needs = self._method.needs.of(request, "")
             self._acts += filter(is_administrative, needs)
 

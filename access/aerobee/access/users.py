@@ -10,11 +10,11 @@ from aerobee.runtime.errors import InvalidArgument
 
 USERS_MAX: Final = 1_000
 POLICIES_MAX: Final = 5_000
-"""Of all users: each node arranges all of them when it starts, in about a tenth of a second."""
+"""Of all users: each node arranges all of them when it starts, which takes about 0.1 s."""
 POLICIES_PER_USER_MAX: Final = 100
-"""A user and its policies go in one transaction, of which etcd takes 128 steps."""
+"""A user and its policies are written in one transaction, and etcd allows 128 operations."""
 SECRETS_MAX: Final = 2
-"""The present one and the one before."""
+"""The current one and the previous one."""
 PEERS_MAX: Final = 8
 PEER_LENGTH_MAX: Final = 256
 SECRET_LENGTHS: Final = range(16, 129)
@@ -28,12 +28,12 @@ class User:
 
     name: str
     is_super: bool = False
-    """No policy is asked for it."""
+    """No policies are checked for it."""
     is_enabled: bool = True
     sealed: tuple[str, ...] = ()
-    """Its secrets, the newest first, as `aerobee.access.sealing` closes them."""
+    """Its secrets, newest first, sealed by `aerobee.access.sealing`."""
     peers: tuple[str, ...] = ()
-    """Names of client certificates that prove it without a signature."""
+    """Names in client certificates that prove its identity without a signature."""
 
 
 def check_user_name(name: str) -> None:
@@ -57,7 +57,7 @@ def check_peers(peers: tuple[str, ...]) -> None:
 
 
 def check_secret(secret: str) -> None:
-    """Raises InvalidArgument, without the secret in its words."""
+    """Raises InvalidArgument, whose text does not contain the secret."""
     if len(secret) not in SECRET_LENGTHS or not secret.isascii() or not secret.isprintable():
         raise InvalidArgument(
             f"a secret has {SECRET_LENGTHS.start} to {SECRET_LENGTHS.stop - 1} printable ASCII "

@@ -11,9 +11,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from aerobee.cli.moments import parse_patience_ms
 from aerobee.cli.output import QUIET
+
+JSON_FORMAT = "aerobee.cli.json_format"
+"""In the meta data of click's context: --json was given."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -98,6 +102,33 @@ def duration_option(
     return add
 
 
+def _keep_json_format(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.meta[JSON_FORMAT] = value
+
+
+json_format_option = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_keep_json_format,
+    help="As --format json.",
+)
+"""For commands whose answer has a --format: the callback of that must be `chosen_format`."""
+
+
+def chosen_format(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Of --format and --json, whichever was given."""
+    if not context.meta.get(JSON_FORMAT):
+        return value
+    source = context.get_parameter_source(str(parameter.name))
+    if source is ParameterSource.COMMANDLINE and value != "json":
+        raise click.UsageError(f"--json means --format json: leave out --format {value}", context)
+    return "json"
+
+
 def format_option(help: str) -> Callable[[Command], Command]:
     """Adds --format (parameter `line_format`), text or json."""
     return click.option(
@@ -106,6 +137,7 @@ def format_option(help: str) -> Callable[[Command], Command]:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
+        callback=chosen_format,
         help=help,
     )
 

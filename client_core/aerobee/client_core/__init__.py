@@ -1,6 +1,6 @@
 """What producers, consumers and administration share: connection, routes, messages, errors.
 
-Every name is imported when it is asked for: a producer that is started for one message needs no
+Every name is imported on first use: a producer started for a single message needs no
 administration.
 """
 
@@ -92,7 +92,7 @@ __all__ = [
     "user_credentials",
 ]
 
-# Where each name is; a test keeps this equal to the imports above.
+# The module of each name; a test keeps this equal to the imports above.
 _NAMES = {
     "aerobee.access.credentials": (
         "Credentials",

@@ -25,7 +25,7 @@ from aerobee.v1 import access_pb2 as pb
 class Access:
     """For super users, and operators with the cluster secret.
 
-    Every call raises AccessDenied for others, InvalidArgument for what makes no sense,
+    Every call raises AccessDenied for others, InvalidArgument for invalid values,
     RegistryUnavailable and Unreachable.
     """
 
@@ -41,14 +41,14 @@ class Access:
         certificate_names: Sequence[str] = (),
         secret: str = "",
     ) -> pb.UserSecret:
-        """With a secret, which is made if it is empty and is told only here."""
+        """Create a user with a secret, which is generated if it is empty and returned only here."""
         request = pb.CreateUserRequest(
             name=name, super=is_super, certificate_names=certificate_names, secret=secret
         )
         return await self._nameservers.call(CREATE_USER, request, timeout_ms=self._timeout_ms)
 
     async def rotate_user(self, name: str, *, secret: str = "") -> pb.UserSecret:
-        """A new secret beside the present one; the one before that is not valid any more."""
+        """A new secret beside the current one; the previous one is no longer valid."""
         request = pb.RotateUserRequest(name=name, secret=secret)
         return await self._nameservers.call(ROTATE_USER, request, timeout_ms=self._timeout_ms)
 
@@ -59,14 +59,14 @@ class Access:
         return await self._update(pb.UpdateUserRequest(name=name, enabled=is_enabled))
 
     async def reseal_user(self, name: str) -> pb.UserDescription:
-        """Its secrets by the cluster secret that comes first in the nameserver's file."""
+        """Seal its secrets with the cluster secret that comes first in the nameserver's file."""
         return await self._update(pb.UpdateUserRequest(name=name))
 
     async def _update(self, request: pb.UpdateUserRequest) -> pb.UserDescription:
         return await self._nameservers.call(UPDATE_USER, request, timeout_ms=self._timeout_ms)
 
     async def delete_user(self, name: str) -> None:
-        """And its policies."""
+        """Delete the user and its policies."""
         request = pb.DeleteUserRequest(name=name)
         await self._nameservers.call(DELETE_USER, request, timeout_ms=self._timeout_ms)
 
@@ -76,7 +76,7 @@ class Access:
         return answer.users
 
     async def put_policy(self, policy: pb.AccessPolicy) -> None:
-        """In place of the user's policy for the same resource, if there is one."""
+        """Replaces the user's policy for the same resource, if there is one."""
         request = pb.PutPolicyRequest(policy=policy)
         await self._nameservers.call(PUT_POLICY, request, timeout_ms=self._timeout_ms)
 
@@ -100,7 +100,7 @@ class Access:
     async def set_quota(
         self, kind: str, name: str, limits: Mapping[str, int], to_default: Sequence[str] = ()
     ) -> pb.Quota:
-        """The whole quota with these limits, 0 for none, and with others left to the default.
+        """Set the whole quota: these limits, 0 for none; all others are left to the default.
         `kind`: user, group, or default without a name."""
         request = pb.SetQuotaRequest(
             quota=pb.Quota(kind=kind, name=name, limits=limits), to_default=to_default
@@ -112,6 +112,6 @@ class Access:
         await self._nameservers.call(DELETE_QUOTA, request, timeout_ms=self._timeout_ms)
 
     async def quotas(self) -> pb.ListQuotasResponse:
-        """All that were set, and what holds otherwise."""
+        """All quotas that were set, and the defaults."""
         request = pb.ListQuotasRequest()
         return await self._nameservers.call(LIST_QUOTAS, request, timeout_ms=self._timeout_ms)

@@ -36,7 +36,7 @@ class GroupQueueState:
 
     queue: MessageQueue
     lease_holder: str | None
-    """Client id of the member that holds the queue."""
+    """Client id of the member that holds the queue's lease."""
     lease_epoch: int
     committed_offset: int | None
     """None: the group never committed here."""
@@ -45,7 +45,7 @@ class GroupQueueState:
 
     @property
     def lag(self) -> int:
-        """Messages that can be read and are not committed."""
+        """Messages that are readable but not committed."""
         start = self.min_offset if self.committed_offset is None else self.committed_offset
         return max(0, self.max_offset_end - max(start, self.min_offset))
 
@@ -56,11 +56,11 @@ class GroupState:
 
     group: str
     members: tuple[broker_pb2.GroupMember, ...]
-    """By client id; a member that several brokers know stands here once."""
+    """By client id; a member known to several brokers is listed once."""
     queues: tuple[GroupQueueState, ...]
     """In ascending order."""
     retry: Mapping[str, broker_pb2.RetrySettings] = field(default_factory=dict)
-    """By broker name: how failed messages come again."""
+    """By broker name: how failed messages are redelivered."""
 
     @property
     def lag(self) -> int:
@@ -97,8 +97,8 @@ class Admin:
         )
 
     async def masters(self) -> list[Endpoint]:
-        """The live masters, by broker name. A group that is electing one is waited for; it is left
-        out if it has none in time."""
+        """The live masters, by broker name. Waits for a group that is electing one; it is left out
+        if it has none in time."""
         end_s = self._clock.monotonic_s() + self._timeout_ms / 1_000
         while True:
             endpoints = await self._endpoints()
@@ -109,7 +109,7 @@ class Admin:
             await asyncio.sleep(MASTER_POLL_S)
 
     async def master(self, broker_name: str) -> Endpoint:
-        """The live master of a broker group, which is waited for as in `masters`.
+        """The live master of a broker group; waits for one as `masters` does.
 
         Raises NoBrokerAvailable: it has none now, or there is no such group.
         """
@@ -121,8 +121,8 @@ class Admin:
         )
 
     async def readers(self) -> list[Endpoint]:
-        """Of each broker group one live broker that has its messages, by broker name: the master,
-        or a slave while there is none."""
+        """One live broker of each broker group that has its messages, by broker name: the master,
+        or a slave if there is none."""
         readers: dict[str, Endpoint] = {}
         for endpoint in await self._endpoints():
             if endpoint.is_master or endpoint.broker_name not in readers:
@@ -144,13 +144,13 @@ class Admin:
 
         Args:
             successor_id: the next master; None leaves the choice among those in sync to the
-                present one.
+                current one.
 
         Raises:
             NoBrokerAvailable: the group has no master now, or there is no such group.
-            InvalidArgument: the successor is not in sync, or nobody is.
-            NotMaster: somebody else has become master meanwhile.
-            Unreachable; DeadlineExceeded: the present master goes on, or its successor has not
+            InvalidArgument: the successor is not in sync, or no replica is.
+            NotMaster: another replica became master in the meantime. Unreachable; DeadlineExceeded:
+            the current master continues, or its successor has not
                 said yet that it took over.
         """
         master = await self.master(broker_name)
@@ -162,7 +162,7 @@ class Admin:
         )
 
     async def remove_replica(self, broker_name: str, broker_id: int) -> nameserver_pb2.GroupRecord:
-        """Forget a replica that has gone for good: its group's master waits for it no more.
+        """Forget a replica that is gone for good: its group's master no longer waits for it.
 
         Raises:
             GroupNotFound: there is no such broker group.
@@ -196,14 +196,14 @@ class Admin:
         unread: bool = False,
         timeout_ms: int = CLEAN_TIMEOUT_MS,
     ) -> broker_pb2.CleanStoreResponse:
-        """Let one broker remove expired log segments now, whatever the hour.
+        """Let one broker remove expired log segments now, at any hour.
 
         Args:
-            force: unexpired ones too, as long as the disk is fuller than the broker's limit.
+            force: also unexpired ones, as long as the disk is fuller than the broker's limit.
             unread: also messages that groups have not read; the answer counts them.
 
         Raises:
-            Unreachable; DeadlineExceeded: it goes on to the end of the segment under way;
+            Unreachable; DeadlineExceeded: it continues to the end of the current segment;
             ShuttingDown, StoreFailed.
         """
         return await self._channels.call(
@@ -290,13 +290,14 @@ class Admin:
     async def configure_group(
         self, group: str, settings: broker_pb2.RetrySettings
     ) -> dict[str, broker_pb2.RetrySettings]:
-        """Change how a group's failed messages come again, and its order, at the masters of all
-        broker groups; what is unset stays. Returns what counts now, by broker name.
+        """Change how a group's failed messages are redelivered, and whether it is ordered, at the
+        masters of all broker groups; unset fields stay unchanged. Returns the resulting settings,
+        by broker name.
 
         Raises:
             IllegalName, InvalidArgument, LimitReached; NoBrokerAvailable: a broker group has no
             master now, and nothing was changed; Unreachable, DeadlineExceeded, NotMaster: some
-            brokers may have changed it; do it again.
+            brokers may have changed it; repeat the call.
         """
         check_group_name(group)
         masters = {endpoint.broker_name: endpoint for endpoint in await self.masters()}

@@ -1,7 +1,7 @@
 """Users, policies and quotas, as `AdminClient` shows and changes them.
 
 Every call may raise AccessDenied, RegistryUnavailable, Unreachable and DeadlineExceeded, and
-InvalidArgument for what makes no sense.
+InvalidArgument for invalid values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class User:
     is_super: bool
     is_enabled: bool
     secrets: int
-    """How many secrets are valid: two while one is being exchanged."""
+    """Number of valid secrets: two while one is being replaced."""
     certificate_names: tuple[str, ...]
     """Names of client certificates that prove the user without a signature."""
 
@@ -47,9 +47,9 @@ class Policy:
     """`All`, or a list of Pub, Sub, Create, Update, Delete, Get, List."""
     decision: Literal["Allow", "Deny"] = "Allow"
     sources: tuple[str, ...] = ()
-    """Addresses or networks that it counts for; none: all."""
+    """Addresses or networks it applies to; none: all."""
     is_default: bool = False
-    """It counts only where no other policy of the user does."""
+    """It applies only where no other policy of the user does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class UserAdmin:
         certificate_names: Sequence[str] = (),
         secret: str = "",
     ) -> NewSecret:
-        """A user with a secret, which is made if none is given."""
+        """Create a user with a secret, which is generated if none is given."""
         return _new_secret(
             await self._access.create_user(
                 name, is_super=is_super, certificate_names=certificate_names, secret=secret
@@ -94,11 +94,11 @@ class UserAdmin:
         )
 
     async def rotate(self, name: str, *, secret: str = "") -> NewSecret:
-        """A new secret beside the present one; the one before that is not valid any more."""
+        """A new secret beside the current one; the previous one is no longer valid."""
         return _new_secret(await self._access.rotate_user(name, secret=secret))
 
     async def forget_former_secret(self, name: str) -> User:
-        """The secret from before `rotate` is not valid any more."""
+        """The secret from before `rotate` is no longer valid."""
         return _user(await self._access.forget_former_secret(name))
 
     async def enable(self, name: str, is_enabled: bool = True) -> User:
@@ -125,7 +125,7 @@ class PolicyAdmin:
         self._access = access
 
     async def put(self, policy: Policy) -> None:
-        """In place of the user's policy for the same resource, if there is one."""
+        """Replaces the user's policy for the same resource, if there is one."""
         await self._access.put_policy(
             pb.AccessPolicy(
                 user=policy.user,
@@ -167,19 +167,19 @@ class QuotaAdmin:
         *,
         to_default: Sequence[str] = (),
     ) -> Quota:
-        """These limits, 0 for none; those of `to_default` are left to the default from now on."""
+        """Set these limits, 0 for none; those in `to_default` go back to the default."""
         return _quota(await self._access.set_quota(kind, name, limits, to_default))
 
     async def delete(self, kind: Literal["user", "group", "default"], name: str) -> None:
-        """What was set."""
+        """Delete what was set."""
         await self._access.delete_quota(kind, name)
 
     async def list(self) -> list[Quota]:
-        """All that were set."""
+        """All quotas that were set."""
         return [_quota(each) for each in (await self._access.quotas()).quotas]
 
     async def built_in(self) -> Quota:
-        """What holds where nothing was set."""
+        """The defaults."""
         return _quota((await self._access.quotas()).built_in)
 
 

@@ -1,4 +1,4 @@
-"""Single brokers, as `AdminClient.brokers` asks and changes them."""
+"""Single brokers: `AdminClient.brokers` queries and changes them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class ReplicaLag:
     is_connected: bool
     is_in_sync: bool
     lag_bytes: int
-    """Of the log that it has not acknowledged."""
+    """Bytes of the log that it has not acknowledged."""
     lag_ms: int
-    """Since it last had everything; 0: it has."""
+    """Time since it last had everything; 0: it has everything now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class MasterSeen:
     is_connected: bool
     log_end: int
     trouble: str
-    """Why the slave does not follow; empty while it does."""
+    """Why the slave does not follow; empty if it does."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatistics:
-    """Counters since the start of a broker's process, and its present state."""
+    """Counters since the broker's process started, and its current state."""
 
     version: str
     is_writable: bool
@@ -69,12 +69,12 @@ class BrokerStatistics:
     """Over all groups."""
     removed_unread: tuple[RemovedUnread, ...]
     replicas: tuple[ReplicaLag, ...]
-    """Of a slave: none."""
+    """Of a master's slaves; a slave has none."""
     master: MasterSeen | None
-    """Of a master: None."""
+    """For a slave; None for a master."""
     everything: Mapping[str, Any] = field(repr=False)
-    """All that the broker told, as `aerobee cluster show --json` prints it: integers of 64 bits are
-    texts."""
+    """Everything that the broker returned, as printed by `aerobee cluster show --json`: 64-bit
+    integers are texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class CleanedStore:
     log_min_offset: int
     removed_unread: tuple[RemovedUnread, ...]
     kept_because: str
-    """Why expired segments are still there; empty: none is."""
+    """Why expired segments are still there; empty: none are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +96,18 @@ class HandOver:
     master_id: int
     epoch: int
     paused_ms: int
-    """How long no message was taken."""
+    """How long no messages were accepted."""
 
 
 class BrokerAdmin:
-    """Brokers: statistics, cleaning, another master, replicas that are lost. Every call may raise
+    """Brokers: statistics, cleaning, another master, lost replicas. Every call may raise
     Unreachable, DeadlineExceeded and AccessDenied."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
 
     async def statistics(self, address: str) -> BrokerStatistics:
-        """Of the broker at an address, see `AdminClient.cluster`."""
+        """Of the broker at an address; see `AdminClient.cluster`."""
         return _statistics(await self._admin.broker_stats(address))
 
     async def clean(
@@ -118,16 +118,16 @@ class BrokerAdmin:
         unread: bool = False,
         timeout: float = CLEAN_TIMEOUT_MS / 1_000,
     ) -> CleanedStore:
-        """Remove expired log segments now, whatever the hour.
+        """Remove expired log segments now, at any hour.
 
         Args:
             broker: the name of a broker group, for its master, or the address of a broker.
-            force: unexpired ones too, as long as the disk is fuller than the broker's limit.
+            force: also unexpired ones, as long as the disk is fuller than the broker's limit.
             unread: also messages that groups have not read; the answer counts them.
 
         Raises:
             InvalidArgument: no broker group of that name has a master; ShuttingDown, StoreFailed.
-            DeadlineExceeded: it goes on to the end of the segment under way.
+            DeadlineExceeded: it continues to the end of the current segment.
         """
         done = await self._admin.clean_store(
             await self._address_of(broker),
@@ -153,12 +153,12 @@ class BrokerAdmin:
         """Make another replica the master; nothing that was sent is lost.
 
         Args:
-            successor_id: the next master; None: the present one chooses among those in sync.
+            successor_id: the next master; None: the current one chooses among those in sync.
 
         Raises:
             NoBrokerAvailable: the group has no master now, or there is no such group.
             InvalidArgument: the successor is not in sync, or no replica is.
-            NotMaster: another replica became master meanwhile.
+            NotMaster: another replica became master in the meantime.
         """
         done = await self._admin.hand_over(
             broker_name, successor_id=successor_id, timeout_ms=milliseconds(timeout)
@@ -166,7 +166,7 @@ class BrokerAdmin:
         return HandOver(done.master_id, done.epoch, done.paused_ms)
 
     async def remove_replica(self, broker_name: str, broker_id: int) -> BrokerGroup:
-        """Forget a replica that is lost for good; returns what is left of its group.
+        """Forget a replica that is lost for good; returns what remains of its group.
 
         Raises:
             GroupNotFound: there is no such broker group. InvalidArgument: the replica is

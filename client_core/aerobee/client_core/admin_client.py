@@ -1,4 +1,4 @@
-"""Administration as users meet it: one client, whose parts have one subject each."""
+"""Administration for users: one client, whose parts have one subject each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 5.0
 AWAIT_CLUSTER_MS = 10_000
-"""As producers and consumers have it."""
+"""The same as for producers and consumers."""
 
 
 class AdminClient:
@@ -44,7 +44,7 @@ class AdminClient:
     Args:
         nameservers, cluster, tls, credentials: as at `ClusterConnection`.
         timeout: seconds for each question to a nameserver or broker.
-        await_cluster_ms: how long the first call asks again while no nameserver can be reached; it
+        await_cluster_ms: how long the first call retries while no nameserver can be reached; it
             logs that after 1 s; 0: it fails at once.
 
     Example::
@@ -100,16 +100,16 @@ class AdminClient:
 
     @property
     def connection(self) -> ClusterConnection:
-        """To the same cluster, for what no part has a call for."""
+        """A connection to the same cluster, for anything that no part covers."""
         return self._connection
 
     async def start(self) -> None:
-        """Open it; nothing is asked of the cluster before the first call. Close it in the same
+        """Open it; the cluster is not contacted before the first call. Close it in the same
         task."""
         await self._connection.__aenter__()
 
     async def aclose(self) -> None:
-        """End its connections."""
+        """Close its connections."""
         await self._connection.__aexit__(None, None, None)
 
     async def __aenter__(self) -> Self:
@@ -159,7 +159,7 @@ class BlockingAdminClient(BlockingClient[AdminClient]):
         )
 
     def call(self, ask: Callable[[AdminClient], Coroutine[Any, Any, T]]) -> T:
-        """What a call of `AdminClient` returns. Raises what it raises."""
+        """Returns, or raises, what a call of `AdminClient` does."""
         return self._thread.call(ask)
 
     if not TYPE_CHECKING:

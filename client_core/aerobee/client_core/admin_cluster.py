@@ -30,17 +30,17 @@ class Broker:
     """`well`, `slow` or `disk hung`."""
     epoch: int
     heartbeat_age_ms: int | None
-    """None: another nameserver hears its heartbeats."""
+    """None: it sends its heartbeats to another nameserver."""
     is_in_sync: bool
-    """Its log, as it is now, belongs to those that an election chooses from."""
+    """Its current log belongs to those from which an election chooses."""
     replication_trouble: str
-    """Why a slave does not follow its master; empty while it does."""
+    """Why a slave does not follow its master; empty if it does."""
     instance: str
-    """Of the process: another after each start."""
+    """Identifies the process: different after each start."""
     outside_address: str
     """Where clients outside the cluster's network reach it; empty: at `address`."""
     zone: str
-    """Empty: it says none."""
+    """Empty: it reports none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class ClusterState:
     etcd_trouble: str
     """What is wrong with etcd; empty: nothing."""
     is_stale: bool
-    """The nameserver cannot reach etcd: this is what it knew last."""
+    """The nameserver cannot reach etcd: this is its last known state."""
 
 
 def cluster_state(found: nameserver_pb2.ClusterDescription) -> ClusterState:
-    """Of a nameserver's answer."""
+    """From a nameserver's answer."""
     groups = {each.broker_name: each for each in found.groups}
     brokers = []
     for number, each in enumerate(found.brokers):
@@ -98,7 +98,7 @@ def _broker(
     group: nameserver_pb2.GroupRecord | None,
 ) -> Broker:
     broker_id = found.identity.broker_id
-    # A log that was begun anew has another incarnation: that replica lacks messages.
+    # A log that was started anew has another incarnation: that replica lacks messages.
     incarnation = "" if heard is None else heard.incarnation
     in_sync = () if group is None else group.in_sync
     return Broker(
@@ -122,7 +122,7 @@ def _broker(
 
 
 def broker_group(found: nameserver_pb2.GroupRecord) -> BrokerGroup:
-    """Of a nameserver's record."""
+    """From a nameserver's record."""
     return BrokerGroup(
         broker_name=found.broker_name,
         state=state_of(found),

@@ -13,6 +13,7 @@ from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import GroupNotFound, InvalidArgument
 from aerobee.runtime.names import is_system_group
+from aerobee.store_format.retry_delays import Steps
 from aerobee.v1 import broker_pb2
 
 
@@ -26,13 +27,14 @@ class Member:
     broadcasting: bool
     last_heartbeat_age_ms: int
     official: str
-    """What an official client of Apache RocketMQ is; empty: one of Aerobee's."""
+    """The kind of Apache RocketMQ's official client; empty: one of Aerobee's."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """How long a failed message waits before it comes again: `initial_ms`, then `multiplier` times
-    as long each time, `max_ms` at most. A field that is 0 takes its default: 5 s, 2 h, twice."""
+    """How long a failed message waits before it is redelivered: `initial_ms`, then `multiplier`
+    times as long each time, `max_ms` at most. A field that is 0 takes its default: 5 s, 2 h, twice.
+    """
 
     initial_ms: int
     max_ms: int
@@ -41,20 +43,23 @@ class BackOff:
 
 @dataclass(frozen=True, slots=True)
 class GroupRetry:
-    """How a group's failed messages come again."""
+    """How a group's failed messages are redelivered."""
 
     retries_max: int
-    """After so many a message is a dead letter."""
+    """After this many a message becomes a dead letter."""
     back_off: BackOff | None
     """None: the broker's delay levels, or Apache's list of steps."""
     steps_ms: tuple[int, ...]
     """Apache's list of steps, if the group has one."""
     ordered: bool
-    """A message that comes again holds back those of its message group."""
+    """A redelivered message holds back the others of its message group."""
+    delays_ms: tuple[int, ...] = ()
+    """Without `back_off`: how long a message waits after its first failure, its second and so on;
+    the last one counts for all further ones. Empty: the broker is an older version."""
 
     @property
     def kind(self) -> Literal["exponential", "steps", "levels"]:
-        """Of the back-off."""
+        """The kind of its backoff."""
         if self.back_off is not None:
             return "exponential"
         return "steps" if self.steps_ms else "levels"
@@ -72,13 +77,13 @@ class Group:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Those that a member subscribes to, or on which the group has offsets, by name."""
+        """Topics to which a member subscribes, or on which the group has offsets, by name."""
         subscribed = {topic for member in self.members for topic in member.subscriptions}
         return tuple(sorted(subscribed | {queue.queue.topic for queue in self.queues}))
 
     @property
     def lag(self) -> int:
-        """Messages that are stored and not finished."""
+        """Messages that are stored but not finished."""
         return sum(queue.lag for queue in self.queues)
 
 
@@ -91,7 +96,7 @@ class GroupAdmin:
         self._deletions = deletions
 
     async def list(self, *, with_own: bool = False) -> list[str]:
-        """The names of all groups; with `with_own` also those of the system."""
+        """The names of all groups; `with_own` includes the system's."""
         names = await self._admin.list_groups()
         return [name for name in names if with_own or not is_system_group(name)]
 
@@ -106,7 +111,7 @@ class GroupAdmin:
         )
 
     async def describe_all(self, *, with_own: bool = False) -> builtins.list[Group]:
-        """All groups that `list` names, by name, without those that have gone meanwhile."""
+        """All groups that `list` names, by name, without those deleted in the meantime."""
 
         async def ask(name: str) -> Group | None:
             try:
@@ -131,8 +136,9 @@ class GroupAdmin:
         by_delay_levels: bool = False,
         ordered: bool | None = None,
     ) -> Mapping[str, GroupRetry]:
-        """Change how failed messages come again; what is not given stays. Returns what counts now,
-        by broker group. `by_delay_levels` takes the broker's delay levels for the back-off.
+        """Change how failed messages are redelivered; what is not given stays. Returns the
+        resulting settings, by broker group. `by_delay_levels` uses the broker's delay levels as the
+        backoff.
 
         Raises:
             IllegalName, InvalidArgument, LimitReached.
@@ -169,11 +175,11 @@ class GroupAdmin:
     async def delete_offsets(
         self, name: str, topic: str, queues: Sequence[tuple[str, int]] = ()
     ) -> dict[MessageQueue, int]:
-        """Forget what a group committed on a topic; returns what stood. Neither the topic nor the
-        queues need exist.
+        """Forget what a group committed on a topic; returns the former offsets. Neither the topic
+        nor the queues need exist.
 
         Args:
-            queues: (broker name, queue id) of those that are meant; empty: all.
+            queues: (broker name, queue id) of the queues to forget; empty: all.
 
         Raises:
             LeaseHeld: a member holds one of the queues.
@@ -200,11 +206,13 @@ def _expression(wanted: broker_pb2.Filter) -> str:
 def _retry(found: broker_pb2.RetrySettings) -> GroupRetry:
     kind = found.WhichOneof("back_off")
     exponential = found.exponential
+    steps_ms = tuple(found.steps.delays_ms)
     return GroupRetry(
         retries_max=found.retries_max,
         back_off=BackOff(exponential.initial_ms, exponential.max_ms, exponential.multiplier)
         if kind == "exponential"
         else None,
-        steps_ms=tuple(found.steps.delays_ms) if kind == "steps" else (),
+        steps_ms=steps_ms,
         ordered=found.ordered,
+        delays_ms=Steps(steps_ms).all_ms if steps_ms else tuple(found.levels.delays_ms),
     )

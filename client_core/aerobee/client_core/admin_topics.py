@@ -28,18 +28,18 @@ class Topic:
 
     name: str
     queues_by_broker: Mapping[str, int]
-    """How many queues each broker group has of it."""
+    """The topic's number of queues on each broker group."""
     permission: Permission | Literal[""]
     """Empty: clients may do nothing with it."""
     ordered: bool
-    """Meant for ordered messages."""
+    """Intended for ordered messages."""
     attributes: Mapping[str, str]
     revision: int = field(default=0, compare=False)
-    """Of its last change in etcd; 0: brokers made the topic themselves."""
+    """Of its last change in etcd; 0: brokers created the topic themselves."""
 
     @property
     def queues(self) -> int:
-        """In all broker groups together."""
+        """Over all broker groups."""
         return sum(self.queues_by_broker.values())
 
 
@@ -49,7 +49,7 @@ class TopicQueue:
 
     queue: MessageQueue
     address: str | None
-    """Of the master of its broker group; None: it has none now."""
+    """Of its broker group's master; None: it has none now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class TopicAdmin:
         ordered: bool = False,
         attributes: Mapping[str, str] | None = None,
     ) -> Topic:
-        """Create a topic; `queues` is in total, by default as many as the cluster's policy says.
+        """Create a topic; `queues` is the total, by default what the cluster's policy says.
 
         Raises:
             TopicExists, IllegalName, LimitReached, NoBrokerAvailable.
@@ -133,8 +133,8 @@ class TopicAdmin:
         return found
 
     async def list(self, *, with_own: bool = False) -> list[Topic]:
-        """All topics, by name; with `with_own` also those that brokers made themselves: of groups'
-        failed messages and dead letters, and of the system."""
+        """All topics, by name; `with_own` includes those that brokers created themselves: for
+        groups' failed messages and dead letters, and for the system."""
         return [_topic(each) for each in await self._topics.list(with_own=with_own)]
 
     async def describe(self, name: str) -> TopicDescription:

@@ -1,7 +1,7 @@
 """What an audit asks single brokers, by address: readings of offsets, checksums of the log.
 
-Answers come in columns, as the broker packs them: see `aerobee.v1.audit`. A broker is asked and no
-other one instead, because an audit wants to know what this very replica has.
+Answers come in columns, as packed by the broker: see `aerobee.v1.audit`. No other broker is asked
+instead, because an audit wants to know what this particular replica has.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Audit:
     """Reads what brokers know: `async for part in Audit(channels).snapshot(address, request)`."""
 
     def __init__(self, channels: Channels, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> None:
-        """`timeout_ms` bounds the wait for each part, not the whole: a broker may have many."""
+        """`timeout_ms` limits the wait for each part, not the whole: a broker may have many."""
         self._channels = channels
         self._timeout_ms = timeout_ms
 
@@ -37,9 +37,8 @@ class Audit:
 
         Raises:
             Unreachable: no connection, it broke, or the reading ended before its end.
-            DeadlineExceeded: the next part did not come in time.
-            Busy, ShuttingDown, StoreFailed.
-            AerobeeError: the broker is of a version that cannot be audited.
+            DeadlineExceeded: the next part did not come in time. Busy, ShuttingDown, StoreFailed.
+            AerobeeError: the broker's version does not support audits.
         """
         stream = self._channels.open_server_stream(address, SNAPSHOT, request)
         is_whole = False
@@ -56,7 +55,7 @@ class Audit:
 
         Args:
             begin, end: log offsets; an end of -1: as far as the log is confirmed.
-            range_bytes: ranges lie on multiples of it; 0: 64 MiB.
+            range_bytes: ranges start at multiples of it; 0: 64 MiB.
 
         Raises:
             InvalidArgument: ranges that are too small.

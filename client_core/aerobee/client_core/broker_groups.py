@@ -1,4 +1,4 @@
-"""Broker groups that are closed, read to their end, and taken out of the cluster."""
+"""Broker groups that are closed, read to their end, and removed from the cluster."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, nameserver_pb2
 
 REMOVE_TIMEOUT_MS: Final = 60_000
-"""Each topic with queues there is a change in etcd."""
+"""Each topic with queues there requires a change in etcd."""
 
 
 class BrokerGroupState(StrEnum):
-    """What an operator wants with a broker group."""
+    """The state that an operator has set for a broker group."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -40,7 +40,7 @@ _STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class UnreadBy:
-    """What one consumer group has not read of one topic at a broker group."""
+    """How much of one topic at a broker group one consumer group has not read."""
 
     group: str
     topic: str
@@ -54,20 +54,20 @@ class Remaining:
     refuses: bool
     """It is closed, and new messages are refused."""
     refuses_in_s: float
-    """Of a closed group: until it refuses new messages."""
+    """For a closed group: the time until it refuses new messages."""
     readers: Sequence[UnreadBy]
-    """Most first; at most 1,000."""
+    """Those with the most unread messages first; at most 1,000."""
     unread: int
-    """Of all readers."""
+    """Over all readers."""
     delayed: int
-    """Messages that wait for their time, retries among them."""
+    """Messages waiting for their time, including retries."""
     open_transactions: int
     set_aside: int
-    """Transactions that wait for an operator."""
+    """Transactions waiting for an operator."""
     in_flight: int
-    """Of the unread messages: handed out, and not acknowledged or committed."""
+    """Those of the unread messages that were handed out and neither acknowledged nor committed."""
     dead_letters: int
-    """Neither sent again nor dropped."""
+    """Neither resent nor dropped."""
 
     @property
     def is_empty(self) -> bool:
@@ -108,7 +108,7 @@ class BrokerGroups:
         )
 
     async def close(self, broker_name: str) -> None:
-        """It takes no new messages from now on; those that wait there are delivered.
+        """It takes no new messages from now on; those waiting there are delivered.
 
         Raises:
             GroupNotFound; InvalidArgument: a topic would have no queue to write to, or the group
@@ -121,7 +121,7 @@ class BrokerGroups:
         )
 
     async def open(self, broker_name: str) -> None:
-        """Take `close` back. Raises as `close`."""
+        """Reverse `close`. Raises as `close`."""
         await self._nameservers.call(
             OPEN_BROKER_GROUP,
             nameserver_pb2.OpenBrokerGroupRequest(cluster=self._cluster, broker_name=broker_name),
@@ -144,11 +144,11 @@ class BrokerGroups:
         return _remaining(found)
 
     async def remove(self, broker_name: str) -> int:
-        """Take a closed group out of the cluster, whatever remains there. Its brokers cannot
-        register again, and its name is not free again. Returns how many topics had queues there.
+        """Remove a closed group from the cluster, whatever remains there. Its brokers cannot
+        register again, and its name cannot be reused. Returns how many topics had queues there.
 
         Raises GroupNotFound; InvalidArgument: it is open; Unreachable, DeadlineExceeded,
-        RegistryUnavailable: do it again.
+        RegistryUnavailable: repeat the call.
         """
         done = await self._nameservers.call(
             REMOVE_BROKER_GROUP,

@@ -1,7 +1,7 @@
 """One client's connection to a cluster: what producer, consumer and administration share.
 
-Owns: the channels, the routes with their watch, the clock and the source of chance. Everything
-that is opened through it ends with it.
+Owns: the channels, the routes with their watch, the clock and the source of randomness. Everything
+opened through it ends with it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Self
 
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import cluster_or_default, nameservers_or_default
+from aerobee.client_core.short_tracebacks import end_with
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.nameservers import Nameservers, parse_addresses
 from aerobee.cluster_view.own_process import OwnProcess
@@ -40,7 +41,7 @@ class ClusterConnection:
         tls: True: TLS with the system's authorities, or with the files that the environment names
             (AEROBEE_TLS_CA, AEROBEE_TLS_CERTIFICATE, AEROBEE_TLS_KEY); a TlsConfig: as it says;
             False: plain text. If not given, the environment decides; without it, plain text.
-        await_cluster_ms: how long the first call asks again while no nameserver can be reached.
+        await_cluster_ms: how long the first call retries while no nameserver can be reached.
 
     Raises:
         InvalidArgument: an address that is not host:port, a variable that names no engine, or a TLS
@@ -93,7 +94,7 @@ class ClusterConnection:
 
     async def __aenter__(self) -> Self:
         if self._process.is_left:
-            # Made before a fork: its brothers would draw the same ids.
+            # Not made before a fork, or all children would draw the same ids.
             self.random.seed()
         await self._tasks.__aenter__()
         self._watch = self._tasks.create_task(self.routes.run(), name="routes:watch")
@@ -112,17 +113,13 @@ class ClusterConnection:
         if self._following is not None:
             self._following.cancel()
         try:
-            # The caller's own error is not the group's: it leaves as it is, not inside a group.
-            if isinstance(error, asyncio.CancelledError):
-                await self._tasks.__aexit__(kind, error, traceback)
-            else:
-                await self._tasks.__aexit__(None, None, None)
+            await end_with(self._tasks, error)
         finally:
             await self.channels.close()
 
 
 def local_host() -> HostAddress:
-    """This machine's address as records name it: the one that would reach other networks.
+    """This machine's address as used in records: the one from which other networks are reached.
 
     Connecting a datagram socket sends nothing; without any route it is 127.0.0.1.
     """

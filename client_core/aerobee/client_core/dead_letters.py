@@ -1,4 +1,4 @@
-"""Dead letters: found by group, topic, key, reason and time, sent again or dropped."""
+"""Dead letters: found by group, topic, key, reason and time; resent or dropped."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 
 SETTLED_BY: Final = "CID_RMQ_SYS_DEAD_LETTERS"
-"""The group for which settled letters are finished."""
+"""The group in which settled letters are finished."""
 SETTLED_AT_ONCE: Final = 100
 _READ_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter that is not settled."""
+    """One unsettled dead letter."""
 
     message: ReceivedMessage
     told: DeadLetter
@@ -35,16 +35,16 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """Which letters are meant; what is empty, or None, selects all."""
+    """Which letters to select; an empty field, or None, selects all."""
 
     topic: str = ""
-    """Where they were first."""
+    """The topic they were first sent to."""
     key: str = ""
     """One of the message's keys, or its id."""
     reason: str = ""
     """A part of the exception's class or text."""
     begin_ms: int | None = None
-    """Of their deaths, Unix ms, both inclusive."""
+    """When they became dead letters, Unix ms; both inclusive."""
     end_ms: int | None = None
 
     def selects(self, letter: Letter) -> bool:
@@ -60,7 +60,7 @@ class LetterFilter:
 
 
 class DeadLetters:
-    """Of one cluster.
+    """Dead letters of one cluster.
 
     Example::
 
@@ -103,7 +103,7 @@ class DeadLetters:
                 )
             except errors.TopicNotFound:
                 return
-            # What comes while they are read is for the next time.
+            # Messages that arrive while they are read are left for the next time.
             end = result.max_offset if end is None else end
             for record in iterate_records(result.records):
                 yield ReceivedMessage(record, queue)
@@ -114,11 +114,11 @@ class DeadLetters:
     async def resend(
         self, group: str, letters: Sequence[Letter], *, topic: str = "", resends_max: int = 0
     ) -> list[errors.AerobeeError | None]:
-        """Send letters again, each exactly once, to `topic` or to where they were first. An answer
-        is None, or why the letter stays where it is.
+        """Resend letters, each exactly once, to `topic` or to their original topics. An answer is
+        None, or the reason why the letter stays where it is.
 
         Args:
-            resends_max: how often a message may go the same way; 0: 3 times.
+            resends_max: how often a message may be resent the same way; 0: 3 times.
 
         Raises:
             NoBrokerAvailable, AerobeeError: some may have been sent; ask again.
@@ -127,7 +127,7 @@ class DeadLetters:
         return await self._settle(group, letters, resend)
 
     async def drop(self, group: str, letters: Sequence[Letter]) -> list[errors.AerobeeError | None]:
-        """Have letters listed no more. As `resend`."""
+        """Remove letters from the list. As `resend`."""
         return await self._settle(group, letters, None)
 
     async def _settle(

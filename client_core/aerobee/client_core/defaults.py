@@ -1,4 +1,4 @@
-"""What a client takes when it is not told: the same for all of them, and for the commands.
+"""A client's defaults: the same for all clients, and for the commands.
 
 Environment: AEROBEE_NAMESERVER and AEROBEE_CLUSTER. Credentials and TLS have their own variables
 (docs/access.md, docs/tls.md).
@@ -20,21 +20,21 @@ C = TypeVar("C")
 
 
 def nameservers_or_default(nameservers: str | Sequence[str] | None) -> str | tuple[str, ...]:
-    """As given; else of AEROBEE_NAMESERVER; else of this machine."""
+    """The given ones; else those of AEROBEE_NAMESERVER; else this machine's."""
     if nameservers is None:
         return os.environ.get("AEROBEE_NAMESERVER") or NAMESERVER_DEFAULT
     return nameservers if isinstance(nameservers, str) else tuple(nameservers)
 
 
 def cluster_or_default(cluster: str | None) -> str:
-    """As given; else of AEROBEE_CLUSTER; else `aerobee`."""
+    """The given one; else that of AEROBEE_CLUSTER; else `aerobee`."""
     if cluster is None:
         return os.environ.get("AEROBEE_CLUSTER") or CLUSTER_DEFAULT
     return cluster
 
 
 def config_or_default(config: C | None, kind: type[C]) -> C:
-    """As given; else a client's usual settings.
+    """The given one; else a client's default settings.
 
     >>> config_or_default("sync", dict)
     Traceback (most recent call last):
@@ -49,7 +49,7 @@ def config_or_default(config: C | None, kind: type[C]) -> C:
 
 
 def milliseconds(timeout: float) -> int:
-    """A time in seconds as users give it, at least 1 ms.
+    """A time in seconds as given by users, at least 1 ms.
 
     >>> milliseconds(2.5)
     2500

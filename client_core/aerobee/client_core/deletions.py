@@ -1,4 +1,4 @@
-"""Groups and offsets that an operator deletes, on all brokers of a cluster."""
+"""Deletes groups and offsets for an operator, on all brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELETE_GROUP_TIMEOUT_MS = 130_000
 
 @dataclass(frozen=True, slots=True)
 class DeletedGroup:
-    """What a deletion took away, over all brokers."""
+    """What a deletion removed, over all brokers."""
 
     offsets: int
     """Queues on which the group had committed."""
@@ -48,8 +48,8 @@ class Deletions:
             GroupInUse: it has members, and `force` was not given. Nothing was deleted.
             GroupNotFound: no broker knows it.
             NoBrokerAvailable: a broker group has no master now. Nothing was deleted.
-            Busy: former members may work on for longer than `timeout_ms`.
-            IllegalName, Unreachable, DeadlineExceeded: some brokers may have deleted it; delete
+            Busy: former members may continue for longer than `timeout_ms`. IllegalName,
+            Unreachable, DeadlineExceeded: some brokers may have deleted it; delete
                 it again.
         """
         check_group_name(group)
@@ -89,15 +89,15 @@ class Deletions:
     async def delete_offsets(
         self, group: str, topic: str, queues: Sequence[tuple[str, int]] = ()
     ) -> dict[MessageQueue, int]:
-        """Forget what a group committed on a topic; returns what stood, at most 10,000 queues of a
-        broker. Neither the queues nor the topic need exist.
+        """Forget what a group committed on a topic; returns the former offsets, for at most 10,000
+        queues of a broker. Neither the queues nor the topic need exist.
 
         Args:
-            queues: (broker name, queue id) of those that are meant; empty: all.
+            queues: (broker name, queue id) of the queues to forget; empty: all.
 
         Raises:
             LeaseHeld: a member holds one of the queues.
-            NoBrokerAvailable: a broker group that is meant has no master now, or does not exist.
+            NoBrokerAvailable: one of these broker groups has no master now, or does not exist.
             IllegalName, Unreachable, DeadlineExceeded: some brokers may have deleted theirs.
         """
         masters = await self._all_masters({broker for broker, _ in queues})
@@ -121,7 +121,7 @@ class Deletions:
     async def committed_offsets(
         self, group: str, topic: str, queues: Sequence[tuple[str, int]] = ()
     ) -> dict[MessageQueue, int]:
-        """What `delete_offsets` would take away. Raises as `describe_group`."""
+        """What `delete_offsets` would delete. Raises as `describe_group`."""
         state = await self._admin.describe_group(group)
         return {
             each.queue: each.committed_offset
@@ -132,8 +132,8 @@ class Deletions:
         }
 
     async def _all_masters(self, wanted: Collection[str] = ()) -> list[Endpoint]:
-        """The masters of all broker groups, or of those that are wanted. Raises NoBrokerAvailable:
-        one of them has none now."""
+        """The masters of all broker groups, or of the given ones. Raises NoBrokerAvailable: one of
+        them has none now."""
         description = await self._admin.describe_cluster()
         names = set(wanted) or {group.broker_name for group in description.groups}
         masters = {endpoint.broker_name: endpoint for endpoint in await self._admin.masters()}

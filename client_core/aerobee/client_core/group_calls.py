@@ -1,8 +1,8 @@
-"""Questions to a broker group that outlive a change of its master.
+"""Questions to a broker group that survive a change of its master.
 
-A call goes to the group's present master and, if that one is gone or is master no more, to the next
-one as soon as the route shows it, within one deadline. Only for what may be asked twice: an answer
-that got lost does not tell what became of the request.
+A call goes to the group's current master and, if that one is gone or is no longer master, to the
+next one as soon as the route shows it, within one deadline. Only for questions that may be
+repeated: a lost answer leaves the outcome unknown.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ELSEWHERE = (
 )
 """Another replica may answer, or the same one soon."""
 UNANSWERED = (*ELSEWHERE, errors.DeadlineExceeded)
-"""A broker that says this is left out by those who ask all, as one that is down."""
+"""A caller that asks all brokers leaves out one that answers with this, as one that is down."""
 
 BACKOFF = Backoff(base_ms=50, max_ms=1_000)
 
 OVERSLEPT_S = 0.5
-"""Who comes to see that the time is over so much later has not been running meanwhile."""
+"""A caller that notices the end of its time this much too late was not running in the meantime."""
 
 
 class GroupCalls:
@@ -61,7 +61,7 @@ class GroupCalls:
         """The answer of the master of a group that holds queues of the topic.
 
         Raises:
-            NoBrokerAvailable: the group had no master all the time.
+            NoBrokerAvailable: the group never had a master in this time.
             AerobeeError: the master's answer; the last reason if none could be asked in time.
         """
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
@@ -94,9 +94,9 @@ class GroupCalls:
         *,
         timeout_ms: int,
     ) -> R:
-        """As `at_master`, but while there is no master, or it cannot be asked, a slave will do.
+        """As `at_master`, but a slave is enough while there is no master, or it cannot be asked.
 
-        A slave may know less than its master: of the newest messages and offsets.
+        A slave may lack its master's newest messages and offsets.
         """
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
         failures = 0
@@ -130,8 +130,8 @@ class GroupCalls:
     async def _ask(
         self, topic: str, endpoint: Endpoint, method: Method[Q, R], request: Q, timeout_ms: int
     ) -> R:
-        """One replica's answer; NotMaster as soon as the route says that it is that no more, for a
-        process that hangs does not say so itself."""
+        """One replica's answer; NotMaster as soon as the route says it is no longer master, because
+        a hanging process does not say so itself."""
         if not endpoint.is_master:
             return await self._channels.call(
                 endpoint.address, method, request, timeout_ms=timeout_ms
@@ -142,7 +142,7 @@ class GroupCalls:
             )
 
     async def _pause(self, topic: str, failures: int, end_s: float) -> bool:
-        """After a failure: until the route changes, or for a while. False: no time is left."""
+        """After a failure: wait until the route changes, or for a while. False: no time is left."""
         delay_s = BACKOFF.delay_s(failures, self._random)
         if end_s - self._clock.monotonic_s() <= delay_s:
             return False
@@ -156,8 +156,8 @@ class GroupCalls:
         return True
 
     def _overslept(self, end_s: float) -> bool:
-        """Whether this process stood still past the deadline, so that nobody had the time that was
-        to be waited: a machine that slept, a debugger, SIGSTOP."""
+        """Whether this process was suspended past the deadline, so that nobody had the time they
+        were to wait: a machine that slept, a debugger, SIGSTOP."""
         return self._clock.monotonic_s() - end_s > OVERSLEPT_S
 
     def _left_ms(self, end_s: float) -> int:

@@ -1,7 +1,7 @@
-"""A thread with its own event loop, in which an asynchronous client lives for callers that block.
+"""A thread with its own event loop, in which an asynchronous client lives for blocking callers.
 
-Owns: the thread, from `open` to `close`; any number of threads may call. What a blocking client
-adds to its asynchronous twin is here and nowhere else.
+Owns: the thread, from `open` to `close`; any number of threads may call. Everything that a blocking
+client adds to its asynchronous twin is here.
 Invariants: a call ends when the client does, with the reason; a child of `fork` is refused at once.
 """
 
@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from aerobee.client_core.short_tracebacks import shortened
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.runtime import errors
 from aerobee.runtime.event_loop import new_event_loop
@@ -28,7 +29,7 @@ class LoopThread(Generic[Client]):
     """Calls an asynchronous client from code without an event loop."""
 
     def __init__(self, what: str, make: Callable[[], Client]) -> None:
-        """`what` is opened, as a user calls it; `make` is called in the thread."""
+        """`what` is opened, in the user's terms; `make` is called in the thread."""
         self._what = what
         self._make = make
         self._process = OwnProcess(what)
@@ -46,7 +47,7 @@ class LoopThread(Generic[Client]):
         opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         running: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._running = running
-        # A program that ends without closing must not hang, and what it sent is sent.
+        # A program that ends without closing must not hang, and what it sent must leave.
         atexit.register(self._at_exit)
         threading.Thread(
             target=self._run, args=(opened, running), name=f"aerobee-{self._what}", daemon=True
@@ -59,14 +60,14 @@ class LoopThread(Generic[Client]):
             raise interrupt.with_traceback(None) from None
         except errors.AerobeeError as error:
             self._end(running)
-            raise error.with_traceback(_frames_of_others(error.__traceback__)) from error.__cause__
+            raise shortened(error) from error.__cause__
         except BaseException:
             self._end(running)
             raise
 
     def close(self) -> None:
-        """Close the client and end the thread. Closing again does nothing, nor does a child of the
-        process that opened it. Raises what closing the client raises."""
+        """Close the client and end the thread. Does nothing if it is closed already, or in a child
+        of the process that opened it. Raises what closing the client raises."""
         running = self._running
         if running is None or self._process.is_left:
             return
@@ -75,7 +76,7 @@ class LoopThread(Generic[Client]):
 
     @property
     def client(self) -> Client:
-        """The open one; it belongs to the thread.
+        """The open client; it belongs to the thread.
 
         Raises:
             ShuttingDown: it is not open.
@@ -106,13 +107,13 @@ class LoopThread(Generic[Client]):
             raise interrupt.with_traceback(None) from None
         except errors.AerobeeError as error:
             # It says what happened and what to do; the way that it came is this library's own.
-            raise error.with_traceback(_frames_of_others(error.__traceback__)) from error.__cause__
+            raise shortened(error) from error.__cause__
         except BaseException:
             asked.cancel()
             raise
 
     def do(self, ask: Callable[[Client], T]) -> T:
-        """The result of a plain function, which is called where the client lives."""
+        """The result of a plain function, called in the client's thread."""
 
         async def asked(client: Client) -> T:
             return ask(client)
@@ -166,19 +167,6 @@ class LoopThread(Generic[Client]):
             self._client = None
 
 
-_OURS = frozenset({"aerobee", "asyncio", "concurrent", "contextlib", "uvloop"})
-
-
-def _frames_of_others(traceback: TracebackType | None) -> TracebackType | None:
-    """From the first frame of the caller's own code, as of a coroutine that it had called here."""
-    while traceback is not None:
-        module = str(traceback.tb_frame.f_globals.get("__name__"))
-        if module.partition(".")[0] not in _OURS:
-            return traceback
-        traceback = traceback.tb_next
-    return None
-
-
 class BlockingClient(Generic[Client]):
     """A client for code without an event loop: its life, which is that of its thread."""
 
@@ -190,8 +178,8 @@ class BlockingClient(Generic[Client]):
         self._thread.open()
 
     def close(self) -> None:
-        """See `aclose` of the asynchronous client. Closing again does nothing, nor does a child of
-        the process that opened it."""
+        """See `aclose` of the asynchronous client. Does nothing if it is closed already, or in a
+        child of the process that opened it."""
         self._thread.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What the masters of all broker groups have, found page by page and put in one order."""
+"""Items at the masters of all broker groups, read page by page and merged into one order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Item = TypeVar("Item")
 Place = TypeVar("Place", str, int)
 
 Page = Callable[[Endpoint, int, Place], Awaitable[tuple[Sequence[Item], Place]]]
-"""At one master, at most so many after a place; and the place after them, false if none follow."""
+"""At one master, a limited number of items after a place; and the place after them, false if none
+follow."""
 
 
 class Searched(NamedTuple, Generic[Item]):
-    """`more`: others are there. `unanswered`: broker groups that could not be asked."""
+    """`more`: there are others. `unanswered`: broker groups that could not be asked."""
 
     items: tuple[Item, ...]
     more: bool
@@ -37,7 +38,7 @@ async def search_masters(
 
     Raises:
         NoBrokerAvailable: none of them answers.
-        AerobeeError: as `page`, but for what `UNANSWERED` names.
+        AerobeeError: as `page`, except for the errors in `UNANSWERED`.
     """
 
     async def all_at(endpoint: Endpoint) -> tuple[Sequence[Item], bool] | None:
@@ -63,7 +64,7 @@ async def search_masters(
 
 
 def nobody_answers(names: Sequence[str]) -> errors.NoBrokerAvailable:
-    """`names`: of the broker groups that have a master."""
+    """`names`: the broker groups that have a master."""
     return errors.NoBrokerAvailable(
         f"no broker answers ({', '.join(names) or 'none has a master'}): see `aerobee cluster show`"
     )

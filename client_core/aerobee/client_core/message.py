@@ -1,8 +1,8 @@
-"""Messages as users hold them: what is sent, what was received, and the name of a queue.
+"""Messages for users: what is sent, what was received, and the name of a queue.
 
-A Message is immutable and checked when it is made, so that a mistake shows where it was written
-and not at the broker. A ReceivedMessage is a view of a stored record: nothing is decoded or
-decompressed before it is asked for.
+A Message is immutable and checked when it is made, so that a mistake shows up where it was made and
+not at the broker. A ReceivedMessage is a view of a stored record: nothing is decoded or
+decompressed before it is used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNUSUAL_MASK = SYSFLAG_HOSTS_MASK | SYSFLAG_COMPRESSED
 
 
 class MessageId(NamedTuple):
-    """Where a message lies: the broker that stored it and the offset in its commit log.
+    """Where a message is: the broker that stored it and the offset in its commit log.
 
     >>> MessageId.parse("0A00000500002A9F0000000040000400")
     MessageId(store_host='10.0.0.5:10911', physical_offset=1073742848)
@@ -64,7 +64,7 @@ class MessageId(NamedTuple):
         """Reads an offset message id: 32 hex digits (IPv4) or 56 (IPv6).
 
         Raises:
-            MessageIllegal: the text is no such id.
+            MessageIllegal: the text is not such an id.
         """
         try:
             host, physical_offset = parse_offset_message_id(text)
@@ -130,7 +130,7 @@ class Message:
     encoded_properties: bytes
     """Tag, keys, sharding key and properties as they are stored, without the unique key."""
     schedule: Schedule | None
-    """When it arrives; None: at once."""
+    """When it is delivered; None: at once."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Message:
             body = _body_bytes(body)
         if not body:
             raise MessageIllegal("the body is empty: give it at least one byte")
-        # Most names are seen to be legal by this, at a fraction of the whole check.
+        # Recognises most legal names at a fraction of the cost of the full check.
         if not (
             isinstance(topic, str)
             and topic.isascii()
@@ -262,16 +262,16 @@ class Message:
 
 
 class ReceivedMessage:
-    """A message as a consumer gets it: a lazy view of the stored record."""
+    """A message as received by a consumer: a lazy view of the stored record."""
 
     __slots__ = ("_body", "_record", "_records", "_start", "attempts_before", "in_hand", "queue")
 
     queue: MessageQueue
     attempts_before: int
-    """How often a consumer's listener was given it before and did not finish; not set until then.
-    Use `reconsume_times`."""
+    """How often a consumer's listener was given it before without finishing; unset until then. Use
+    `reconsume_times`."""
     in_hand: tuple[object, int, int]
-    """What a pull consumer remembers of it: for which offsets it stands; not set until then."""
+    """What a pull consumer remembers about it: the offsets it stands for; unset until then."""
 
     def __init__(self, record: Record, queue: MessageQueue) -> None:
         self._records = record.buffer
@@ -284,10 +284,10 @@ class ReceivedMessage:
     def at(
         cls, records: bytes | bytearray | memoryview, start: int, queue: MessageQueue
     ) -> ReceivedMessage:
-        """The message whose record begins at `start`; the record is looked at when it is used.
+        """The message whose record starts at `start`; the record is parsed on first use.
 
-        For consumers that receive many records at once: bytes that are no record show only then,
-        as RecordCorrupt.
+        For consumers that receive many records at once: bytes that are not a record are noticed
+        only then, as RecordCorrupt.
         """
         message = cls.__new__(cls)
         message._records = records
@@ -299,7 +299,7 @@ class ReceivedMessage:
 
     @property
     def record(self) -> Record:
-        """The stored bytes, for those who need fields that are not shown here."""
+        """The stored bytes, for access to fields that are not exposed here."""
         record = self._record
         if record is None:
             record = self._record = Record(self._records, self._start)
@@ -311,7 +311,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """The body as the producer gave it, decompressed if it was compressed.
+        """The body as the producer sent it, decompressed if necessary.
 
         Raises:
             CorruptBody: its checksum is wrong, or it says that it is compressed and is not.
@@ -320,7 +320,7 @@ class ReceivedMessage:
         if body is None:
             records, start = self._records, self._start
             if self._record is None and type(records) is bytes:
-                # The usual body, not compressed, hosts IPv4: taken without a view of the record.
+                # The usual body, uncompressed, with IPv4 hosts: read without a view of the record.
                 crc, sys_flag, length = _CRC_FLAG_AND_BODY_LENGTH.unpack_from(records, start)
                 if not sys_flag & _UNUSUAL_MASK:
                     body = records[start + BODY_AT : start + BODY_AT + length]
@@ -338,7 +338,7 @@ class ReceivedMessage:
         return body
 
     def json(self) -> Any:
-        """The body as the value that it is in JSON.
+        """The body, parsed as JSON.
 
         Raises:
             MessageIllegal: it is not JSON. CorruptBody: as `body`.
@@ -358,7 +358,7 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All stored properties, reserved names included."""
+        """All stored properties, including reserved names."""
         return self.record.properties
 
     @property
@@ -367,13 +367,13 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The producer's id of this message; the offset message id if there is none, that of its
-        first record if it comes again."""
+        """The producer's id of this message; without one, the offset message id, which for a
+        redelivered message is that of its first record."""
         return self.record.unique_key or self.origin_message_id
 
     @property
     def offset_message_id(self) -> str:
-        """Where the message lies; see MessageId."""
+        """Where the message is; see MessageId."""
         return offset_message_id(self.record.store_host, self.record.physical_offset)
 
     @property
@@ -386,20 +386,20 @@ class ReceivedMessage:
 
     @property
     def origin_topic(self) -> str:
-        """The topic that it was sent to: another one than `topic` if it comes again after a
-        failure, or is a dead letter."""
+        """The topic that it was sent to: differs from `topic` if it is redelivered after a failure,
+        or is a dead letter."""
         return self.record.property_value(PropertyName.RETRY_TOPIC) or self.topic
 
     @property
     def origin_message_id(self) -> str:
-        """The `offset_message_id` that it had when it came for the first time."""
+        """The `offset_message_id` that it had when it was first delivered."""
         known = self.record.property_value(PropertyName.ORIGIN_MESSAGE_ID)
         return known or self.offset_message_id
 
     @property
     def reconsume_times(self) -> int:
-        """How often this message was given to a listener before and not finished: 0 at the first
-        time. docs/retry.md says what is counted over restarts."""
+        """How often this message was given to a listener before without being finished: 0 at first.
+        docs/retry.md says what is counted across restarts."""
         return self.record.reconsume_times + int(getattr(self, "attempts_before", 0))
 
     @property
@@ -443,7 +443,7 @@ def _as_dict(properties: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _shown(value: object) -> str:
-    """What was given in the place of a text."""
+    """What was given in place of a text."""
     return f"{type(value).__name__} {str(value)[:40]!r}"
 
 

@@ -1,8 +1,8 @@
-"""Stored messages over all brokers: by id, by place, by key, or from a queue on. For operators; no
-group is involved.
+"""Stored messages over all brokers: by id, by position, by key, or from a queue on. For operators;
+no group is involved.
 
-A message is looked for wherever it may be and returned as it lies in a log. A broker that does not
-answer is never taken for one that has nothing.
+A message is looked for wherever it may be and returned as stored. A broker that does not answer is
+never taken for one that has nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FoundMessages:
     messages: tuple[ReceivedMessage, ...]
     """Newest first."""
     more: bool
-    """Others match that are not here."""
+    """There are further matches."""
     unanswered: tuple[str, ...]
     """Brokers of the topic that could not be asked; their messages are missing here."""
 
@@ -44,9 +44,9 @@ class QueueMessages:
     """What was read of a queue."""
 
     messages: tuple[ReceivedMessage, ...]
-    """With a filter by tags a few others may be among them, whose tags have the same hash."""
+    """With a filter by tags it may contain a few others, whose tags have the same hash."""
     next_offset: int
-    """Where to read on."""
+    """Where to continue reading."""
     max_offset_end: int
 
 
@@ -75,7 +75,7 @@ class Messages:
         that it stored at the old one.
 
         Raises:
-            MessageIllegal: the text is no offset message id.
+            MessageIllegal: the text is not an offset message id.
             MessageNotFound: no broker has it; retention may have removed it.
             Unreachable, DeadlineExceeded: no nameserver answers, or the message is not on the
                 brokers that answer and others do not.
@@ -90,7 +90,8 @@ class Messages:
             if isinstance(answer, ReceivedMessage)
         ]
         if found:
-            # Two can have it only if one took over the other's address: the present owner's.
+            # Two can have it only if one took over the other's address: the one of its current
+            # owner counts.
             return min(found, key=lambda each: each[:2])[2]
         silent = [
             endpoint.broker_name
@@ -111,12 +112,11 @@ class Messages:
         )
 
     async def by_offset(self, broker_name: str, physical_offset: int) -> ReceivedMessage:
-        """The message that begins at this byte of a broker's log.
+        """The message that starts at this byte of a broker's log.
 
         Raises:
             NoBrokerAvailable: no live broker has this name.
-            MessageNotFound: no message begins there.
-            Unreachable, DeadlineExceeded.
+            MessageNotFound: no message starts there. Unreachable, DeadlineExceeded.
         """
         readers = await self._admin.readers()
         for endpoint in readers:
@@ -144,7 +144,7 @@ class Messages:
     ) -> FoundMessages:
         """Messages that carry the key, newest first: at most `max_messages`, and at most 64.
 
-        `begin_ms` and `end_ms` bound the store time, both inclusive; 0 leaves a side open.
+        `begin_ms` and `end_ms` limit the store time, both inclusive; 0 leaves that side open.
 
         Raises:
             TopicNotFound, IllegalName, InvalidArgument.
@@ -165,7 +165,7 @@ class Messages:
         end_ms: int = 0,
         max_messages: int = FOUND_MESSAGES_MAX,
     ) -> FoundMessages:
-        """The message to which its producer gave this id; several if it was sent again.
+        """The message to which its producer gave this id; several if it was sent more than once.
 
         Bounds and errors as in `by_key`.
         """
@@ -189,15 +189,16 @@ class Messages:
         sql: str = "",
         wait: float = 0.0,
     ) -> QueueMessages:
-        """Messages of a queue from an offset on, at most a mebibyte of them; nothing is committed.
+        """Messages of a queue from an offset on, at most 1 MiB; nothing is committed.
 
-        An offset that the queue does not have gives no message, and the nearest one to read on.
+        For an offset that the queue does not have: no messages, and the nearest one to continue
+        from.
 
         Args:
             max_messages: 0: as many as fit.
             tags: only those with these tags, such as `paid || refunded`.
             sql: only those for whose properties this is true (docs/filters.md); in place of `tags`.
-            wait: for how many seconds the broker waits for a message, if there is none.
+            wait: for how many seconds the broker waits for a message if there is none.
 
         Raises:
             TopicNotFound, QueueNotFound, NoBrokerAvailable, FilterIllegal, Unreachable,
@@ -205,7 +206,7 @@ class Messages:
         """
         wait_ms = milliseconds(wait) if wait else 0
         if not sql:
-            sendable_tags(tags)  # or they are refused
+            sendable_tags(tags)  # else they are refused
         wanted = broker_pb2.Filter(expression=tags)
         if sql:
             wanted = broker_pb2.Filter(type=broker_pb2.SQL92, expression=sql)
@@ -233,7 +234,7 @@ class Messages:
     async def _get(
         self, endpoint: Endpoint, request: broker_pb2.GetMessageRequest
     ) -> ReceivedMessage | errors.AerobeeError:
-        """The message, or why this broker does not give it: MessageNotFound if it has none."""
+        """The message, or why this broker does not return it: MessageNotFound if it has none."""
         try:
             answer = await self._channels.call(
                 endpoint.address, GET_MESSAGE, request, timeout_ms=self._timeout_ms

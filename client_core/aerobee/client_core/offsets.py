@@ -1,8 +1,9 @@
 """Offsets of queues across brokers: bounds, by timestamp, committed, reset.
 
-Queues are grouped by broker, each broker is asked once, all at the same time. While a broker group
-has no master, what only a master knows is waited for; bounds and times are asked of a slave then.
-Commits of a running consumer are not here: they carry leases and belong to the consumer.
+Queues are grouped by broker, and each broker is asked once, all at the same time. While a broker
+group has no master, questions that only a master can answer wait for one; bounds and times are read
+from a slave. Commits of a running consumer are not here: they carry leases and belong to the
+consumer.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Offsets:
     async def bounds(
         self, queues: Iterable[MessageQueue], *, of_master: bool = False
     ) -> dict[MessageQueue, QueueBounds]:
-        """Minimum and maximum of each queue. `of_master`: never a slave's, which may know less.
+        """Minimum and maximum of each queue. `of_master`: never from a slave, which may know less.
 
         Raises:
             TopicNotFound, QueueNotFound, NoBrokerAvailable, Unreachable, DeadlineExceeded.

@@ -1,4 +1,4 @@
-"""When a message arrives, as its sender says it. Pure."""
+"""When a message is delivered, as requested by its sender. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aerobee.runtime.errors import MessageIllegal
 from aerobee.store_format.delay_levels import DELAY_MAX_MS, LEVELS_MAX
 
 SCHEDULE_BYTES_MAX = 600
-"""What brokers may add to the properties of a message that arrives later, its topic among it."""
+"""What brokers may add to the properties of a delayed message, including its topic."""
 
 Delay = timedelta | float
 """A length of time; numbers are seconds."""
@@ -19,23 +19,23 @@ DeliverAt = datetime | int
 
 
 class Schedule(NamedTuple):
-    """When a message arrives: one of the three."""
+    """When a message is delivered: one of the three."""
 
     delay_ms: int = 0
-    """So long after it is sent."""
+    """This long after it is sent."""
     deliver_ms: int = 0
     """At this time, Unix ms."""
     level: int = 0
-    """So long after it is stored as the broker's delay level says."""
+    """After the delay of the broker's delay level, counted from when it is stored."""
 
     def request(self, now_ms: int) -> bytes:
-        """The property that asks a broker for it, for a message that is sent now."""
+        """The property that requests this from a broker, for a message sent now."""
         if self.level:
             return b"DELAY\x01%d\x02" % self.level
         return b"TIMER_DELIVER_MS\x01%d\x02" % (self.deliver_ms or now_ms + self.delay_ms)
 
     def check(self, now_ms: int) -> None:
-        """Raises MessageIllegal for a time that no broker takes from a message that is sent now."""
+        """Raises MessageIllegal for a time that no broker accepts in a message sent now."""
         if self.deliver_ms - now_ms > DELAY_MAX_MS:
             raise MessageIllegal(
                 "the message is to arrive in more than ten years: choose an earlier time"
@@ -45,9 +45,9 @@ class Schedule(NamedTuple):
 def schedule_of(
     delay: Delay | None, deliver_at: DeliverAt | None, delay_level: int | None
 ) -> Schedule | None:
-    """What the three arguments of a message mean; None: it arrives at once.
+    """The meaning of a message's three arguments; None: it is delivered at once.
 
-    Raises MessageIllegal: more than one is given, or one that cannot be.
+    Raises MessageIllegal: more than one is given, or one is invalid.
     """
     if (delay is not None) + (deliver_at is not None) + (delay_level is not None) > 1:
         raise MessageIllegal(

@@ -32,7 +32,7 @@ Answer = TypeVar("Answer", bound=ProtoMessage)
 
 @dataclass(frozen=True, slots=True)
 class WaitingMessage:
-    """A message that waits at a broker. Times are Unix ms."""
+    """A message waiting at a broker. Times are Unix ms."""
 
     queue: MessageQueue
     """Where it will be delivered."""
@@ -54,9 +54,9 @@ class WaitingMessages:
     """What a search found over all brokers."""
 
     messages: tuple[WaitingMessage, ...]
-    """Those that are due first."""
+    """Those due first come first."""
     more: bool
-    """Others wait that are not here."""
+    """Further messages are waiting."""
     unanswered: tuple[str, ...]
     """Brokers that could not be asked; their messages are missing here."""
 
@@ -87,11 +87,11 @@ class Schedules:
         key: str = "",
         max_messages: int = WAITING_MESSAGES_MAX,
     ) -> WaitingMessages:
-        """Messages that wait, in the order of time.
+        """Waiting messages, ordered by time.
 
         Args:
             topic: only those for this topic; empty: for any.
-            begin_ms, end_ms: only those due at the first of these or later, before the second; 0
+            begin_ms, end_ms: only those due at or after the first of these and before the second; 0
                 leaves a side open.
             key: only those with this key, or this message id. All that wait in the time are looked
                 through.
@@ -133,7 +133,7 @@ class Schedules:
             InvalidArgument: the text is no recall handle.
             MessageNotFound: no such message waits: it was delivered, recalled or moved.
             NoBrokerAvailable: its broker group has no master now.
-            DeadlineExceeded: whether it is recalled is unknown; ask again.
+            DeadlineExceeded: it is unknown whether it was recalled; ask again.
             Unreachable, NotMaster, Busy: nothing was done.
         """
         request = broker_pb2.RecallScheduledRequest(recall_handle=recall_handle)
@@ -145,9 +145,9 @@ class Schedules:
         await self._change(DELIVER_SCHEDULED_NOW, request, recall_handle)
 
     async def move(self, recall_handle: str, deliver_at: DeliverAt) -> str:
-        """The message waits for another time. Returns the handle that names it from now on.
+        """The message waits for another time. Returns its new recall handle.
 
-        Raises as `recall`, and MessageIllegal: the time cannot be.
+        Raises as `recall`, and MessageIllegal: the time is invalid.
         """
         request = broker_pb2.RescheduleRequest(
             recall_handle=recall_handle, deliver_ms=time_ms(deliver_at)

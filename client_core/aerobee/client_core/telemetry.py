@@ -1,7 +1,7 @@
-"""What clients tell of their work to one who watches: the hook for traces and client metrics.
+"""What clients report about their work to an observer: the hook for traces and client metrics.
 
-A client that is given no `Telemetry` asks for nothing: each call compares one attribute with None,
-and a listener is called as it was given. `aerobee.otel` is the implementation for OpenTelemetry.
+A client without a `Telemetry` pays nothing: each call compares one attribute with None, and a
+listener is called directly. `aerobee.otel` is the implementation for OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ L = TypeVar("L", bound=Callable[..., Any])
 
 
 class TracedMessage(Message):
-    """A copy of a user's message with further properties; the original is left as it is."""
+    """A copy of a user's message with further properties; the original is unchanged."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, message: Message, added: Mapping[str, str], encoded: bytes) -> Self:
-        """`encoded`: the added properties as they are stored. If there is no room for them, the
-        copy goes without: a trace is never the reason why a message cannot be sent."""
+        """`encoded`: the added properties in stored form. If there is no room for them, the copy
+        goes without: a trace must never be the reason why a message cannot be sent."""
         copy = cls.__new__(cls)
         for name in Message.__slots__:
             setattr(copy, name, getattr(message, name))
@@ -50,7 +50,7 @@ class TracedMessage(Message):
 
 
 class Stored(Protocol):
-    """What is told of a stored message: a receipt."""
+    """What is reported about a stored message: a receipt."""
 
     @property
     def message_id(self) -> str: ...
@@ -60,24 +60,24 @@ class Stored(Protocol):
 
 
 class Sending(Protocol):
-    """A call that sends, under way."""
+    """A running send call."""
 
     @property
     def messages(self) -> Sequence[TracedMessage]:
-        """To be sent in the place of the user's."""
+        """To be sent instead of the user's."""
 
     def on_stored(self, receipts: Sequence[Stored]) -> None: ...
 
 
 class Polling(Protocol):
-    """A call of `poll`, under way."""
+    """A running call of `poll`."""
 
     def on_received(self, messages: Iterable[ReceivedMessage], count: int) -> None:
-        """It returns so many messages, of which some may be looked at."""
+        """It returns this many messages, some of which may be inspected."""
 
 
 class Telemetry(Protocol):
-    """One may serve any number of clients. Nothing of it raises, but what the user's code does."""
+    """One may serve any number of clients. It never raises, except what the user's code raises."""
 
     def sending(
         self, messages: Sequence[Message], *, operation: str = "send"
@@ -98,9 +98,10 @@ class Telemetry(Protocol):
         """Around the handling of a polled message."""
 
     def polling(self, *, group: str) -> Polling:
-        """A consumer begins to wait for messages."""
+        """A consumer starts waiting for messages."""
 
     def on_sent_back(
         self, messages: Sequence[ReceivedMessage], *, group: str, took_s: float, dead_letter: bool
     ) -> None:
-        """The broker has messages whose handling failed: they come again, or are dead letters."""
+        """The broker has messages whose handling failed: they will be redelivered, or are dead
+        letters."""

@@ -111,7 +111,8 @@ class Topics:
         """All topics, by name.
 
         Args:
-            with_own: also those that masters made themselves and no nameserver keeps: of groups'
+            with_own: also those that masters created themselves and no nameserver keeps: for
+            groups'
                 failed messages and dead letters, and of the brokers.
 
         Raises:

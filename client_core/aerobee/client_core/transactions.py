@@ -1,4 +1,4 @@
-"""Open transactions over all brokers: found, and ended in their producers' place."""
+"""Open transactions over all brokers: found, and ended on behalf of their producers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TransactionOutcome(StrEnum):
     SET_ASIDE = "set_aside"
     """Its producers did not say how it ends; an operator decides."""
     FORGOTTEN = "forgotten"
-    """So long ago that no broker remembers how."""
+    """It ended so long ago that no broker remembers how."""
 
 
 _SAID: Final = {
@@ -50,7 +50,8 @@ _HAPPENED: Final = {
 
 
 class TransactionEnded(errors.AerobeeError):
-    """The transaction had ended before, and otherwise than asked for; set by clients only."""
+    """The transaction had already ended, differently from what was requested; raised by clients
+    only."""
 
     __module__ = "aerobee.errors"
 
@@ -64,7 +65,7 @@ class TransactionEnded(errors.AerobeeError):
 def check_ended(
     topic: str, transaction_id: str, wanted: TransactionOutcome, ended: TransactionOutcome
 ) -> None:
-    """Raises TransactionEnded unless it ended as wanted."""
+    """Raises TransactionEnded unless it ended as requested."""
     if ended is not wanted:
         raise TransactionEnded(
             f"transaction {transaction_id} of topic {topic!r} {_HAPPENED[ended]}", outcome=ended
@@ -74,12 +75,12 @@ def check_ended(
 def end_request(
     topic: str, transaction_id: str, wanted: TransactionOutcome, timeout_ms: int
 ) -> broker_pb2.EndTransactionRequest:
-    """Asks a broker that answers within `timeout_ms`."""
+    """The request to a broker that must answer within `timeout_ms`."""
     return broker_pb2.EndTransactionRequest(
         topic=topic,
         transaction_id=transaction_id,
         outcome=_SAID[wanted],
-        # Its answer must still arrive.
+        # Leaves time for its answer to arrive.
         timeout_ms=max(1, timeout_ms * 9 // 10),
     )
 
@@ -91,7 +92,7 @@ def outcome_of(answer: broker_pb2.EndTransactionResponse) -> TransactionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction whose end nobody has said yet, or that was set aside. Times are Unix ms."""
+    """A transaction that has not been ended yet, or was set aside. Times are Unix ms."""
 
     queue: MessageQueue
     """Where its message will be delivered."""
@@ -99,9 +100,9 @@ class OpenTransaction:
     """The message's id."""
     producer_group: str
     born_timestamp_ms: int
-    """When it was begun, by its producer's clock."""
+    """When it began, by its producer's clock."""
     store_timestamp_ms: int
-    """When its half message was stored; the last time, if it was checked."""
+    """When its half message was stored, most recently if it was checked."""
     checks: int
     """How often its producers were asked."""
     physical_offset: int
@@ -114,15 +115,15 @@ class OpenTransactions:
     """What a search found over all brokers."""
 
     transactions: tuple[OpenTransaction, ...]
-    """The oldest first."""
+    """Oldest first."""
     more: bool
-    """Others are open that are not here."""
+    """Further transactions are open."""
     unanswered: tuple[str, ...]
     """Brokers that could not be asked; their transactions are missing here."""
 
 
 class Transactions:
-    """Finds open transactions, and ends them when their producers do not.
+    """Finds open transactions, and ends them if their producers do not.
 
     Example::
 
@@ -134,7 +135,7 @@ class Transactions:
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
-        # A producer loads this module for its errors and outcomes only.
+        # A producer loads this module only for its errors and outcomes.
         from aerobee.client_core.admin import Admin
 
         self._admin = Admin(connection, timeout_ms=timeout_ms)
@@ -151,7 +152,7 @@ class Transactions:
         set_aside: bool = False,
         max_transactions: int = OPEN_TRANSACTIONS_MAX,
     ) -> OpenTransactions:
-        """Open transactions, the oldest first.
+        """Open transactions, oldest first.
 
         Args:
             topic: only those of this topic; empty: of any.
@@ -210,7 +211,7 @@ class Transactions:
         return ReceivedMessage(Record(answer.record), transaction.queue)
 
     async def commit(self, topic: str, transaction_id: str) -> None:
-        """Its message is delivered, of one that was set aside, too.
+        """Its message is delivered, even if it was set aside.
 
         Raises:
             MessageNotFound: no broker has such a transaction.
@@ -227,7 +228,7 @@ class Transactions:
     # ---------------------------------------------------------------------- asking
 
     async def _end(self, topic: str, transaction_id: str, wanted: TransactionOutcome) -> None:
-        """Ids name no broker, and the topic may be deleted, so all masters are asked."""
+        """Ids name no broker, and the topic may have been deleted, so all masters are asked."""
         masters = await self._admin.masters()
         if not masters:
             raise nobody_answers([])

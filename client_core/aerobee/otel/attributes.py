@@ -1,6 +1,7 @@
-"""What spans and metrics say: OpenTelemetry's names for messaging, with RocketMQ's among them.
+"""Names and values in spans and metrics: OpenTelemetry's conventions for messaging, including
+RocketMQ's.
 
-The names are of the conventions from 1.27 on. What they do not have is below `aerobee.`.
+The names are from the conventions 1.27 and later. Names that these lack start with `aerobee.`.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ TYPES: Final = {
     "retry": "settle",
     "dead_letter": "settle",
 }
-"""Of operations by name; the ends of transactions have no type among the conventions'."""
+"""Types of operations by name; the conventions have no type for the ends of transactions."""
 
 
 def common(operation: str, destination: str | None, group: str | None = None) -> Attributes:
-    """What metrics have too: few values."""
+    """Attributes that metrics have too: few distinct values."""
     found: Attributes = {SYSTEM: ROCKETMQ, OPERATION: operation}
     if operation in TYPES:
         found[OPERATION_TYPE] = TYPES[operation]
@@ -58,8 +59,8 @@ def common(operation: str, destination: str | None, group: str | None = None) ->
 
 
 def destination_of(messages: Iterable[Message | ReceivedMessage]) -> str | None:
-    """The topic of all these messages; None: they have several. What comes again after a failure
-    counts as of the topic that it was sent to."""
+    """The topic of all these messages; None: they have several. A redelivered message counts for
+    the topic to which it was sent."""
     topics = {_topic_of(message) for message in messages}
     return topics.pop() if len(topics) == 1 else None
 
@@ -74,12 +75,12 @@ def _topic_of(message: Message | ReceivedMessage) -> str:
 
 
 def partition(queue: MessageQueue) -> str:
-    """A queue among those of its topic: each broker counts its own from 0."""
+    """Identifies a queue within its topic: each broker counts its own from 0."""
     return f"{queue.broker_name}:{queue.queue_id}"
 
 
 def of_sent(messages: Sequence[Message], operation: str) -> Attributes:
-    """Of the messages of one call."""
+    """Attributes of the messages of one call."""
     if len(messages) != 1:
         return {BATCH_COUNT: len(messages)}
     message = messages[0]
@@ -107,7 +108,7 @@ def _type_of(message: Message, operation: str) -> str:
 def of_received(
     messages: Sequence[ReceivedMessage], *, is_batch: bool, is_counted: bool = False
 ) -> Attributes:
-    """Of messages that the application gets together; a damaged one says nothing of itself.
+    """Attributes of messages that the application gets together; a damaged one has none.
 
     Args:
         is_counted: they failed, and their `reconsume_times` has the attempt that did.

@@ -1,7 +1,7 @@
-"""Every client of the process at once, as `opentelemetry-instrument` wants it.
+"""Instruments every client of the process at once, for `opentelemetry-instrument`.
 
 The agent finds the class by its entry point. Clients made while it is on get a telemetry, unless
-they were given one. Owns: what the constructors were before.
+they were given one. Owns: the original constructors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLIENTS: Final = (Producer, PullConsumer, PushConsumer)
 
 
 class AerobeeInstrumentor:
-    """Switches telemetry on for all clients that are made from now on, and off again."""
+    """Switches telemetry on for all clients made from now on, and off again."""
 
     def instrument(
         self,
@@ -39,7 +39,7 @@ class AerobeeInstrumentor:
                 setattr(client, "__init__", _with(client.__init__, telemetry))  # noqa: B010
 
     def uninstrument(self, **of_the_agent: object) -> None:
-        """Off. Clients that are there keep their telemetry."""
+        """Off. Existing clients keep their telemetry."""
         for client in CLIENTS:
             original = getattr(client.__init__, "__wrapped__", None)
             if original is not None:

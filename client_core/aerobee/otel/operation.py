@@ -1,6 +1,6 @@
-"""One operation of a client: its span, and what is measured of it.
+"""One operation of a client: its span, and its measurements.
 
-Owns: a span from its begin to its end, which happens once, with the metrics of the same moment.
+Owns: a span from its start to its end, which happens once, together with the metrics.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Instruments:
         tracer_provider: TracerProvider | None,
         meter_provider: MeterProvider | None,
     ) -> None:
-        """Without providers: those of the process, also if they are set later."""
+        """Without providers: those of the process, even if they are set later."""
         self.clock = clock
         self.tracer = get_tracer(SCOPE, version, tracer_provider, SCHEMA_URL)
         meter = get_meter(SCOPE, version, meter_provider, SCHEMA_URL)
@@ -62,7 +62,7 @@ class Instruments:
 
 
 class Operation:
-    """Begun when it is made."""
+    """Begins when it is created."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class Operation:
         counter: Counter | None = None,
         count: int = 0,
     ) -> None:
-        """`measured`: what metrics have too. `parent` None: what is current. `took_s`: so long ago
-        it began. `count`: messages, which are counted at its end."""
+        """`measured`: the attributes that metrics have too. `parent` None: the current one.
+        `took_s`: how long ago it began. `count`: the number of messages, counted at its end."""
         clock = instruments.clock
         self._clock = clock
         self._measured = measured
@@ -100,7 +100,7 @@ class Operation:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """For what is called here it is the current span."""
+        """Everything called here has it as the current span."""
         token = context_api.attach(self.context)
         try:
             yield
@@ -117,7 +117,7 @@ class Operation:
             measured = {**measured, ERROR_TYPE: error_type}
             self.span.set_attribute(ERROR_TYPE, error_type)
             self.span.set_status(Status(StatusCode.ERROR, text))
-        # While it is current, an exemplar of the measured value leads to its trace.
+        # Ended while current, so that an exemplar of the measured value leads to its trace.
         took_s = max(0.0, self._clock.monotonic_s() - self._began_s)
         self._duration.record(took_s, measured, context=self.context)
         if self._counter is not None:
@@ -125,14 +125,14 @@ class Operation:
         self.span.end()
 
     def fail(self, error: BaseException) -> None:
-        """It ends by an exception."""
+        """It ends with an exception."""
         if isinstance(error, Exception):
             self.span.record_exception(error)
         self.end(type(error).__qualname__, str(error) or None)
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """It is current for what is called here, and ends with it."""
+        """It is current for everything called here, and ends with it."""
         try:
             with self.current():
                 yield
@@ -143,6 +143,6 @@ class Operation:
 
 
 def span_name(measured: Attributes) -> str:
-    """What is done, and where to."""
+    """The operation, and its destination."""
     destination = measured.get(DESTINATION)
     return " ".join(str(part) for part in (measured[OPERATION], destination) if part)

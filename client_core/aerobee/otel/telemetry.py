@@ -1,8 +1,8 @@
 """The telemetry of clients as OpenTelemetry's spans and metrics.
 
-One message: what is done with it is a child of the span that sent it, so that a trace shows its
-whole way. Several together: a span of their own, with a link to each. A message that carries a
-context already keeps it: somebody else made it, and the span that sends it has a link.
+For a single message, whatever is done with it is a child of the span that sent it, so that a trace
+shows its whole way. For several together: a separate span, with a link to each. A message that
+already carries a context keeps it: someone else created it, and the span that sends it has a link.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from aerobee.otel.trace_context import context_of, injected, span_context_of
 from aerobee.runtime.clock import Clock, clock_here
 
 LINKS_MAX: Final = 128
-"""Of one span: as many as the SDK keeps by default."""
+"""Per span: as many as the SDK keeps by default."""
 RETRY_LATER: Final = "retry_later"
 """The answer of a listener that wants its messages again."""
 
 
 class OpenTelemetry:
-    """To be given to clients as `telemetry`; one is enough for all of a process.
+    """Pass it to clients as `telemetry`; one is enough for all of a process.
 
     Args:
         tracer_provider, meter_provider: where spans and metrics go; by default to those of the
@@ -171,7 +171,7 @@ class OpenTelemetry:
 
 
 class OtelSending:
-    """A call that sends, under way."""
+    """A running send call."""
 
     def __init__(self, operation: Operation, messages: Sequence[Message]) -> None:
         added, encoded = injected(operation.context)
@@ -192,7 +192,8 @@ class OtelSending:
 
 
 class OtelPolling:
-    """A call of `poll`. It becomes a span when there are messages: waiting in vain is no event."""
+    """A call of `poll`. It becomes a span only if there are messages: an empty wait is not worth
+    one."""
 
     def __init__(self, instruments: Instruments, group: str) -> None:
         self._instruments = instruments
@@ -216,14 +217,14 @@ class OtelPolling:
 
 
 def _carried(message: Message) -> Link | None:
-    """The context that the application, or another library, gave a message."""
+    """The context that the application, or another library, put into a message."""
     span = span_context_of(message) if message.properties else None
     return None if span is None else Link(span)
 
 
 def _origin(messages: Sequence[ReceivedMessage]) -> tuple[Context, Sequence[Link]]:
-    """The parent of what is done with messages, and links to where they are from. What was current
-    when the consumer was started is no parent of anything."""
+    """The parent for work on messages, and links to their origins. The context in which the
+    consumer was started is never the parent."""
     if len(messages) == 1:
         return context_of(messages[0]), ()
     return Context(), _links(messages)
@@ -235,7 +236,7 @@ def _links(messages: Sequence[ReceivedMessage]) -> list[Link]:
 
 
 async def _rest(operation: Operation, answer: Awaitable[object]) -> object:
-    """The part of a listener that is waited for."""
+    """The awaited part of a listener."""
     try:
         with operation.current():
             result = await answer

@@ -1,7 +1,7 @@
-"""The context of a trace in the properties of messages: put there, and found again.
+"""Trace context in the properties of messages: injected, and extracted again.
 
-The process's propagator says which properties they are: by default `traceparent`, `tracestate` and
-`baggage`, as W3C names them.
+The process's propagator chooses the properties: by default `traceparent`, `tracestate` and
+`baggage`, as named by W3C.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRACEPARENT: Final = "traceparent"
 
 
 def injected(context: Context) -> tuple[dict[str, str], bytes]:
-    """The properties that carry a context, and how they are stored."""
+    """The properties that carry a context, and their stored form."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context)
     added = {name: value for name, value in carrier.items() if _is_storable(name, value)}
@@ -39,12 +39,12 @@ def _is_storable(name: str, value: str) -> bool:
 
 
 def context_of(message: ReceivedMessage | Message) -> Context:
-    """The context in which a message was sent, to be the parent of what is done with it.
+    """The context in which a message was sent, as the parent of work on it.
 
-    Of a message without one it is empty, so that a span in it begins a trace. Messages of
+    For a message without one it is empty, so that a span in it starts a trace. Messages of
     RocketMQ's gRPC clients may have it as their `trace_context` instead of a property.
 
-    Raises nothing: a damaged message has no context.
+    Never raises: a damaged message has no context.
     """
     try:
         properties = message.properties

@@ -1,12 +1,11 @@
 """Connections to nameservers and brokers: one channel per address, closed together.
 
-Owns: the channels. The only file that makes them, for clients and for nodes that call each other:
-calls and streams leave it as typed values, failures as `aerobee.runtime.errors`. A channel
-reconnects by itself, looking its name up again; a stream that broke stays broken, and its owner
-opens another.
+Owns: the channels. The only file that makes them, for clients and for nodes that call each other.
+Calls and streams give typed values, and failures as `aerobee.runtime.errors`. A channel reconnects
+by itself, resolving its name again; a stream that broke stays broken, and its owner opens another.
 
-Each call and each stream carries a request id, which joins the logs of all services that it
-reaches: that of the request it is made for (`aerobee.runtime.call_context`), or a new one.
+Each call and each stream carries a request id, which connects the logs of all services it reaches:
+the id of the request it is made for (`aerobee.runtime.call_context`), or a new one.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ R = TypeVar("R", bound=Message | bytes)
 
 
 class ServerStream(Generic[R]):
-    """Answers of one call, read one by one."""
+    """The answers of one call, read one by one."""
 
     __slots__ = ("_call", "_parse", "address", "request_id")
 
@@ -60,24 +59,24 @@ class ServerStream(Generic[R]):
             raise _typed(error, self.address, self.request_id) from None
 
     def cancel(self) -> None:
-        """End the stream at once; a waiting `read` raises Unreachable."""
+        """End the stream immediately; a waiting `read` raises Unreachable."""
         self._call.cancel()
 
 
 class Stream(ServerStream[R], Generic[Q, R]):
     """A bidirectional stream: one task may write while another reads.
 
-    After a cancelled `write` or `read` only `cancel` is of use: what was in flight has an unknown
-    outcome.
+    After a cancelled `write` or `read`, only `cancel` may be called: the outcome of what was in
+    flight is unknown.
     """
 
     __slots__ = ()
 
     async def wait_connected(self) -> None:
-        """Until the call is under way; raises Unreachable if there is no connection to be had, or
-        `cancel` was called.
+        """Wait until the call is under way; raises Unreachable if no connection can be made, or
+        after `cancel`.
 
-        What was not written before this failed cannot have reached the peer.
+        Whatever was not written before this failed cannot have reached the peer.
         """
         try:
             await self._call.wait_connected()
@@ -85,11 +84,11 @@ class Stream(ServerStream[R], Generic[Q, R]):
             raise _typed(error, self.address, self.request_id) from None
 
     async def read_each(self, told: Callable[[R], None]) -> None:
-        """Give each answer to `told` in the turn of the event loop in which it comes, if the engine
+        """Pass each answer to `told` in the event loop iteration in which it arrives, if the engine
         can; return when the server has ended the stream without an error.
 
         Raises:
-            AerobeeError: as `read`. What `told` raises is raised as it is.
+            AerobeeError: as `read`. Whatever `told` raises is passed on.
         """
         parse = self._parse
 
@@ -102,14 +101,14 @@ class Stream(ServerStream[R], Generic[Q, R]):
             raise _typed(error, self.address, self.request_id) from None
 
     def write_at_once(self, request: bytes) -> bool:
-        """Hand one serialised message to the transport, if that takes no waiting; otherwise nothing
-        has happened."""
+        """Hand one serialised message to the transport if that needs no waiting; otherwise do
+        nothing."""
         return self._call.write_at_once(request)
 
     async def write(self, request: Q | bytes) -> None:
         """Hand one message to the transport; waits while the peer's window is full.
 
-        Bytes are taken as an already serialised Q.
+        Bytes are taken to be an already serialised Q.
         """
         message = request if isinstance(request, bytes) else request.SerializeToString()
         if self._call.write_at_once(message):
@@ -125,7 +124,7 @@ class Stream(ServerStream[R], Generic[Q, R]):
 
 
 class Channels:
-    """The channels of one client, made on first use. They share no connection with others."""
+    """The channels of one client, made on first use. Clients share no connections."""
 
     def __init__(
         self,
@@ -135,11 +134,12 @@ class Channels:
         credentials: Credentials | None = None,
         tls: DialledTls | None = None,
     ) -> None:
-        """`engine` and `credentials`: if not given, those of the environment. Without `tls`
+        """`engine` and `credentials`: by default, those of the environment. Without `tls`
         everything is plain text.
 
         Raises:
-            InvalidArgument: the environment names no engine, or credentials that cannot be read.
+            InvalidArgument: the environment names no known engine, or credentials that cannot be
+            read.
         """
         self._credentials = credentials or credentials_of_environment()
         self._chance = chance or system_random()
@@ -150,7 +150,7 @@ class Channels:
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._process: OwnProcess | None = None
-        """In which the first connection was made."""
+        """The process in which the first connection was made."""
 
     async def call(
         self,
@@ -161,8 +161,8 @@ class Channels:
         timeout_ms: int = 3_000,
         metadata: tuple[tuple[str, str], ...] = (),
     ) -> R:
-        """One request, one answer. `metadata` goes beside the request id. A call that the server
-        refuses because of a quota is made again, when the server says, if that is in time.
+        """One request, one answer. `metadata` is added to the request id. A call refused because of
+        a quota is repeated at the time the server gives, if that is before the timeout.
 
         Raises:
             AerobeeError: the server's typed error; DeadlineExceeded after `timeout_ms`; Unreachable
@@ -207,8 +207,8 @@ class Channels:
     def open_stream(
         self, address: str, method: Method[Q, R], *, metadata: tuple[tuple[str, str], ...] = ()
     ) -> Stream[Q, R]:
-        """Start a bidirectional stream; a missing connection shows at the first write or read.
-        `metadata` goes beside the request id."""
+        """Start a bidirectional stream; a missing connection shows up at the first write or read.
+        `metadata` is added to the request id."""
         ids = outgoing_ids(self._names)
         call = self._channel(address).stream(
             method.path, metadata=(*self._said(ids, method.path), *metadata)
@@ -224,8 +224,8 @@ class Channels:
         timeout_ms: int | None = None,
         metadata: tuple[tuple[str, str], ...] = (),
     ) -> ServerStream[R]:
-        """Send one request and read many answers, all of them within `timeout_ms`. `metadata` goes
-        beside the request id."""
+        """Send one request and read many answers, all of them within `timeout_ms`. `metadata` is
+        added to the request id."""
         ids = outgoing_ids(self._names)
         message = request if isinstance(request, bytes) else request.SerializeToString()
         call = self._channel(address).stream(
@@ -265,11 +265,12 @@ class Channels:
         return channel
 
     def _said(self, ids: RequestIds, path: str) -> Metadata:
-        """What each call carries: its ids, and who makes it."""
+        """The metadata of every call: its ids, and who makes it."""
         return (*ids.metadata(), *self._credentials.metadata(path))
 
     def _close(self, address: str, channel: ClientChannel) -> None:
-        """In a task: a peer that is gone delays the end, and only `close` waits for it."""
+        """In a task of its own: a peer that is gone delays the end, and only `close` waits for
+        that."""
         closing = asyncio.get_running_loop().create_task(
             channel.close(), name=f"close-channel:{address}"
         )
@@ -283,7 +284,7 @@ def _parser(method: Method[Any, R]) -> Callable[[bytes], R]:
 
 
 def _typed(error: CallError | DecodeError, address: str, request_id: str) -> errors.AerobeeError:
-    """What the transport raised tells a user nothing more, in a dozen frames."""
+    """Without its cause: the transport's exception adds a dozen frames that tell a user nothing."""
     if isinstance(error, CallError):
         typed = error_from_call(error, address)
     else:

@@ -1,4 +1,4 @@
-"""A question that is asked again, because a cluster may be started after its clients."""
+"""A question that is repeated, because a cluster may be started after its clients."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 ASK_PAUSE_S = 0.2
 WARN_AFTER_S = 1.0
-"""Who waits longer than this for a cluster is told so."""
+"""A wait for a cluster that lasts longer than this is logged."""
 
 
 class ClusterWait:
-    """The time of one question. The caller asks, and logs: its line has fields of its own."""
+    """The time limit of one question. The caller asks, and logs with fields of its own."""
 
     def __init__(self, wait_s: float, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -20,7 +20,7 @@ class ClusterWait:
 
     @property
     def left_s(self) -> float:
-        """For the log."""
+        """Time left, for the log."""
         return round(self._end_s - self._now_s(), 1)
 
     def is_over(self) -> bool:
@@ -35,5 +35,5 @@ class ClusterWait:
         return True
 
     async def pause(self) -> None:
-        """Until it is asked again."""
+        """Wait before asking again."""
         await asyncio.sleep(ASK_PAUSE_S)

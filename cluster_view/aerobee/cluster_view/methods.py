@@ -1,7 +1,7 @@
 """The RPC methods of aerobee.v1 as typed values: path, request and answer.
 
-Generated stubs carry no types; these do, so that a wrong request is found by the type checker. A
-test compares every entry with the descriptors of the .proto files.
+Generated stubs carry no types; these do, so that the type checker finds a wrong request. A test
+compares every entry with the descriptors of the .proto files.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ R = TypeVar("R", bound=Message | bytes)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, R]):
-    """One RPC: its path on the wire and the messages it takes and gives; `bytes` where the caller
-    encodes and decodes them."""
+    """One RPC: its path on the wire, its request and its answer; `bytes` if the caller encodes and
+    decodes them."""
 
     path: str
     request: type[Q]

@@ -1,8 +1,8 @@
-"""The access point: several nameservers of which any one is enough.
+"""The access point: several nameservers, any one of which is enough.
 
-A call goes to the one that answered last and moves on to the next while they fail. Reading is
-always safe to repeat; a change that a failed nameserver may have carried out is repeated too, so
-its answer can be TopicExists or TopicNotFound for what this very call did.
+A call goes to the one that last answered and moves on to the next if it fails. Reads are always
+safe to repeat. A change that a failed nameserver may have carried out is repeated too, so its
+answer can be TopicExists or TopicNotFound because of this very call.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ class Nameservers:
         chance: random.Random,
         await_cluster_ms: int = 0,
     ) -> None:
-        """`await_cluster_ms`: how long the first call asks again while none can be reached."""
+        """`await_cluster_ms`: how long the first call retries while none can be reached."""
         self.addresses = tuple(addresses)
         self._channels = channels
         self._clock = clock
-        # Clients of one configuration start at different nameservers.
+        # Clients with the same configuration start at different nameservers.
         self._turn = chance.randrange(len(self.addresses))
-        # Until one has answered: a change that fails after that may have been made.
+        # Until one has answered: a change that fails after that may have been carried out.
         self._await_cluster_ms = await_cluster_ms
 
     def address(self) -> str:
-        """The one to be asked next."""
+        """The one that is asked next."""
         return self.addresses[self._turn % len(self.addresses)]
 
     def pass_over(self, address: str) -> None:
@@ -89,15 +89,15 @@ class Nameservers:
         timeout_ms: int = 3_000,
         attempt_max_ms: int | None = None,
     ) -> R:
-        """Asks one after the other until one answers; each gets its share of the time.
+        """Asks one after another until one answers; each gets its share of the time.
 
-        `attempt_max_ms`: for what a nameserver answers from memory. One that is silent for longer
-        is passed over, and asked again by another connection after all others: its name may stand
-        for several machines, of which one is dead.
+        `attempt_max_ms`: for questions that a nameserver answers from memory. One that is silent
+        for longer is passed over, and asked again over a new connection after all the others: its
+        name may stand for several machines, one of which is dead.
 
         Raises:
-            AerobeeError: the answer of a nameserver that could decide.
-            Unreachable, RegistryUnavailable, DeadlineExceeded: none could, the last reason.
+            AerobeeError: the answer of a nameserver that could decide. Unreachable,
+            RegistryUnavailable, DeadlineExceeded: none could; the error is that of the last.
         """
         wait = ClusterWait(self._await_cluster_ms / 1_000, self._clock.monotonic_s)
         while True:
@@ -151,7 +151,7 @@ class Nameservers:
                 failure = error
                 self.pass_over(address)
                 if isinstance(error, errors.DeadlineExceeded):
-                    # Its host may be gone: keepalive needs 15 s to notice that. The next call to
+                    # Its host may be gone, and keepalive needs 15 s to notice. The next call to
                     # this nameserver, which may be the only one, must not wait on this connection.
                     self._channels.disconnect(address)
                 elif number >= len(self.addresses):

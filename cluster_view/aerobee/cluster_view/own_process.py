@@ -1,7 +1,7 @@
 """A client belongs to the process that opened it.
 
-The child of a `fork` has a copy of an open client and none of the threads that move its bytes: a
-call would never end. So it is refused at once.
+The child of a `fork` has a copy of an open client but none of the threads that move its bytes: a
+call would never end. So calls are refused at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aerobee.runtime.errors import AerobeeError
 
 
 class UsedAfterFork(AerobeeError):
-    """An open client was used in a child of the process that opened it; set by clients only."""
+    """An open client was used in a child of the process that opened it; raised by clients only."""
 
     __module__ = "aerobee.errors"
 
@@ -23,13 +23,13 @@ class OwnProcess:
     __slots__ = ("_pid", "_what")
 
     def __init__(self, what: str) -> None:
-        """`what` was opened, as a user calls it."""
+        """`what` was opened, in the user's terms."""
         self._what = what
         self._pid = os.getpid()
 
     @property
     def is_left(self) -> bool:
-        """Whether this runs in a child of it."""
+        """Whether this runs in a child of that process."""
         return os.getpid() != self._pid
 
     def check(self) -> None:

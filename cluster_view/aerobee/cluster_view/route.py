@@ -1,9 +1,9 @@
 """What a route says: a topic's queues and where their brokers are. Pure values.
 
-A TopicRoute is an immutable snapshot; a change gives a new one, so `is` tells whether what was
-derived from it still holds. A broker group is one master, or none while one is being elected, and
-its slaves. Every election begins a higher epoch: of two answers about a group the one with the
-higher epoch is the newer one, whichever nameserver gave it and whenever it came.
+A TopicRoute is an immutable snapshot; a change makes a new one, so `is` tells whether values
+derived from it are still valid. A broker group is one master, or none while one is being elected,
+and its slaves. Every election begins a higher epoch: of two answers about a group, the one with the
+higher epoch is newer, whichever nameserver gave it and whenever it arrived.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PERM_WRITE = 2
 
 
 class MessageQueue(NamedTuple):
-    """A queue's name in the whole cluster; sorts by topic, broker name, queue id.
+    """A queue's name, unique in the cluster; sorts by topic, broker name, queue id.
 
     >>> sorted([MessageQueue("t", "b", 1), MessageQueue("t", "a", 2)])[0].broker_name
     'a'
@@ -46,8 +46,8 @@ class Endpoint:
     store_host_ipv6: bool = False
     writable: bool = True
     outside_address: str = ""
-    """Where clients outside the cluster's network reach it, if nodes are to tell them; empty: at
-    `address`."""
+    """Where clients outside the cluster's network reach it, if nodes are to advertise that; empty:
+    at `address`."""
 
     @classmethod
     def from_proto(cls, endpoint: nameserver_pb2.BrokerEndpoint) -> Endpoint:
@@ -63,7 +63,7 @@ class Endpoint:
         )
 
     def told_outside(self) -> str:
-        """The address for those who ask through an outside listener."""
+        """The address for callers of an outside listener."""
         return self.outside_address or self.address
 
 
@@ -76,11 +76,11 @@ class TopicRoute:
     is_ordered: bool
     attributes: Mapping[str, str]
     queues_by_broker: Mapping[str, int]
-    """Queues on each broker group, by broker name in ascending order."""
+    """Number of queues on each broker group, by broker name in ascending order."""
     endpoints: tuple[Endpoint, ...]
     """Masters and slaves, by broker name and broker id."""
     closed: frozenset[str] = frozenset()
-    """Broker groups whose queues take no new messages and are read to their end."""
+    """Broker groups that take no new messages while their queues are read to the end."""
     masters: Mapping[str, Endpoint] = field(init=False, compare=False)
     """The live master of each broker name; absent while there is none."""
 
@@ -91,7 +91,7 @@ class TopicRoute:
             name = endpoint.broker_name
             epochs[name] = max(endpoint.epoch, epochs.get(name, 0))
         for endpoint in self.endpoints:
-            # Who was master under an older epoch than another replica knows is master no more.
+            # A master under an older epoch than the newest one known here is no longer master.
             if endpoint.is_master and endpoint.epoch == epochs[endpoint.broker_name]:
                 masters.setdefault(endpoint.broker_name, endpoint)
         object.__setattr__(self, "masters", masters)
@@ -126,7 +126,7 @@ class TopicRoute:
 
     @property
     def readable_queues(self) -> tuple[MessageQueue, ...]:
-        """`queues`, or none when the topic's permission forbids reading."""
+        """`queues`, or none if the topic's permission forbids reading."""
         return self.queues if self.perm & PERM_READ else ()
 
     @property
@@ -150,7 +150,7 @@ class TopicRoute:
         return tuple(endpoint for endpoint in self.endpoints if endpoint.broker_name == broker_name)
 
     def epoch(self, broker_name: str) -> int:
-        """The newest epoch that a live broker of the group is shown with; 0 if none is."""
+        """The newest epoch shown for a live broker of the group; 0 if there is none."""
         return max((endpoint.epoch for endpoint in self.replicas(broker_name)), default=0)
 
     def master_address(self, broker_name: str) -> str:
@@ -174,18 +174,18 @@ class TopicRoute:
 
 
 class NewestEpochs:
-    """The brokers of each group under the newest epoch that was heard of.
+    """The brokers of each group under the newest known epoch.
 
-    Of nameservers that watch the same etcd one may be behind another; no route that this has passed
-    shows a group under an older epoch than one that it has passed before.
+    Nameservers that watch the same etcd may lag behind each other. No route that was passed on here
+    shows a group under an older epoch than one passed on before.
     """
 
     def __init__(self) -> None:
         self._endpoints: dict[str, tuple[int, tuple[Endpoint, ...]]] = {}
 
     def pass_on(self, route: TopicRoute) -> TopicRoute:
-        """The route, or one in which groups of older epochs are replaced by what is known of
-        them. A group without a live replica has no epoch and is passed on as it is."""
+        """The route, with groups of older epochs replaced by what is known of them. A group without
+        a live replica has no epoch and is passed on as it is."""
         outdated: set[str] = set()
         for name in route.queues_by_broker:
             epoch = route.epoch(name)

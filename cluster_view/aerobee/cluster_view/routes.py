@@ -1,9 +1,9 @@
-"""Where topics are: asked from a nameserver once, then kept fresh by a watch.
+"""Where topics are: a nameserver is asked once, then a watch keeps the answer fresh.
 
-Owns: the known routes and one watch stream over all topics that were ever asked for. What was
-learned stays valid while no nameserver answers; with several nameservers any one is enough. A
-route never goes back to an older version, except when a new watch says so (a restored etcd), and a
-broker group never to an older epoch.
+Owns: the known routes and one watch stream over all topics that were ever asked for. A known route
+stays valid while no nameserver answers; with several nameservers any one is enough. A route never
+goes back to an older version, except when a new watch says so (a restored etcd), and a broker group
+never to an older epoch.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ log = logging.getLogger(__name__)
 
 WATCH_BACKOFF = Backoff(base_ms=100, max_ms=2_000)
 WATCH_RESTART_DELAY_S = 0.02
-"""Topics that are asked for within this time join the watch together."""
+"""Topics first asked for within this time join the watch together."""
 
 ROUTE_ATTEMPT_MS = 750
-"""A route is answered from memory: who is silent for longer is probably gone, with its machine."""
+"""A route is answered from memory: a nameserver silent for longer is probably gone, with its
+machine."""
 MASTER_POLL_S = 0.5
-"""Who waits for a master asks this often, in case the watch is broken."""
+"""How often to ask while waiting for a master, in case the watch is broken."""
 
 TIME_IS_OVER_S = 0.01
-"""With less time left than this, a question without an answer has failed for lack of time."""
+"""If less time than this is left, a question without an answer has timed out."""
 
 WATCHED_TOPICS_MAX = 1_000
-"""What a nameserver takes in one request; of more topics the newest are watched, and the others
-asked for again when a broker contradicts their routes."""
+"""The most a nameserver accepts in one request. With more topics, the newest are watched, and the
+others asked for again when a broker contradicts their routes."""
 
 
 class RouteChanges:
@@ -118,21 +119,21 @@ class Routes:
         return self._known.get(topic)
 
     def known(self, topic: str) -> TopicRoute | None:
-        """What `route` answers without asking; None if it asks."""
+        """What `route` would return without asking; None if it would ask."""
         return None if topic in self._suspect else self._known.get(topic)
 
     def changes(self) -> RouteChanges:
-        """Subscribes to changes of any topic that this client asked for, deletion included.
+        """Subscribes to changes of any topic that this client has asked for, including deletion.
 
-        Inside `with routes.changes() as changes`, `async for topics in changes` gives sets of
+        Inside `with routes.changes() as changes`, `async for topics in changes` yields sets of
         names, endlessly.
         """
         return RouteChanges(self._listeners)
 
     @contextmanager
     def telling(self, callback: Callable[[str], None]) -> Iterator[None]:
-        """Within this block `callback` is called, at once and on the loop, with the name of each
-        topic whose route changes. It must not wait."""
+        """Within this block, `callback` is called immediately, on the loop, with the name of each
+        topic whose route changes. It must not block."""
         self._callbacks.append(callback)
         try:
             yield
@@ -140,7 +141,7 @@ class Routes:
             self._callbacks.remove(callback)
 
     async def changed(self, topic: str, since: TopicRoute | None) -> None:
-        """Return once the known route of a topic is another object than `since`."""
+        """Return once the known route of a topic is not the object `since`."""
         with self.changes() as changes:
             while self._known.get(topic) is since:
                 await anext(changes)
@@ -152,7 +153,7 @@ class Routes:
     async def route(
         self, topic: str, *, create_missing: bool = False, timeout_ms: int = 3_000
     ) -> TopicRoute:
-        """The route of a topic, from memory if known and not invalidated.
+        """The route of a topic, from memory if it is known and was not invalidated.
 
         With `create_missing` the nameserver creates an unknown topic if its policy allows it.
 
@@ -176,8 +177,8 @@ class Routes:
     async def refresh(
         self, topic: str, *, create_missing: bool = False, timeout_ms: int = 3_000
     ) -> TopicRoute:
-        """Asks the nameservers in turn, whatever is known. Calls at the same time share a question
-        and its answer, and each waits for its own time only.
+        """Asks the nameservers in turn, whatever is known. Concurrent calls share one question and
+        its answer, and each waits for its own timeout.
 
         Raises: as `route`, even when an older route is known.
         """
@@ -191,12 +192,13 @@ class Routes:
                 raise errors.DeadlineExceeded(f"no nameserver said in time where {topic!r} is")
             outcome = query.result()
             if isinstance(outcome, errors.AerobeeError):
-                # Each waiter gets its own: a traceback grows where an exception is raised.
+                # Each waiter gets its own exception: a traceback grows where an exception is
+                # raised.
                 raise copy.copy(outcome)
             if outcome is not None:
                 return outcome
         query = self._queries[key] = asyncio.get_running_loop().create_future()
-        # Who gives up, or had less time than others, has not asked for them.
+        # A caller that gives up, or has less time than others, does not end the question for them.
         outcome = None
         try:
             left_ms = max(1, int((end_s - self._clock.monotonic_s()) * 1_000))
@@ -221,14 +223,14 @@ class Routes:
                 attempt_max_ms=None if create_missing else ROUTE_ATTEMPT_MS,
             )
         finally:
-            # Also if nobody answers: then the watch tells as soon as somebody does.
+            # Even if no nameserver answers: then the watch delivers the route as soon as one does.
             self._watch(topic)
         self._suspect.discard(topic)
         answer = response.routes[0]
         self._learn(topic, answer, response, is_watch_start=False)
         known = self._known.get(topic)
         if known is None:
-            # An OK that is older than the deletion we know of counts as not found.
+            # An OK that is older than a deletion we know of counts as not found.
             code = answer.status.code
             error = error_from_code(
                 common_pb2.TOPIC_NOT_FOUND if code == common_pb2.OK else code,
@@ -267,9 +269,9 @@ class Routes:
     @asynccontextmanager
     async def while_master(self, topic: str, endpoint: Endpoint) -> AsyncIterator[None]:
         """A block that is cancelled, and raises NotMaster, as soon as the route shows another
-        master of the endpoint's group, or the same one under a newer epoch.
+        master for the endpoint's group, or the same one under a newer epoch.
 
-        A process that hangs, or was cut off, does not tell by itself that it is master no more.
+        A process that hangs or was cut off does not report by itself that it is no longer master.
         """
         loop = asyncio.get_running_loop()
         scope = asyncio.timeout(None)
@@ -299,7 +301,7 @@ class Routes:
         return master.address != endpoint.address or master.epoch > endpoint.epoch
 
     async def run(self) -> None:
-        """Keeps the watch; endless. The owner of this object runs it as a task."""
+        """Keeps the watch; never returns. The owner of this object runs it as a task."""
         failures = 0
         while True:
             await self._watch_wanted.wait()
@@ -322,7 +324,7 @@ class Routes:
             await asyncio.sleep(WATCH_BACKOFF.delay_s(failures, self._chance))
 
     async def _follow(self, address: str) -> bool:
-        """One watch stream from its start to its end; whether it said anything."""
+        """One watch stream from start to end; returns whether it delivered anything."""
         self._watch_is_old = False
         topics = sorted(list(self._watched)[-WATCHED_TOPICS_MAX:])
         stream = self._channels.open_server_stream(
@@ -353,7 +355,7 @@ class Routes:
         *,
         is_watch_start: bool,
     ) -> bool:
-        """Whether the answer was no older than what was known."""
+        """Whether the answer was at least as new as what was known."""
         is_older = response.version < self._versions.get(topic, 0)
         if is_older and (response.stale or not is_watch_start):
             return False
@@ -391,7 +393,8 @@ class Routes:
 def _named(
     topics: Sequence[str], response: nameserver_pb2.QueryRouteResponse
 ) -> list[tuple[str, nameserver_pb2.TopicRoute]]:
-    """Routes with their topics' names; what is not found may come without, in the asked order."""
+    """Routes with their topics' names; an answer "not found" may lack the name, and answers keep
+    the order asked."""
     in_order = len(response.routes) == len(topics)
     return [
         (route.topic.name or topics[index], route)

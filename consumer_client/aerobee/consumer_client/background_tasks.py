@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from aerobee.client_core.short_tracebacks import end_with
 from aerobee.cluster_view.routes import Routes
 from aerobee.runtime import errors
 from aerobee.runtime.run_together import first_error, run_together
@@ -55,7 +56,10 @@ class BackgroundTasks:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._group.__aexit__(kind, error, traceback)
+        if isinstance(error, asyncio.CancelledError):
+            await end_with(self._group, error)
+        else:
+            await self._group.__aexit__(kind, error, traceback)
 
 
 async def keep_in_step(

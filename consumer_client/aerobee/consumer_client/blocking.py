@@ -5,10 +5,12 @@ Each owns a thread in which its asynchronous twin lives; any number of threads m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from aerobee.access.credentials import Credentials
 from aerobee.client_core.loop_thread import BlockingClient, LoopThread
@@ -25,9 +27,11 @@ from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import RebalanceStrategy
+from aerobee.runtime import errors
 from aerobee.runtime.tls_config import TlsConfig
 
 Consumer = TypeVar("Consumer", bound=PullConsumer | PushConsumer)
+Taken = TypeVar("Taken", ReceivedMessage, ReceivedBatch)
 
 
 class _BlockingConsumer(BlockingClient[Consumer]):
@@ -50,7 +54,65 @@ class _BlockingConsumer(BlockingClient[Consumer]):
         return self
 
 
-class BlockingPullConsumer(_BlockingConsumer[PullConsumer]):
+class _PullConsumerOfThread(PullConsumer):
+    """Its thread leaves it in another way than its user leaves the `with` block."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        return await self._close(kind, error, traceback)
+
+    async def poll_until_one(self) -> list[ReceivedMessage]:
+        return [await self.next_message()]
+
+    def settle_on_leaving(self) -> None:
+        self._settle_on_leaving()
+
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        self._put_back(messages)
+
+
+class _HandingOut:
+    """Around a call that takes messages: if an interrupt ends it, what was taken meanwhile for a
+    caller who never sees it is put back."""
+
+    def __init__(self, thread: LoopThread[_PullConsumerOfThread]) -> None:
+        self._thread = thread
+        self._task: asyncio.Task[Any] | None = None
+        self._taken: Sequence[ReceivedMessage] | Sequence[ReceivedBatch] = ()
+
+    async def take(self, asked: Coroutine[Any, Any, list[Taken]]) -> list[Taken]:
+        """Called where the consumer lives."""
+        self._task = asyncio.current_task()
+        self._taken = taken = await asked
+        return taken
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            with suppress(errors.AerobeeError):  # Of a consumer that has ended.
+                self._thread.call(self._put_back)
+
+    async def _put_back(self, consumer: _PullConsumerOfThread) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for each in self._taken:
+            messages = [each] if isinstance(each, ReceivedMessage) else each.messages()
+            consumer.put_back(messages)
+
+
+class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
     """A `PullConsumer` for code without an event loop; the arguments are the same.
 
     For example::
@@ -79,7 +141,7 @@ class BlockingPullConsumer(_BlockingConsumer[PullConsumer]):
         config: ConsumerConfig | None = None,
     ) -> None:
         super().__init__(
-            PullConsumer(
+            _PullConsumerOfThread(
                 group,
                 nameservers=nameservers,
                 cluster=cluster,
@@ -97,24 +159,45 @@ class BlockingPullConsumer(_BlockingConsumer[PullConsumer]):
             )
         )
 
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                with suppress(errors.AerobeeError):  # Closing says what ended the consumer.
+                    self._thread.do(lambda consumer: consumer.settle_on_leaving())
+        finally:
+            self.close()
+
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Each message as it comes, without end; see `PullConsumer.__aiter__`."""
         while True:
-            yield self._thread.call(lambda consumer: consumer.next_message())
+            with _HandingOut(self._thread) as handing:
+                (message,) = self._thread.call(
+                    lambda consumer: handing.take(consumer.poll_until_one())
+                )
+            yield message
 
     def poll(
         self, max_messages: int = 500, *, timeout: float = POLL_TIMEOUT_S
     ) -> list[ReceivedMessage]:
         """See `PullConsumer.poll`."""
-        return self._thread.call(lambda consumer: consumer.poll(max_messages, timeout=timeout))
+        with _HandingOut(self._thread) as handing:
+            return self._thread.call(
+                lambda consumer: handing.take(consumer.poll(max_messages, timeout=timeout))
+            )
 
     def poll_batches(
         self, max_batches: int = 16, *, timeout: float = POLL_TIMEOUT_S
     ) -> list[ReceivedBatch]:
         """See `PullConsumer.poll_batches`."""
-        return self._thread.call(
-            lambda consumer: consumer.poll_batches(max_batches, timeout=timeout)
-        )
+        with _HandingOut(self._thread) as handing:
+            return self._thread.call(
+                lambda consumer: handing.take(consumer.poll_batches(max_batches, timeout=timeout))
+            )
 
     @contextmanager
     def processing(self, message: ReceivedMessage) -> Iterator[ReceivedMessage]:

@@ -23,6 +23,7 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.client_core.offsets import all_of
+from aerobee.client_core.short_tracebacks import shortened
 from aerobee.cluster_view.cluster_wait import ClusterWait
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.consumer_client.background_tasks import BackgroundTasks
@@ -198,7 +199,7 @@ class ConsumerRuntime:
             if not reasons:
                 return False
             if all(isinstance(reason, errors.AerobeeError) for reason in reasons):
-                raise reasons[0] from None
+                raise shortened(reasons[0]) from None
             raise
 
     def check_usable(self) -> None:
@@ -206,7 +207,7 @@ class ConsumerRuntime:
         that started it."""
         self._process.check()
         if self.tasks.failure is not None:
-            raise self.tasks.failure
+            raise shortened(self.tasks.failure) from None
 
     def failure(self) -> errors.AerobeeError | None:
         """What ended the consumer, if something did."""

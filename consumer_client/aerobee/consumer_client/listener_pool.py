@@ -43,6 +43,9 @@ from aerobee.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
+Exit = SystemExit | KeyboardInterrupt
+"""What asyncio lets through all tasks at once."""
+
 SLICE_S = 0.005
 """How long workers may keep the loop to themselves."""
 
@@ -83,11 +86,12 @@ class ListenerPool:
         attempts: Attempts | None = None,
         group: str = "",
         send_back: Callable[[FailedWork], None] | None = None,
-        on_exit: Callable[[SystemExit], None] | None = None,
+        on_exit: Callable[[Exit], None] | None = None,
     ) -> None:
         """`attempts`: where they are counted; in memory by default. `group`: for the log.
         `send_back`: failed messages are given to it; None: they wait here for another try.
-        `on_exit`: is given a listener's SystemExit; None: it ends the worker."""
+        `on_exit`: is given what ends the program, of the listener or of `on_exhausted`; None: it
+        ends the worker."""
         self._on_exit = on_exit
         self._send_back = send_back
         self._log = FailureLog(log, group)
@@ -336,8 +340,12 @@ class ListenerPool:
         self._alone_worker = worker
         self._look_whether_alone()
         await self._alone
-        trust = work.queue.trust
-        return not work.queue.is_stopped and (
+        return self._may_begin(work.queue)
+
+    def _may_begin(self, queue: PushQueue) -> bool:
+        """Whether, after waiting for something, a message of this queue may still be handled."""
+        trust = queue.trust
+        return not queue.is_stopped and (
             self._clock.monotonic_s() < trust.deadline_s or trust.check_deadline()
         )
 
@@ -373,15 +381,20 @@ class ListenerPool:
         if isinstance(error, _Abandoned):
             return
         if not isinstance(error, Exception):
-            if isinstance(error, SystemExit):
-                # It ends the process in order, and was in the listener's hands all the same.
-                self._note_failure(work, work.failures + 1)
-                if self._on_exit is not None:
-                    # Raised here, it would leave the loop at once, in the middle of every task.
-                    self._on_exit(error)
-                    return
-            raise error
+            if not isinstance(error, Exit):
+                raise error
+            # It ends the process in order, and was in the listener's hands all the same.
+            self._note_failure(work, work.failures + 1)
+            self._exit(error)
+            return
         await self._on_failure(work, error)
+
+    def _exit(self, error: Exit) -> None:
+        """The user's code ends the program."""
+        if self._on_exit is None:
+            raise error
+        # Raised here, it would leave the loop at once, in the middle of every task.
+        self._on_exit(error)
 
     async def _on_failure(self, work: _Work, error: Exception | None) -> None:
         """The listener raised, or asked for another try."""
@@ -451,7 +464,9 @@ class ListenerPool:
             return False
         if counted.attempts and await self._is_given_up(work, counted):
             return True
-        return counted.is_suspect and not await self._is_alone(work, worker)
+        if counted.is_suspect:
+            return not await self._is_alone(work, worker)
+        return not self._may_begin(work.queue)
 
     async def _is_given_up(self, work: _Work, counted: Counted) -> bool:
         """There was nobody to ask, or to tell its broker, when the process died."""
@@ -499,6 +514,9 @@ class ListenerPool:
             decision = decide([entry[2] for entry in work.entries], failures)
             if isinstance(decision, Awaitable):
                 decision = await decision
+        except (SystemExit, KeyboardInterrupt) as error:
+            self._exit(error)
+            return False
         except Exception as error:
             event = "on_exhausted failed; the messages are kept"
             line = self._log.line(

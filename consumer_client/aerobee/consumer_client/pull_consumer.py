@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,7 @@ from aerobee.client_core.defaults import (
 )
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
+from aerobee.client_core.short_tracebacks import TOLD, shortened
 from aerobee.client_core.telemetry import Polling, Telemetry
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.beginnings import StartPolicy
@@ -36,6 +38,7 @@ from aerobee.runtime.clock import Clock, clock_here
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name
 from aerobee.runtime.tls_config import TlsConfig
+from aerobee.runtime.whole_number import check_whole_number
 
 FRAME_MESSAGES_MAX = 65_536
 POLL_TIMEOUT_S = 1.0
@@ -48,12 +51,14 @@ class PullConsumer:
     this consumer reads just these queues without asking brokers; commits are then accepted only
     while no member of the group holds a queue.
 
-    With `auto_commit` the messages of one `poll` count as done when the next `poll` is called; that
-    offset is committed every `commit_interval_ms` and on closing. What the last poll returned is
-    therefore not committed by closing alone: call `commit` for that. Without it only `commit` and
-    `processing` move offsets. When a queue moves to another member, it waits up to
-    `release_timeout_ms` for the next `poll`, `commit` or end of `processing`, so that the messages
-    in hand are not handled twice.
+    With `auto_commit` the messages of one `poll` count as done when the next `poll` is called, and
+    those of the last one when the `async with` block ends without an exception. If an exception
+    ends the block, they come again; so they do after `aclose`, unless `commit` was called. What is
+    done is committed every `commit_interval_ms` and on closing. Without `auto_commit` only `commit`
+    and `processing` move offsets: so it is for several tasks that share a consumer, of which one
+    would count as done by its `poll` what another has in hand. When a queue moves to another
+    member, it waits up to `release_timeout_ms` for the next `poll`, `commit` or end of
+    `processing`, so that the messages in hand are not handled twice.
 
     Args: as PushConsumer. auto_commit: see above.
     Raises: IllegalName, InvalidArgument: a name or setting that can never work.
@@ -65,7 +70,6 @@ class PullConsumer:
         async with consumer:
             while messages := await consumer.poll(500, timeout=1.0):
                 print([message.body for message in messages])
-            await consumer.commit()
     """
 
     def __init__(
@@ -154,12 +158,16 @@ class PullConsumer:
         self._runtime = ConsumerRuntime(self._settings, self._subscriptions, self._make_queue)
         try:
             await self._runtime.open()
+        except TOLD as error:
+            self._is_closed = True
+            raise shortened(error) from error.__cause__
         except BaseException:
             self._is_closed = True
             raise
 
     async def aclose(self) -> None:
-        """Commit what is acknowledged, give the queues back, leave the group.
+        """Commit what is done, give the queues back, leave the group. What the last `poll` returned
+        is not done: to leave the `async with` block says that it is, and so does `commit`.
 
         Commits that no master took in time are given up, with a warning in the log for each queue;
         `commit` before raises instead.
@@ -167,13 +175,28 @@ class PullConsumer:
         Raises:
             AerobeeError: what ended the consumer before, if something did.
         """
-        await self.__aexit__(None, None, None)
+        await self._close(None, None, None)
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
     async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if kind is None:
+            self._settle_on_leaving()
+        return await self._close(kind, error, traceback)
+
+    def _settle_on_leaving(self) -> None:
+        """The user's block went well: so did what it had in hand."""
+        if self._auto_commit:
+            self._queues.settle()
+
+    async def _close(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -222,10 +245,12 @@ class PullConsumer:
         Messages of one queue come in order; queues take turns.
 
         Raises:
-            InvalidArgument: it has no topics and was given no queues.
+            InvalidArgument: it has no topics and was given no queues; less than one message, or no
+                number of seconds.
             AerobeeError: what ended the consumer, for example DuplicateClient.
         """
         runtime = self._started()
+        check_whole_number("max_messages", max_messages, minimum=1)
         if not self._subscriptions and not runtime.consumption.queues:
             raise InvalidArgument("nothing can come: subscribe to a topic, or assign queues")
         end_s = self._begin_poll(timeout)
@@ -250,6 +275,7 @@ class PullConsumer:
         at.
         """
         runtime = self._started()
+        check_whole_number("max_batches", max_batches, minimum=1)
         end_s = self._begin_poll(timeout)
         polling = self._polling()
         taken: list[ReceivedBatch] = []
@@ -268,13 +294,18 @@ class PullConsumer:
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Each message as it comes, without end: `async for message in consumer`.
 
-        With `auto_commit` a message counts as done when the next one is asked for.
+        With `auto_commit` a message counts as done when the next one is asked for, or when the
+        `async with` block ends without an exception.
         """
         return self._endless()
 
     async def _endless(self) -> AsyncIterator[ReceivedMessage]:
         while True:
-            yield await self.next_message()
+            try:
+                message = await self.next_message()
+            except TOLD as error:
+                raise shortened(error) from error.__cause__
+            yield message
 
     async def next_message(self) -> ReceivedMessage:
         """The next message, however long it takes to come. Raises as `poll`."""
@@ -283,8 +314,19 @@ class PullConsumer:
             if found:
                 return found[0]
 
+    def _put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """They were taken for a caller who did not get them: the next poll returns them."""
+        consumption = self._started().consumption
+        self._handled -= len(messages)
+        for message in messages:
+            owned = consumption.owned(message.queue)
+            if isinstance(owned, PullQueue):
+                owned.put_back(message)
+
     def _begin_poll(self, timeout: float) -> float:
         """Acknowledge the poll before; returns when this one ends."""
+        if not isinstance(timeout, int | float) or isnan(timeout):
+            raise InvalidArgument(f"timeout must be a number of seconds, not {timeout!r}")
         if self._auto_commit:
             self._queues.settle()
         return self._settings.clock.monotonic_s() + timeout

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.client_core.short_tracebacks import shortened
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.background_tasks import wait_event
 from aerobee.consumer_client.filters import compared_tags
@@ -189,6 +190,10 @@ class PullQueue:
             self._unfinished.hand_out(taken, begin, self.position)
         return [entry[2] for entry in taken]
 
+    def put_back(self, message: ReceivedMessage) -> None:
+        """The user never got it: it comes again, first."""
+        self._unfinished.put_back(message)
+
     def _move_to(self, offset: int) -> None:
         self.position = offset
         self._settled.clear()
@@ -260,11 +265,10 @@ class PulledQueues:
         """
         try:
             return await self._wait(end_s)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             # What ends a consumer cancels the task that started it.
-            if (error := failure()) is not None:
-                raise error from None
-            raise
+            error = failure() or cancelled
+            raise shortened(error) from None
 
     async def _wait(self, end_s: float) -> bool:
         # The reader of the pull stream gets a turn even if the user never has to wait.

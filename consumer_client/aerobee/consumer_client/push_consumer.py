@@ -16,6 +16,7 @@ from aerobee.client_core.defaults import (
     nameservers_or_default,
 )
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.client_core.short_tracebacks import TOLD, shortened
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.consumer_client.attempts import Attempts
 from aerobee.consumer_client.attempts_file import AttemptsFile, attempts_folder, default_folder
@@ -33,7 +34,7 @@ from aerobee.consumer_client.listener import (
     OnExhausted,
     Ordering,
 )
-from aerobee.consumer_client.listener_pool import ListenerPool
+from aerobee.consumer_client.listener_pool import Exit, ListenerPool
 from aerobee.consumer_client.listener_threads import threads_for
 from aerobee.consumer_client.options import ConsumerConfig, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment
@@ -177,7 +178,7 @@ class PushConsumer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Timeout | None = None  # Of `run`, until the start has returned.
         self._block: asyncio.Task[object] | None = None  # Of `async with`.
-        self._exit: SystemExit | None = None  # Of a listener; raised again once all is closed.
+        self._exit: Exit | None = None  # Of the user's code; raised again once all is closed.
         self._duplicates_of_past_queues = 0
 
     def _make_pool(self, listener: Listener, options: ListenerOptions) -> ListenerPool:
@@ -275,6 +276,10 @@ class PushConsumer:
         try:
             await asyncio.to_thread(self._attempts_file.open)
             await self._runtime.open()
+        except TOLD as error:
+            self._is_closed = True
+            self._end()
+            raise shortened(error) from error.__cause__
         except BaseException:
             self._is_closed = True
             self._end()
@@ -301,14 +306,19 @@ class PushConsumer:
         In the main task of `asyncio.run`, Ctrl-C and SIGTERM are a `stop`, unless the program has a
         handler of its own for them. A second one does not wait.
 
-        Raises: as `start`; DuplicateClient: another live member has this client id; SystemExit of a
-        listener, for which it closes as for `stop`.
+        Raises:
+            AerobeeError: as `start`; DuplicateClient: another live member has this client id.
+            SystemExit, KeyboardInterrupt: of a listener or of `on_exhausted`; it closes as for
+                `stop` before.
         """
-        async with AsyncExitStack() as stack:
-            stack.enter_context(stopped_by_signals(self.stop))
-            if await self._start_unless_stopped():
-                stack.push_async_exit(self)
-                await self._stopping.wait()
+        try:
+            async with AsyncExitStack() as stack:
+                stack.enter_context(stopped_by_signals(self.stop))
+                if await self._start_unless_stopped():
+                    stack.push_async_exit(self)
+                    await self._stopping.wait()
+        except TOLD as error:
+            raise shortened(error) from error.__cause__
         if self._exit is not None:  # It came before the start was over.
             raise self._exit
 
@@ -354,7 +364,7 @@ class PushConsumer:
         if self._starting is not None and not self._starting.expired():
             self._starting.reschedule(asyncio.get_running_loop().time())
 
-    def _on_exit(self, error: SystemExit) -> None:
+    def _on_exit(self, error: Exit) -> None:
         """No further call begins; `run` and `async with` close, and then raise it."""
         assert self._runtime is not None, "its listener is called after the start"
         consumption = self._runtime.consumption

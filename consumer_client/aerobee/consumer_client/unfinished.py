@@ -85,6 +85,16 @@ class Unfinished:
             self._failed[begin] = message
             self._on_change()
 
+    def put_back(self, message: ReceivedMessage) -> None:
+        """Handed out, and nobody got it: it comes again as one that was not tried."""
+        offset = message.queue_offset
+        if not hasattr(message, "in_hand"):
+            message.in_hand = (self, offset, offset + 1)
+        _, begin, _ = message.in_hand
+        if not self._is_closed and begin >= self.frontier:
+            self._failed[begin] = message
+            self._on_change()
+
     def finish_all(self, position: int) -> None:
         """All below `position`, but for what is in blocks or failed."""
         if self._is_closed:

@@ -1,5 +1,5 @@
-"""What an answer's header blocks say: gRPC over HTTP/2, `Response-Headers` and `Trailers`, and
-RFC 9113, 8.3.2; and how a call ended, from what its server said."""
+"""Parses an answer's header blocks (gRPC over HTTP/2, `Response-Headers` and `Trailers`, and RFC
+9113, 8.3.2), and derives how the call ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CONTENT_TYPE: Final = b"application/grpc"
 _HTTP_OK: Final = 200
 _STATUS_MAX: Final = max(Status)
 
-# What a reset means to a call: gRPC over HTTP/2, "Errors". Every other code is INTERNAL.
+# The meaning of a reset for a call: gRPC over HTTP/2, "Errors". Every other code is INTERNAL.
 _STATUS_OF_RESET: Final = {
     ErrorCode.REFUSED_STREAM: Status.UNAVAILABLE,
     ErrorCode.CANCEL: Status.CANCELLED,
@@ -34,7 +34,7 @@ _STATUS_OF_RESET: Final = {
 
 
 class CallError(RpcError):
-    """A call ended with another status than OK, given by its server or found on this side."""
+    """A call ended with a status other than OK, sent by its server or determined on this side."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class CallError(RpcError):
 
 
 class AnswerHead:
-    """One header block of an answer. Read once for blocks that repeat, so it is never changed."""
+    """One header block of an answer. Parsed once for blocks that repeat, so it is immutable."""
 
     __slots__ = ("encoding", "fields", "http_status", "is_grpc", "is_malformed", "is_plain_end",
                  "is_plain_head", "message", "status")  # fmt: skip
@@ -63,16 +63,16 @@ class AnswerHead:
         self.fields = fields
         self.is_malformed = False
         self.http_status = 0
-        """0: there is none, as in trailers."""
+        """0: none, as in trailers."""
         self.is_grpc = False
         self.encoding = b""
         self.status: int | None = None
         """`grpc-status`."""
         self.message = b""
         self.is_plain_head = False
-        """The first block of a gRPC answer, and nothing is wrong with it."""
+        """The first block of a gRPC answer, with nothing wrong in it."""
         self.is_plain_end = False
-        """Trailers that say OK, and nothing is wrong with them."""
+        """Trailers that say OK, with nothing wrong in them."""
 
     @property
     def is_informational(self) -> bool:
@@ -80,7 +80,7 @@ class AnswerHead:
         return 100 <= self.http_status < _HTTP_OK
 
     def metadata(self) -> Metadata:
-        """What the application sees of it.
+        """The part that the application sees.
 
         Raises:
             RpcError: INTERNAL, a binary value cannot be read.
@@ -89,7 +89,7 @@ class AnswerHead:
 
 
 def read_head(fields: list[Field]) -> AnswerHead:
-    """Of a head or of trailers."""
+    """Parses a head or trailers."""
     head = AnswerHead(fields)
     is_regular = False
     for name, value, _, kind in fields:
@@ -131,7 +131,7 @@ def refusal(head: AnswerHead) -> CallError | None:
 
 
 def outcome(trailers: AnswerHead) -> CallError | None:
-    """How the server says that the call ended; None: OK."""
+    """How the call ended, according to the server; None: OK."""
     status = trailers.status
     if status == Status.OK:
         return None
@@ -165,7 +165,7 @@ def _details(fields: Sequence[Field]) -> bytes:
 
 
 def error_of_reset(code: int) -> CallError:
-    """The server, or something between, has reset the stream."""
+    """The error for a stream that was reset by the server, or by something in between."""
     try:
         known: ErrorCode | None = ErrorCode(code)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The answer of a call that a server serves: gRPC over HTTP/2, `Response`.
+"""The answer of a call on the server: gRPC over HTTP/2, `Response`.
 
-Owns: what of the answer was sent. One that fits the windows leaves as HEADERS, DATA and HEADERS in
-one piece that is encoded by two packings, without a header encoding of its own.
+Owns: how much of the answer was sent. One that fits the windows leaves as HEADERS, DATA and HEADERS
+in one piece, encoded by two calls of `pack` without encoding any header of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _END: Final = frames.END_STREAM | frames.END_HEADERS
 
 
 class AnsweringStream(Stream):
-    """The sending half of a server's call; the call sets all of this when it begins."""
+    """The sending half of a server's call; the call sets all of these fields when it begins."""
 
     __slots__ = (
         "_deadline",
@@ -52,7 +52,7 @@ class AnsweringStream(Stream):
     method: Method | None
     _is_head_sent: bool
     _is_special: bool
-    """The answer needs more than what was encoded beforehand."""
+    """The answer needs more than what was encoded in advance."""
     _is_over: bool
     """It has its status, and the interceptor's `ended` was called."""
     _deadline: Bucket | None
@@ -63,11 +63,11 @@ class AnsweringStream(Stream):
 
     @abstractmethod
     def _over(self, status: Status) -> None:
-        """The call has its status."""
+        """Called once the call has its status."""
 
     @abstractmethod
     def _bug(self, error: Exception) -> None:
-        """A handler, or what serializes its answer, has failed."""
+        """A handler, or the serializer of its answer, has failed."""
 
     # -------------------------------------------------------------------------------- metadata
 
@@ -75,7 +75,7 @@ class AnsweringStream(Stream):
         """Send the header block now, with this metadata; otherwise it goes with the first answer.
 
         Raises:
-            ValueError: HTTP/2 cannot carry the metadata, or the block was sent already.
+            ValueError: HTTP/2 cannot carry the metadata, or the block was already sent.
         """
         if self._is_head_sent:
             raise ValueError("the initial metadata was sent already")
@@ -85,7 +85,7 @@ class AnsweringStream(Stream):
             self._send_head()
 
     def add_trailers(self, metadata: Metadata) -> None:
-        """Metadata that goes with the status, whatever it is."""
+        """Metadata to send with the status, whatever it is."""
         self._is_special = True
         self._trailers += metadata
 
@@ -107,7 +107,8 @@ class AnsweringStream(Stream):
             await self.sendable()
 
     def send_nowait(self, answer: Any) -> None:
-        """The same without waiting: a handler that sends much awaits `sendable` between."""
+        """The same without waiting: a handler that sends a lot should await `sendable` in
+        between."""
         if self._is_over:
             raise RpcError(Status.CANCELLED, "the call has ended")
         method = self.method
@@ -115,8 +116,8 @@ class AnsweringStream(Stream):
         self._send_bytes(answer if method.serialize is None else method.serialize(answer))
 
     def send_now(self, answer: Any) -> None:
-        """`send_nowait` of an answer that leaves at once, unless more requests have come already:
-        then it leaves with their answers, for each write is a system call."""
+        """`send_nowait` for an answer that leaves at once. If more requests have already arrived,
+        it leaves with their answers instead, because each write is a system call."""
         connection = self.connection
         if connection.is_write_due or (self.inbox is not None and self.inbox.messages):
             self.send_nowait(answer)
@@ -136,7 +137,8 @@ class AnsweringStream(Stream):
             )
         if not self._is_head_sent:
             self._send_head()
-            # Whoever cancels a stream that has brought a message has not done so for nothing.
+            # A client that cancels a stream which has delivered a message did not reset it for
+            # nothing.
             self.server_connection.streams_answered += 1
         if self.head.may_compress and self._compresses(len(data)):
             self.send_message(compressed(data), 1)
@@ -144,7 +146,7 @@ class AnsweringStream(Stream):
             self.send_message(data)
 
     def finish(self, answer: Any) -> None:
-        """End the call by OK with its one answer. After the call's end nothing happens."""
+        """End the call with OK and its one answer. Does nothing after the call's end."""
         if self._is_over:
             return
         method = self.method
@@ -207,7 +209,7 @@ class AnsweringStream(Stream):
         details: bytes = b"",
         trailers: Metadata = (),
     ) -> None:
-        """End the call by another status than OK; see RpcError. After its end nothing happens."""
+        """End the call with a status other than OK; see RpcError. Does nothing after its end."""
         self._end(RpcError(status, message, details=details, trailers=trailers))
 
     # -------------------------------------------------------------------------------- encoding
@@ -242,7 +244,7 @@ class AnsweringStream(Stream):
         self.finish_sending(self.connection.header_frames(self.stream_id, block, end_stream=True))
 
     def end_local(self) -> None:
-        """All of the answer was sent: the rest of the request is not wanted (RFC 9113, 8.1)."""
+        """All of the answer was sent: the rest of the request is not needed (RFC 9113, 8.1)."""
         if not self.is_remote_closed and not self.is_closed:
             self.connection.write(frames.rst_stream(self.stream_id, ErrorCode.NO_ERROR))
         self.connection.close_stream(self)

@@ -1,4 +1,4 @@
-"""How often a peer may ask for what costs us more than it."""
+"""How often a peer may ask for things that cost us more than the peer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 class Budget:
     """Tokens: `burst` at once, then `per_s` each second. Pure: the caller passes the time.
 
-    `tokens` is public because the hot path fills it by one assignment. A clock is read only when
-    they run out.
+    `tokens` is public because the hot path changes it with one assignment. The clock is read only
+    when tokens run out.
     """
 
     __slots__ = ("_filled_s", "_per_s", "burst", "tokens")
@@ -19,7 +19,8 @@ class Budget:
         self._filled_s = now_s
 
     def refill(self, now_s: float, extra: float = 0.0) -> bool:
-        """Call it when tokens are below zero. False: the peer has exceeded its budget."""
+        """Call it when the number of tokens is negative. False: the peer has exceeded its
+        budget."""
         elapsed_s = max(0.0, now_s - self._filled_s)
         self.tokens = min(self.burst, self.tokens + elapsed_s * self._per_s + extra)
         self._filled_s = now_s

@@ -1,7 +1,7 @@
-"""A client's channel to one host and port: it connects on first use, and again when it must.
+"""A client's channel to one host and port: it connects on first use, and reconnects when necessary.
 
-Owns: the connection that new calls begin on, those that take none any more but have calls that
-run, the calls that wait, and the pause between attempts to connect.
+Owns: the connection on which new calls begin, older connections whose calls are still running, the
+calls that wait, and the pause between attempts to connect.
 
     IDLE  --a call-->  CONNECTING  --HTTP/2 is spoken-->  READY  --the connection leaves-->  IDLE
                            |    ^
@@ -41,13 +41,13 @@ from aerobee.grpc_core.tls import DISTRUSTED, FollowedTls
 from aerobee.grpc_core.unary_call import UnaryCall
 
 _FAREWELL_S: Final = 0.25
-"""For what is written to leave, and for TLS to end: a peer that is gone takes all of it."""
+"""Time for the last bytes to leave and for TLS to end; a peer that is gone uses all of it."""
 _SENT_AWAY_MAX: Final = 3
-"""Connections in a row that their server drained before any call began; then its calls fail."""
+"""How many connections in a row a server may drain before any call began; then its calls fail."""
 
 
 class ChannelState(StrEnum):
-    """What a new call meets: a connection, an attempt to make one, or none."""
+    """What a new call finds: a connection, an attempt to make one, or neither."""
 
     IDLE = "idle"
     CONNECTING = "connecting"
@@ -75,9 +75,9 @@ class Channel:
         compress_bytes_min: int | None = None,
     ) -> None:
         """`address`: host:port. `now`: monotonic seconds. `random` spreads the pauses between
-        attempts. `tls`: a context of one's own must offer the protocol h2, see `tls`; `server_name`
-        is what the certificate says, if not the host. `compress_bytes_min`: requests of at least
-        this size are compressed by gzip, which the server must know; None: never.
+        attempts. `tls`: a context that you make yourself must offer the protocol h2, see `tls`.
+        `server_name`: the name in the certificate, if not the host. `compress_bytes_min`: requests
+        of at least this size are compressed with gzip, which the server must support; None: never.
 
         Raises:
             ValueError: `address` is not host:port.
@@ -88,7 +88,7 @@ class Channel:
         self.limits = limits or ChannelLimits()
         self.state = ChannelState.IDLE
         self.last_failure = ""
-        """Why the last attempt to connect failed, or the last connection ended."""
+        """Why the last attempt to connect failed, or why the last connection ended."""
         self.deadlines = Deadlines(self.loop)
         self.waiting: OrderedDict[ClientCall, None] = OrderedDict()
         self._waiting_bytes = 0
@@ -142,11 +142,11 @@ class Channel:
         metadata: Metadata = (),
         wait_for_ready: bool = False,
     ) -> bytes:
-        """One request, one answer. `path`: `/package.Service/Method`. Cancelled, it ends the call
-        at the server, too.
+        """One request, one answer. `path`: `/package.Service/Method`. Cancelling it also ends the
+        call on the server.
 
         Raises:
-            CallError: the call ended with another status than OK.
+            CallError: the call ended with a status other than OK.
             ValueError: HTTP/2 cannot carry the metadata, or `path` is malformed.
         """
         call = self.start(
@@ -167,7 +167,7 @@ class Channel:
         metadata: Metadata = (),
         wait_for_ready: bool = False,
     ) -> UnaryCall:
-        """The same without waiting: the answer is a Future, and metadata can be asked for."""
+        """The same without waiting: the answer is a Future, and metadata can be read."""
         fields = self._heads.get(path) or self._fields.head(path)
         timeout = b""
         if timeout_s is not None:
@@ -194,8 +194,8 @@ class Channel:
         metadata: Metadata = (),
         wait_for_ready: bool = False,
     ) -> StreamCall:
-        """A call that streams: its answers, if it has a `request`; otherwise requests are written.
-        A missing connection shows at the first `write` or `read`.
+        """A streaming call. A `request` given here is its only one; otherwise write requests to it.
+        A missing connection shows up at the first `write` or `read`.
 
         Raises:
             ValueError: HTTP/2 cannot carry the metadata, or `path` is malformed.
@@ -215,7 +215,7 @@ class Channel:
         call.bucket = self.deadlines.add(call, timeout_s)
 
     def maybe_compressed(self, message: bytes) -> tuple[bytes, int]:
-        """With the flag that says so."""
+        """The message, possibly compressed, with the flag that says so."""
         least = self._compress_bytes_min
         if least is None or len(message) < least:
             return message, 0
@@ -240,7 +240,7 @@ class Channel:
             self._connect()
 
     def _no_room(self, call: ClientCall) -> CallError | None:
-        """Why a call cannot even wait."""
+        """Why a call may not even wait."""
         status, reason = Status.UNAVAILABLE, ""
         if self.state is ChannelState.CLOSED:
             reason = f"{self.address}: the channel is closed"
@@ -255,11 +255,11 @@ class Channel:
         return CallError(status, reason, is_unprocessed=True) if reason else None
 
     def unconnected(self, what: str) -> str:
-        """Words for a call that had no connection."""
+        """The error text for a call that had no connection."""
         return f"{self.address}: {what}; {self.last_failure or 'connecting'}"
 
     def forget(self, call: ClientCall) -> None:
-        """It waits no longer."""
+        """The call no longer waits."""
         if call in self.waiting:
             del self.waiting[call]
             self._waiting_bytes -= len(call.request or b"")
@@ -292,7 +292,7 @@ class Channel:
             return
         self._dialing = None
         self._end_if_distrusted(connection)
-        if connection.has_left:  # before this task had its turn
+        if connection.has_left:  # before this task got its turn
             self._sent_away += 1
             if connection.is_sent_away and self._sent_away <= _SENT_AWAY_MAX:
                 self._rest(connection.reason)
@@ -326,7 +326,7 @@ class Channel:
         return connection
 
     def _rest(self, reason: str) -> None:
-        """A pause in which calls wait."""
+        """A pause during which calls wait."""
         self.state = ChannelState.IDLE
         self.last_failure = reason
         self._pause = self.loop.call_later(self._backoff.next_s(), self._end_pause)
@@ -345,9 +345,9 @@ class Channel:
             self._connect()
 
     def on_leaving(self, connection: ClientConnection) -> None:
-        """The next call has another connection; but a server that ends each connection at once is
-        not asked all the time: one that was of no use is followed by a pause, in which calls
-        wait."""
+        """The next call uses another connection. But a server that ends each connection at once
+        must not be called continually: a connection that served no call is followed by a pause,
+        during which calls wait."""
         if connection is not self._current:
             return
         self._current = None
@@ -370,19 +370,19 @@ class Channel:
 
     @property
     def held_bytes(self) -> int:
-        """What waits to be sent or read on its connections."""
+        """Bytes waiting to be sent or read on its connections."""
         return self._connections.memory.used
 
     @property
     def connections(self) -> list[ClientConnection]:
-        """Those that are open, or being opened."""
+        """Connections that are open or being opened."""
         return list(self._connections)
 
     # --------------------------------------------------------------------------------- ending
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """Refuse new calls, let those that run end for `grace_s` seconds, then cancel them.
-        Calls that have no connection yet fail at once."""
+        """Refuse new calls, let running ones finish for `grace_s` seconds, then cancel them. Calls
+        without a connection fail at once."""
         if self.state is not ChannelState.CLOSED:
             self.state = ChannelState.CLOSED
             self._current = None

@@ -1,4 +1,4 @@
-"""What a channel may cost its process, and how patient it is."""
+"""What a channel may cost its process, and how long it waits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from aerobee.grpc_core.limits import ConnectionLimits
 
 
 def client_connection_limits() -> ConnectionLimits:
-    """A client chooses its peer, so its connection may hold more and be asked for more; and calls
-    of a connection that takes no new ones end in their own time."""
+    """A client chooses its peer, so its connection may hold more and allow the peer more; and on a
+    connection that takes no new calls, running ones may take their time."""
     return ConnectionLimits(
         decompressed_bytes_max=1 << 30,
         stream_window_bytes=1 << 20,
@@ -25,7 +25,7 @@ def client_connection_limits() -> ConnectionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLimits:
-    """Bytes, seconds and calls. All have defaults that suit a process with a few channels."""
+    """Bytes, seconds and calls. The defaults suit a process with a few channels."""
 
     connection: ConnectionLimits = field(default_factory=client_connection_limits)
     backoff_first_s: float = 0.1
@@ -34,16 +34,16 @@ class ChannelLimits:
     attempt_s: float = 3.0
     """To resolve the name, and then for each address."""
     stagger_s: float = 0.25
-    """An address' start on the next."""
+    """The head start of an address over the next one."""
     waiting_max: int = 10_000
-    """Calls that wait for a connection, or for room on one; further ones fail at once."""
+    """Calls waiting for a connection, or for room on one; further ones fail at once."""
     waiting_bytes_max: int = 64 << 20
-    """Of their requests."""
+    """The total size of their requests."""
     memory_bytes_max: int = 256 << 20
-    """Of what waits to be sent or read; beyond it the connection that holds most ends."""
+    """Data waiting to be sent or read; beyond this, the connection that holds the most is ended."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for figures that cannot work together."""
+        """Raises ValueError for values that cannot work together."""
         if not 0 < self.backoff_first_s <= self.backoff_max_s:
             raise ValueError("0 < backoff_first_s <= backoff_max_s")
         if self.attempt_s <= 0 or self.stagger_s <= 0 or self.waiting_max < 1:

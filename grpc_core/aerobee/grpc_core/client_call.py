@@ -1,8 +1,8 @@
-"""One call that a client makes: gRPC over HTTP/2, `Request` and `Response`.
+"""One call made by a client: gRPC over HTTP/2, `Request` and `Response`.
 
-Owns: the state of the call, from when it is made until it has its outcome. It may wait for a
-connection or for room on one, so its half as a stream begins later, in `begin`, and once more if
-its server is known not to have begun it.
+Owns: the state of the call, from its creation to its outcome. It may wait for a connection or for
+room on one, so its stream half begins later, in `begin`, and a second time if its server is known
+not to have begun it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ClientCall(Stream):
-    """What unary calls and streams have in common."""
+    """What unary and streaming calls have in common."""
 
     __slots__ = (
         "_channel",
@@ -55,8 +55,8 @@ class ClientCall(Stream):
         request: bytes | None,
         waits_for_ready: bool,
     ) -> None:
-        """The header block comes in three fragments: `head_fields`, which all calls of a method
-        have, `timeout`, which most of them have, and `metadata`. `request` None: it is written
+        """The header block comes in three fragments: `head_fields`, shared by all calls of a
+        method, `timeout`, shared by most of them, and `metadata`. `request` None: it is written
         later."""
         self._channel = channel
         self.head_fields = head_fields
@@ -80,7 +80,7 @@ class ClientCall(Stream):
 
     @property
     def initial_metadata(self) -> Metadata:
-        """What came before the answer; empty until it has come.
+        """The metadata that came before the answer; empty until it has arrived.
 
         Raises:
             RpcError: INTERNAL, a binary value cannot be read.
@@ -89,21 +89,21 @@ class ClientCall(Stream):
 
     @property
     def trailing_metadata(self) -> Metadata:
-        """What came with the status; empty until the call is over."""
+        """The metadata that came with the status; empty until the call is over."""
         return self.trailers.metadata() if self.trailers is not None else ()
 
     def cancel(self, reason: str = "the call was cancelled") -> None:
-        """End the call at once, here and at its server. Does nothing once the call is over."""
+        """End the call at once, here and on its server. Does nothing once the call is over."""
         self.stop(CallError(Status.CANCELLED, reason, is_unprocessed=not self.is_begun))
 
     # ------------------------------------------------------------------------------ beginning
 
     @abstractmethod
     def begin(self, connection: ClientConnection, stream_id: int) -> None:
-        """Send what there is of the request, on this stream."""
+        """Send what there is of the request on this stream."""
 
     def block(self, connection: ClientConnection) -> bytes:
-        """The header block, which must be sent at once."""
+        """The header block, which must be sent immediately."""
         table = connection.table
         short = table.short
         block = short.get(self.head_fields) or table.shorten(self.head_fields)
@@ -111,17 +111,18 @@ class ClientCall(Stream):
             if self.has_waited or self.is_retried:
                 block += timeout_field(self.expires_s - self._channel.loop.time())
             else:
-                # Shortening may move what was shortened before: in one block that is right.
+                # Shortening one fragment may move the index in another: within one block that is
+                # correct.
                 block += short.get(self.timeout) or table.shorten(self.timeout)
         return block + self.metadata
 
     @property
     def can_repeat(self) -> bool:
-        """All of the request is still at hand."""
+        """All of the request is still available."""
         return not self.is_retried
 
     def on_refused(self) -> None:
-        """The server is known not to have begun it; the stream is closed already."""
+        """The server is known not to have begun it; the stream is already closed."""
         if self.is_over:
             return
         if self.can_repeat:
@@ -135,7 +136,7 @@ class ClientCall(Stream):
     # ---------------------------------------------------------------------------- the answer
 
     def receive_head(self, head: AnswerHead, end_stream: bool) -> None:
-        """A header block: the first, or trailers."""
+        """A header block: the first one, or trailers."""
         if head.is_malformed or (self.head is not None and (head.http_status or not end_stream)):
             self.client_connection.fail_stream(self, ErrorCode.PROTOCOL_ERROR)
         elif self.head is not None:
@@ -153,7 +154,7 @@ class ClientCall(Stream):
             self.on_head(head)
 
     def on_head(self, head: AnswerHead) -> None:
-        """The first header block has come, and more follows."""
+        """The first header block has come, and more will follow."""
 
     def _finish(self, trailers: AnswerHead) -> None:
         """The server has ended the call."""
@@ -164,14 +165,14 @@ class ClientCall(Stream):
 
     @abstractmethod
     def stop_or_end(self, error: CallError | None) -> None:
-        """The server has ended the call in this way; its answer may still be incomplete."""
+        """The server has ended the call like this; its answer may still be incomplete."""
 
     def end_without_status(self) -> None:
         self.is_remote_closed = True
         self.stop(CallError(Status.UNKNOWN, "the answer ended without trailers"))
 
     def refuse_answer(self, reason: str, code: ErrorCode = ErrorCode.CANCEL) -> None:
-        """What the server sends cannot be taken."""
+        """What the server sent is not acceptable."""
         kind = Status.RESOURCE_EXHAUSTED if code is ErrorCode.CANCEL else Status.INTERNAL
         self.stop(CallError(kind, reason), code)
 
@@ -192,7 +193,7 @@ class ClientCall(Stream):
         self.end(error)
 
     def end(self, error: CallError | None) -> None:
-        """It has its outcome; as a stream it is closed, or was never begun."""
+        """It has its outcome; its stream is closed, or was never begun."""
         if self.is_over:
             return
         self.is_over = True
@@ -206,7 +207,7 @@ class ClientCall(Stream):
 
     @abstractmethod
     def on_over(self, error: CallError | None) -> None:
-        """Wake the tasks that wait."""
+        """Wake the waiting tasks."""
 
     def end_local(self) -> None:
         self.is_local_closed = True
@@ -224,7 +225,7 @@ class ClientCall(Stream):
         if code == ErrorCode.REFUSED_STREAM and self.head is None:
             self.on_refused()
         elif code == ErrorCode.CANCEL and self._is_late():
-            self.on_deadline()  # the server watches it, too; grpc-go then says nothing else
+            self.on_deadline()  # the server watches it too; grpc-go then sends nothing else
         else:
             self.end(error_of_reset(code))
 

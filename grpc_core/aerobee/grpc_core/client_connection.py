@@ -1,4 +1,4 @@
-"""The client's end of a connection: RFC 9113 as a client has it."""
+"""The client's end of a connection: RFC 9113, the client's part."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class ConnectionOwner(Protocol):
-    """What a connection tells its channel."""
+    """How a connection reports to its channel."""
 
     def on_room(self) -> None:
         """There may be room for another call."""
         ...
 
     def on_leaving(self, connection: ClientConnection) -> None:
-        """It takes no more calls; those that run still end. Told once, `on_gone` later."""
+        """It takes no more calls; running ones may finish. Called once, before `on_gone`."""
         ...
 
     def on_gone(self, connection: ClientConnection) -> None:
@@ -55,15 +55,15 @@ class ClientConnection(Connection["ClientCall"]):
         self.begun_s = now()
         self.watch = Watch(self, limits, self.begun_s, age_s=limits.age_s)
         self.settled: asyncio.Future[None] = loop.create_future()
-        """The peer speaks HTTP/2, and has said how many streams it takes; fails by OSError."""
+        """The peer speaks HTTP/2 and has said how many streams it allows; fails with OSError."""
         self.reason = ""
-        """Why it ends, where this side knows."""
+        """Why it ended, if this side knows."""
         self.has_left = False
         """It takes no more calls."""
         self.has_streamed = False
-        """A call that streams was begun by the server."""
+        """The server has begun a streaming call."""
         self.is_sent_away = False
-        """Its server takes no more calls on it, and has no complaint."""
+        """Its server takes no more calls on it, without reporting an error."""
         self._owes_reason = False
         self._next_stream_id = 1
         self.table = HeaderTable(strings)
@@ -83,7 +83,7 @@ class ClientConnection(Connection["ClientCall"]):
         return frames.PREFACE + frames.settings_frame(settings)
 
     def last_stream_id(self) -> int:
-        return 0  # a server begins none
+        return 0  # servers begin none
 
     def is_idle(self, stream_id: int) -> bool:
         return stream_id >= self._next_stream_id or not stream_id & 1
@@ -100,7 +100,7 @@ class ClientConnection(Connection["ClientCall"]):
 
     @property
     def is_of_use(self) -> bool:
-        """A call has had something of it."""
+        """At least one call has got something from it."""
         return self.has_streamed or self.streams_answered > 0
 
     def has_room(self) -> bool:
@@ -113,7 +113,7 @@ class ClientConnection(Connection["ClientCall"]):
         )
 
     def open(self, call: ClientCall) -> None:
-        """Begin a call on the next stream; there is room for it."""
+        """Begin a call on the next stream; the caller has checked that there is room."""
         stream_id = self._next_stream_id
         self._next_stream_id = stream_id + 2
         self.streams_begun += 1
@@ -135,11 +135,11 @@ class ClientConnection(Connection["ClientCall"]):
             call.receive_head(head, end_stream)
         elif self.is_idle(stream_id):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "HEADERS on an idle stream")
-        # Otherwise it was sent before the peer heard that we had ended the call.
+        # Otherwise it was sent before the peer learned that we had ended the call.
 
     def answered(self) -> None:
-        """A call was answered, so the server has earned its control frames: one that is asked much
-        at once sends many before we send anything again."""
+        """A call was answered, which pays for the server's control frames: a server with many calls
+        at once sends many of them before we send anything again."""
         self.streams_answered += 1
         self.control.tokens = self.control.burst
 
@@ -150,7 +150,7 @@ class ClientConnection(Connection["ClientCall"]):
             call.refuse_answer(f"the answer's metadata are more than {bytes_max} bytes")
 
     def _on_data_without_stream(self, stream_id: int) -> None:
-        """Of calls that we have ended, however many: the peer may not have heard of it."""
+        """For calls that we have ended, any amount: the peer may not know yet."""
         if stream_id == 0 or self.is_idle(stream_id):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "DATA on an idle stream")
 
@@ -164,7 +164,7 @@ class ClientConnection(Connection["ClientCall"]):
             self.owner.on_room()
 
     def hold_queued(self, size: int) -> None:
-        """What waits here was given by our own callers: it ends no connection. New calls wait
+        """Data waiting here came from our own callers and never ends a connection. New calls wait
         beyond `queued_bytes_soft`, and a stream's writer beyond its own backlog."""
         was_full = self.queued_bytes > self.limits.queued_bytes_soft
         self.queued_bytes += size
@@ -186,13 +186,13 @@ class ClientConnection(Connection["ClientCall"]):
         self._end_when_drained()
 
     def retire(self) -> None:
-        """Take no new calls, and end when those that run have ended."""
+        """Take no new calls, and end when the running ones have ended."""
         self._leave()
         self.is_draining = self._is_final = True
         self._end_when_drained()
 
     def drain(self) -> None:
-        """It has reached its age, or is idle."""
+        """It has reached its maximum age, or is idle."""
         self.retire()
 
     def _leave(self) -> None:
@@ -207,8 +207,8 @@ class ClientConnection(Connection["ClientCall"]):
         super()._close(code, reason)
 
     def _say_goodbye(self) -> None:
-        """Only a server that broke the protocol is given time to read why. No other has anything to
-        say that a client still needs, so one that is gone, or slow, delays nothing."""
+        """Only a server that broke the protocol gets time to read why. Others have nothing to say
+        that a client still needs, so one that is gone or slow delays nothing."""
         if self._owes_reason:
             super()._say_goodbye()
         elif self.transport is not None:

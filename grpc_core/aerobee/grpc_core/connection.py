@@ -1,9 +1,9 @@
-"""One HTTP/2 connection, as both ends have it: RFC 9113.
+"""One HTTP/2 connection, the part common to both ends: RFC 9113.
 
-Owns: what the peer may send, its settings, and the budgets that hold it to its limits. What streams
-mean is for the role to say: `server_connection` and `client_connection` derive from `Connection`.
-Four layers, one object: `parser` cuts frames out of what was received, `outgoing` decides when what
-is sent leaves, `ending` ends streams and the connection, and here is what frames mean.
+Owns: what the peer may send, its settings, and the budgets that keep it within its limits. The role
+decides what streams mean: `server_connection` and `client_connection` derive from `Connection`.
+Four layers, one object: `parser` cuts the input into frames, `outgoing` decides when output leaves,
+`ending` ends streams and the connection, and this file handles the meaning of frames.
 
 Nothing here reads a clock: `now` is passed in, and `watch` ends what takes too long.
 """
@@ -30,16 +30,17 @@ from aerobee.grpc_core.peer_name import peer_name
 _SMALL_INCREMENT: Final = 512
 _SMALL_COST: Final = 0.25
 _BETWEEN_READS_S: Final = 0.001
-"""libuv reads a connection up to 32 times before it looks at others. After a longer pause it is
-taken to have done so."""
+"""libuv reads a connection up to 32 times before it serves others. After a longer pause it is
+assumed to have done so."""
 _OWN_COST: Final = 2 * _SMALL_COST
-"""What each stream pays for, whether it is answered or not: a small window, which grpcio gives to
-each that it begins, and a reset that crosses our answer, as both sides watch the deadline."""
+"""What each stream pays for, answered or not: a small window update, which grpcio sends for each
+stream that it begins, and a reset that crosses our answer, since both sides watch the deadline."""
 _KEEPALIVE_PING: Final = b"alive?  "
 
 
 class Connection(Ending[S]):
-    """Both ends' half of a connection. All methods belong to the event loop's thread."""
+    """The half of a connection that is the same at both ends. All methods run on the event loop's
+    thread."""
 
     __slots__ = (
         "_answered_before",
@@ -76,15 +77,15 @@ class Connection(Ending[S]):
         self.now = now
         self.stream_window_bytes = limits.stream_window_bytes
         self.peer_window_bytes = frames.WINDOW_DEFAULT
-        """SETTINGS_INITIAL_WINDOW_SIZE of the peer."""
+        """The peer's SETTINGS_INITIAL_WINDOW_SIZE."""
         self.peer_streams_max = frames.STREAM_ID_MAX
         self.streams_begun = 0
         self.streams_answered = 0
         self.has_heard = True
-        """Something came since the last tick; the reader sets it back."""
+        """Something arrived since the last tick; the reader of this flag resets it."""
         self.received_s = 0.0
         self._worked_until_s = self._turn_began_s = 0.0
-        """When the input that is being parsed came."""
+        """When the input being parsed arrived."""
         self.control = Budget(limits.control_burst, limits.control_per_s, now())
         self._resets = Budget(limits.reset_burst, limits.reset_per_s, now())
         self._answered_before = self._begun_before = 0
@@ -97,19 +98,19 @@ class Connection(Ending[S]):
 
     @abstractmethod
     def first_bytes(self) -> bytes:
-        """What this side sends first: a client's preface, and SETTINGS."""
+        """What this side sends first: SETTINGS, and before it a client's preface."""
 
     @abstractmethod
     def is_idle(self, stream_id: int) -> bool:
-        """No stream of this id was ever begun, or can be by now (section 5.1.1)."""
+        """No stream with this id has been begun, so far or ever (section 5.1.1)."""
 
     @abstractmethod
     def on_goaway(self, last_stream_id: int, code: int, reason: str) -> None:
-        """The peer takes no stream after `last_stream_id`."""
+        """The peer accepts no stream after `last_stream_id`."""
 
     @abstractmethod
     def on_closed(self, reason: str) -> None:
-        """The transport has ended; all streams have been ended."""
+        """The transport has ended; all streams have already ended."""
 
     def on_stream_reset(self, stream: S) -> None:
         """The peer has reset a stream, which has ended."""
@@ -117,7 +118,7 @@ class Connection(Ending[S]):
     # ----------------------------------------------------------------------------- transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Neither uvloop's nor TLS's transports derive from this class; they only behave so.
+        # Neither uvloop's nor TLS's transports derive from this class; they only have its methods.
         self.transport = transport = cast(asyncio.Transport, transport)
         self.peer = peer_name(transport.get_extra_info("peername"))
         tls = transport.get_extra_info("ssl_object")
@@ -134,7 +135,7 @@ class Connection(Ending[S]):
         self._refresh_fast()
 
     def is_admitted(self) -> bool:
-        """Whether to begin at all; a connection that may not was ended."""
+        """Whether it may begin at all; otherwise it has been ended."""
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -159,7 +160,7 @@ class Connection(Ending[S]):
 
     @property
     def held_bytes(self) -> int:
-        """What it keeps in memory for its peer."""
+        """Bytes it holds in memory for its peer."""
         return self.queued_bytes + self.received_bytes + self._transport_bytes
 
     def _return_window(self) -> None:
@@ -175,14 +176,14 @@ class Connection(Ending[S]):
     # -------------------------------------------------------------------------------- streams
 
     def begin_stream(self) -> None:
-        """The peer begins a stream; after a number of them others have their turn."""
+        """The peer begins a stream; after a certain number, other connections get their turn."""
         self.streams_begun += 1
         self._turn_streams += 1
         if self._turn_streams >= self.limits.streams_per_turn:
             self.must_yield = True
 
     def refuse_stream(self, stream_id: int, code: ErrorCode) -> None:
-        """Of a stream that was never begun; the peer pays for it."""
+        """For a stream that was never begun; the peer pays for it."""
         self.write(frames.rst_stream(stream_id, code))
         self._spend_reset()
 
@@ -199,7 +200,7 @@ class Connection(Ending[S]):
     # ------------------------------------------------------------------------------- budgets
 
     def spend(self, cost: float) -> None:
-        """The peer has caused work for nothing."""
+        """The peer has caused work without any use."""
         control = self.control
         control.tokens -= cost
         if control.tokens >= 0:
@@ -212,7 +213,7 @@ class Connection(Ending[S]):
             )
 
     def _spend_reset(self) -> None:
-        """The peer has had a stream that cost it nothing: each that was answered pays for one."""
+        """The peer reset a stream that cost it nothing: each answered one pays for one of these."""
         resets = self._resets
         resets.tokens -= 1
         if resets.tokens < 0:
@@ -246,7 +247,8 @@ class Connection(Ending[S]):
         return self.now() - self._turn_began_s > self.limits.turn_s
 
     def yield_turn(self) -> None:
-        """Other connections' turn: the rest of the input waits for the next turn of the loop."""
+        """Let other connections have their turn: the rest of the input waits for the loop's next
+        iteration."""
         self.must_yield = False
         self.pause_reading()
         self.loop.call_soon(self._go_on)
@@ -293,7 +295,7 @@ class Connection(Ending[S]):
         if stream_id == 0 or self.is_idle(stream_id):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "DATA on an idle stream")
         if stream_id in self._ended_early or not self.takes_streams:
-            return  # sent before the peer heard that we had ended it, or take none
+            return  # sent before the peer learned that we had ended it, or accept none
         self.spend(1)
         self.write(frames.rst_stream(stream_id, ErrorCode.STREAM_CLOSED))
 
@@ -363,7 +365,7 @@ class Connection(Ending[S]):
             self.send_window += increment
             if self.send_window > frames.WINDOW_MAX:
                 raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "the window overflows")
-            return  # streams that wait for it are asked at the end of the turn
+            return  # waiting streams are checked at the end of the turn
         stream = self.streams.get(stream_id)
         if stream is None:
             if self.is_idle(stream_id):
@@ -388,7 +390,7 @@ class Connection(Ending[S]):
             return
         if length % 6:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS")
-        # Each goes through all streams at worst.
+        # Each may iterate over all streams.
         self.spend(1 + length / 60 + len(self.streams) / 100)
         for position in range(start, end, 6):
             key = int.from_bytes(data[position : position + 2], "big")
@@ -420,7 +422,7 @@ class Connection(Ending[S]):
             self.is_fast = False
 
     def _change_windows(self, change: int) -> None:
-        """Of all streams; they may become negative (section 6.9.2)."""
+        """Changes the windows of all streams; they may become negative (section 6.9.2)."""
         for stream in self.streams.values():
             stream.send_window += change
             if stream.send_window > frames.WINDOW_MAX:

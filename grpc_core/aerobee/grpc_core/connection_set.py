@@ -1,7 +1,7 @@
-"""All connections of a server, or of a channel: what they hold together, and how they end.
+"""All connections of a server or of a channel: what they hold in total, and how they end.
 
-Owns: which connections are open, the tick that ends what takes too long on them, and the account of
-their memory.
+Owns: the set of open connections, the tick that ends what takes too long on them, and the account
+of their memory.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _TICK_S: Final = 1.0
 
 
 class MemoryAccount:
-    """Counts what waits to be sent or read. Shared by all connections of one event loop; when they
-    exceed the limit together, `on_exceeded` ends one of them."""
+    """Counts the bytes waiting to be sent or read. Shared by all connections of one event loop;
+    when they exceed the limit together, `on_exceeded` ends one of them."""
 
     __slots__ = ("_on_exceeded", "bytes_max", "used")
 
@@ -29,7 +29,7 @@ class MemoryAccount:
         self._on_exceeded = on_exceeded
 
     def add(self, size: int) -> None:
-        """`size` is negative for what is gone."""
+        """`size` is negative for bytes that are gone."""
         self.used += size
         if self.used > self.bytes_max and size > 0:
             self._on_exceeded()
@@ -42,7 +42,7 @@ class Ticking(Protocol):
 
 
 class Member(Protocol):
-    """What a connection is here."""
+    """What this set needs of a connection."""
 
     @property
     def watch(self) -> Ticking: ...
@@ -54,11 +54,11 @@ class Member(Protocol):
     def is_closing(self) -> bool: ...
 
     def drain(self) -> None:
-        """Take no new calls, and end when those that run have ended."""
+        """Take no new calls, and end when the running ones have ended."""
         ...
 
     def close(self, reason: str) -> None:
-        """Reset what runs and end."""
+        """Reset running calls and end."""
         ...
 
     def fail(self, code: ErrorCode, reason: str, limit: Limit) -> None: ...
@@ -72,13 +72,13 @@ C = TypeVar("C", bound=Member)
 
 
 class ConnectionSet(Generic[C]):
-    """Of one event loop; connections add and remove themselves."""
+    """The connections of one event loop; they add and remove themselves."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, now: Callable[[], float], memory_bytes_max: int
     ) -> None:
-        """`now`: monotonic seconds. `memory_bytes_max`: of what waits to be sent or read; beyond
-        it the connection that holds most of it ends."""
+        """`now`: monotonic seconds. `memory_bytes_max`: data waiting to be sent or read; beyond
+        this, the connection that holds the most is ended."""
         self.memory = MemoryAccount(memory_bytes_max, self._end_heaviest)
         self._loop = loop
         self._now = now
@@ -86,13 +86,13 @@ class ConnectionSet(Generic[C]):
         self._ticker: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
         self._awaited: set[C] = set()
-        """Which of them are waited for: to have no calls, or to end."""
+        """Those for which something waits until they have no calls, or have ended."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def __iter__(self) -> Iterator[C]:
-        """Over a copy: what is done to one may remove any."""
+        """Iterates over a copy: an action on one may remove any of them."""
         return iter(list(self._open))
 
     def add(self, connection: C) -> None:
@@ -101,7 +101,7 @@ class ConnectionSet(Generic[C]):
             self._ticker = self._loop.call_later(_TICK_S, self._tick)
 
     def remove(self, connection: C) -> None:
-        """Does nothing for one that is not in it."""
+        """Does nothing for one that is not in the set."""
         self._open.pop(connection, None)
         self.note_parted(connection)
         if not self._open:
@@ -123,7 +123,7 @@ class ConnectionSet(Generic[C]):
         self.tick(self._now())
 
     def tick(self, now_s: float) -> None:
-        """End what takes too long, on all of them; called once a second."""
+        """End what takes too long on all of them; called once a second."""
         for connection in self:
             connection.watch.tick(now_s)
 
@@ -146,7 +146,7 @@ class ConnectionSet(Generic[C]):
         await self._until_none_is_awaited(grace_s)
 
     async def end(self, reason: str, farewell_s: float) -> None:
-        """Reset what runs. Peers have `farewell_s` to read why; then they are cut off."""
+        """Reset running calls. Peers have `farewell_s` to read why; then they are cut off."""
         for connection in self:
             connection.close(reason)
         self._awaited = set(self._open)

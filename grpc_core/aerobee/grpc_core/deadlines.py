@@ -1,8 +1,8 @@
 """When calls run out of time: one timer for all of them.
 
-Owns: the calls that have a deadline, in buckets of a few milliseconds. A timer of its own for each
-call would cost as much as the call's framing; a client watches its deadline itself, and the
-server's only frees what the call holds, so it may be a bucket late.
+Owns: the calls that have a deadline, in buckets of a few milliseconds. A separate timer for each
+call would cost as much as the call's framing. A client watches its deadline itself, and the
+server's only frees what the call holds, so it may be one bucket late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Bucket = set[Overdue]
 
 
 class Deadlines:
-    """Of all calls of one event loop."""
+    """The deadlines of all calls of one event loop."""
 
     __slots__ = ("_buckets", "_due", "_loop", "_timer", "_timer_at")
 
@@ -37,7 +37,7 @@ class Deadlines:
 
     def add(self, call: Overdue, timeout_s: float) -> Bucket:
         """Call `on_deadline` after `timeout_s`, at most 10 ms late. A call that ends earlier
-        discards itself from the bucket."""
+        removes itself from the bucket."""
         at = int((self._loop.time() + timeout_s) * _BUCKETS_PER_S) + 1
         bucket = self._buckets.get(at)
         if bucket is None:

@@ -1,9 +1,10 @@
-"""From a host's name to a connection: every address it has, the next before the last has failed.
+"""From a host's name to a connection: tries every address, starting the next before the last has
+failed.
 
-Owns: one attempt, which ends with one connection or none. The name is resolved again each time, as
-a process that comes back may have another address. Addresses are tried in the resolver's order, the
-two families by turns (RFC 8305): each gets a start on the next, and the first on which the peer
-speaks HTTP/2 wins.
+Owns: one attempt, which ends with one connection or none. The name is resolved again each time,
+because a process that comes back may have another address. Addresses are tried in the resolver's
+order, alternating between the two families (RFC 8305): each gets a head start on the next, and the
+first on which the peer speaks HTTP/2 wins.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from aerobee.grpc_core.client_connection import ClientConnection
 from aerobee.grpc_core.tls import FollowedTls
 
 Resolve = Callable[[str, int], Awaitable[Sequence[tuple[str, int]]]]
-"""Host and port to addresses, the best first. Raises OSError."""
+"""From host and port to addresses, the best first. Raises OSError."""
 
 
 class Unreachable(Exception):
-    """No address gave a connection; says why for each."""
+    """No address gave a connection; the text says why for each."""
 
 
 def system_resolver(loop: asyncio.AbstractEventLoop) -> Resolve:
-    """As the operating system resolves names, in a thread of the loop's."""
+    """Resolves names with the operating system, in one of the loop's threads."""
 
     async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
         with contextlib.suppress(ValueError):
@@ -58,7 +59,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def by_turns(addresses: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Each once; the family of the first begins."""
+    """Each address once, alternating; the family of the first begins."""
     unique = list(dict.fromkeys(addresses))
     if not unique:
         return []
@@ -70,7 +71,7 @@ def by_turns(addresses: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 class Dialer:
-    """Of one host and port."""
+    """Connects to one host and port."""
 
     def __init__(
         self,
@@ -84,9 +85,9 @@ class Dialer:
         attempt_s: float,
         stagger_s: float,
     ) -> None:
-        """`server_name`: what the peer's certificate must say; the host unless said otherwise.
+        """`server_name`: the name the peer's certificate must contain; by default the host.
         `attempt_s`: for the name and then for each address, until HTTP/2 is spoken. `stagger_s`:
-        an address' start on the next."""
+        the head start of an address over the next one."""
         self._host = host
         self._port = port
         self._make = make
@@ -138,7 +139,7 @@ class Dialer:
         *,
         is_last: bool,
     ) -> ClientConnection | None:
-        """The first connection; None when it is the next address' turn."""
+        """The first connection; None when it is time to try the next address."""
         while running:
             done, _ = await asyncio.wait(
                 running,
@@ -157,7 +158,7 @@ class Dialer:
         return None
 
     async def _connect(self, address: tuple[str, int]) -> ClientConnection:
-        """One address, until its peer has sent its SETTINGS."""
+        """Try one address, until its peer has sent its SETTINGS."""
         connection = self._make()
         try:
             async with asyncio.timeout(self._attempt_s):
@@ -177,7 +178,7 @@ class Dialer:
 async def _give_up(
     running: dict[asyncio.Task[ClientConnection], str], winner: ClientConnection | None
 ) -> None:
-    """All other attempts, and what they have made."""
+    """Give up all other attempts, and close what they have opened."""
     for task in running:
         task.cancel()
     if running:

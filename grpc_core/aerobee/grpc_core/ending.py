@@ -1,6 +1,6 @@
-"""How a connection ends, and its streams with it: RFC 9113, sections 5.4 and 6.8.
+"""How a connection and its streams end: RFC 9113, sections 5.4 and 6.8.
 
-Owns: which streams are open, and how far the end has come.
+Owns: the set of open streams, and how far the ending has progressed.
 
     drain   no new streams; the end when those that run have ended
     part    the same, at once, without asking the peer first
@@ -22,7 +22,8 @@ from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
 from aerobee.grpc_core.outgoing import Outgoing, S
 
 DRAIN_PING: Final = b"draining"
-"""Sent after the first GOAWAY: once it is answered, all has come that the peer sent before it."""
+"""Sent after the first GOAWAY: once it is answered, everything the peer sent before it has arrived.
+"""
 _ENDED_EARLY_MAX: Final = 128
 
 
@@ -43,26 +44,26 @@ class Ending(Outgoing[S]):
         self.streams: dict[int, S] = {}
         self.is_draining = False
         self._observer = observer
-        self._ended_early: dict[int, None] = {}  # the oldest first
+        self._ended_early: dict[int, None] = {}  # oldest first
         self._is_final = False
-        """The last GOAWAY was sent."""
+        """The last GOAWAY has been sent."""
 
     # ------------------------------------------------------------------- what a role decides
 
     @abstractmethod
     def last_stream_id(self) -> int:
-        """The last stream of the peer's that was taken; for GOAWAY."""
+        """The last of the peer's streams that was accepted; for GOAWAY."""
 
     def on_parted(self) -> None:
-        """All calls of a connection that takes no more have ended."""
+        """All calls have ended on a connection that takes no more."""
 
     def on_stream_closed(self) -> None:
-        """A stream has gone; there may be room for another."""
+        """A stream has ended; there may be room for another."""
 
     # ------------------------------------------------------------------------------ one stream
 
     def close_stream(self, stream: S) -> None:
-        """It is over on both sides, or was reset."""
+        """It has ended on both sides, or was reset."""
         if stream.is_closed:
             return
         stream.is_closed = True
@@ -78,13 +79,13 @@ class Ending(Outgoing[S]):
         self.on_stream_closed()
 
     def ended_early(self, stream_id: int) -> bool:
-        """We ended it recently, before the peer did: what it sent meanwhile is ignored."""
+        """We ended it recently, before the peer did: what it sent in the meantime is ignored."""
         return stream_id in self._ended_early
 
     # -------------------------------------------------------------------------- the connection
 
     def fail(self, code: ErrorCode, reason: str, limit: Limit) -> None:
-        """Send GOAWAY and end; streams are ended, and what was written still leaves."""
+        """Send GOAWAY and end; streams end, and what was written still leaves."""
         if self.is_closing:
             return
         self.is_closing = self.must_yield = True
@@ -102,8 +103,9 @@ class Ending(Outgoing[S]):
         self._say_goodbye()
 
     def _say_goodbye(self) -> None:
-        """Close our direction and wait for the peer's end; `watch` does not wait long. Closed at
-        once, with input unread, TCP would discard what the peer has not read yet: the GOAWAY."""
+        """Close our direction and wait for the peer's end; `watch` does not wait long. If the
+        socket were closed at once, with input unread, TCP would discard what the peer has not read
+        yet: the GOAWAY."""
         transport = self.transport
         if transport is None:
             return
@@ -113,11 +115,11 @@ class Ending(Outgoing[S]):
                 transport.write_eof()
             else:
                 transport.close()
-        except OSError:  # the peer has gone, and asyncio does not know it yet
+        except OSError:  # the peer is gone, and asyncio does not know it yet
             transport.abort()
 
     def abort(self, reason: str, limit: Limit) -> None:
-        """End at once, without GOAWAY: the peer does not read."""
+        """End at once, without GOAWAY: the peer is not reading."""
         self.is_closing = self.must_yield = True
         self.is_fast = False
         self._observer.limit_met(limit, self.peer, reason)
@@ -130,7 +132,7 @@ class Ending(Outgoing[S]):
             stream.on_lost(reason)
 
     def drain(self) -> None:
-        """Take no new streams; end when those that run have ended (section 6.8). Two GOAWAYs are
+        """Take no new streams; end when the running ones have ended (section 6.8). Two GOAWAYs are
         sent: the first names no stream, so that requests on their way here are still served."""
         if self.is_draining or self.is_closing:
             return
@@ -142,12 +144,12 @@ class Ending(Outgoing[S]):
 
     def part(self) -> None:
         """The same in one step, without waiting for the peer: requests on their way here are
-        refused, and so known not to have begun."""
+        refused, and thus known not to have begun."""
         self.is_draining = True
         self.finish_drain()
 
     def finish_drain(self) -> None:
-        """Everything that the peer sent before it read our first GOAWAY has come."""
+        """Everything that the peer sent before it read our first GOAWAY has arrived."""
         if self.is_draining and not self._is_final and not self.is_closing:
             self._is_final = True
             self.write(frames.goaway(self.last_stream_id(), ErrorCode.NO_ERROR))
@@ -167,7 +169,7 @@ class Ending(Outgoing[S]):
         return not self._is_final
 
     def close(self, reason: str) -> None:
-        """Reset what runs and end the connection."""
+        """Reset what is running and end the connection."""
         if not self.is_closing:
             self._close(ErrorCode.NO_ERROR, reason)
 

@@ -1,8 +1,8 @@
-"""Windows for messages that are larger than a stream's window, one after the other.
+"""Windows for messages that are larger than a stream's window, one after another.
 
-Owns: how far the windows of a connection's streams are extended, and which wait. A message that was
-begun always gets its window in the end, because those before it get theirs whole; so the memory of
-a connection is bounded by the windows every stream has, and this.
+Owns: how far the windows of a connection's streams are extended, and which streams wait. A message
+that has begun always gets its window in the end, because the ones before it get their whole
+windows; so a connection's memory is bounded by the windows every stream has, plus this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WindowExtensions:
         self._wanted: OrderedDict[Inbox, tuple[Stream, int]] = OrderedDict()
 
     def extend(self, stream: Stream, size: int) -> None:
-        """Let the stream receive `size` bytes more, now or later."""
+        """Let the stream receive `size` more bytes, now or later."""
         inbox = stream.inbox
         assert inbox is not None, "a message has begun"
         inbox.extension = size
@@ -35,7 +35,7 @@ class WindowExtensions:
         self._serve()
 
     def end(self, inbox: Inbox) -> None:
-        """The message is whole, or its stream has ended."""
+        """The message is complete, or its stream has ended."""
         size, inbox.extension = inbox.extension, 0
         if size and self._wanted.pop(inbox, None) is None:
             self._extended_bytes -= size

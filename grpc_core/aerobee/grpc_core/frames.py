@@ -1,7 +1,6 @@
-"""The frames of HTTP/2: RFC 9113, sections 4, 6 and 7, as bytes.
+"""The frames of HTTP/2 as bytes: RFC 9113, sections 4, 6 and 7.
 
-Frames are parsed where they were received, in `connection`; here are the numbers, and how a frame
-is written.
+Frames are parsed where they arrive, in `connection`; this file has the numbers, and writes frames.
 """
 
 from __future__ import annotations
@@ -67,10 +66,11 @@ class ErrorCode(IntEnum):
 
 
 unpack_header: Final = Struct(">HBBBL").unpack_from
-"""Length in two parts (times 256, and the rest), kind, flags, stream with its reserved bit."""
+"""Length in two parts (multiples of 256, and the rest), kind, flags, stream with its reserved bit.
+"""
 pack_header: Final = Struct(">HBBBL").pack
 pack_data_header: Final = Struct(">HBBBLBL").pack
-"""A DATA frame's header and, with it, the prefix of the gRPC message that the frame begins with."""
+"""A DATA frame's header, followed by the prefix of the gRPC message with which the frame begins."""
 pack_uint32: Final = Struct(">L").pack
 _pack_setting: Final = Struct(">HL").pack
 
@@ -100,7 +100,7 @@ def goaway(last_stream_id: int, code: int, reason: str = "") -> bytes:
 
 
 def header_frames(stream_id: int, block: bytes, *, end_stream: bool, frame_bytes_max: int) -> bytes:
-    """A block in as many frames as it takes, which nothing may come between (section 4.3)."""
+    """A block in as many frames as needed; no other frame may come between them (section 4.3)."""
     flags = END_STREAM if end_stream else 0
     if len(block) <= frame_bytes_max:
         return frame(HEADERS, flags | END_HEADERS, stream_id, block)

@@ -1,11 +1,11 @@
-"""The fields that all of a client's requests have, said once on each connection: RFC 7541, 2.3.
+"""The fields common to all of a client's requests, sent once on each connection: RFC 7541, 2.3.
 
-Owns: what one peer's dynamic table holds of ours. Path, authority and the like go into it when they
-are first sent; from then on each is one byte, which the peer decodes by one look-up. Metadata that
-differ from call to call stay literals.
+Owns: which of our fields one peer's dynamic table holds. Path, authority and the like enter it when
+they are first sent; from then on each takes one byte, which the peer decodes with one lookup.
+Metadata that differs from call to call stays literal.
 
-The table is filled once and never evicts: what does not fit stays literal. So an index only moves
-when a field is added, and whole fragments are remembered until then.
+The table is filled once and never evicts: what does not fit stays literal. So an index moves only
+when a field is added, and whole fragments are cached until then.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ def _same(fields: list[Field]) -> list[Field]:
 
 
 class HeaderTable:
-    """Of one connection. Fragments are parts of header blocks, as `hpack.encode` makes them."""
+    """The table of one connection. Fragments are parts of header blocks, as `hpack.encode` makes
+    them."""
 
     __slots__ = ("_places", "_room", "_strings", "short")
 
     def __init__(self, strings: SharedStrings) -> None:
         self.short: dict[bytes, bytes] = {}
-        """Fragments, and what to send for them; asked before `shorten`."""
+        """Fragments, and what to send for them; looked up before calling `shorten`."""
         self._strings = strings
         self._places: dict[tuple[bytes, bytes], int] = {}
         self._room = TABLE_BYTES
 
     def close(self) -> None:
-        """The peer wants no table as large as this, so none is used."""
+        """The peer does not allow a table this large, so none is used."""
         self.short.clear()
         self._places.clear()
         self._room = 0
 
     def shorten(self, fragment: bytes) -> bytes:
-        """What to send next in place of a fragment; it must be sent, before any other block."""
+        """What to send next in place of a fragment; it must be sent, and before any other block."""
         known = self.short.get(fragment)
         if known is not None:
             return known

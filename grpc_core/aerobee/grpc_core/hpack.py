@@ -3,13 +3,13 @@
 Owns: the static table and, in each decoder, the dynamic table of one direction of one connection.
 
 A decoded field is the table's entry itself, a tuple (name, value, size, kind): a field that a peer
-sends by its index costs one look-up, and its name and value were checked once, when they came as
-literals. `kind` says whether a field needs attention: 0 for plain metadata, otherwise bits below.
-A block that neither reads nor changes the dynamic table, or comes again while it is unchanged, is
-answered from a small cache.
+sends by index costs one lookup, and its name and value were checked once, when they arrived as
+literals. `kind` says whether a field needs attention: 0 for plain metadata, otherwise bits below. A
+block that neither reads nor changes the dynamic table, or is repeated while it is unchanged, is
+taken from a small cache.
 
-The encoder keeps no table: its blocks never depend on what was sent before, so that answers are
-encoded once and sent millions of times, in any order, and a peer's decoder may cache them too.
+The encoder keeps no table: its blocks never depend on what was sent before, so that an answer is
+encoded once and sent millions of times, in any order, and a peer's decoder may cache it too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 from aerobee.grpc_core.huffman import HuffmanDecoder, HuffmanError
 
 Field = tuple[bytes, bytes, int, int]
-"""Name, value, size as RFC 7541, section 4.1, counts it, and kind."""
+"""Name, value, size as counted by RFC 7541, section 4.1, and kind."""
 
 T = TypeVar("T")
 
@@ -37,7 +37,8 @@ ENCODING: Final = 256
 ACCEPT_ENCODING: Final = 512
 TE: Final = 1024
 BAD_NAME: Final = 2048
-"""What RFC 9113, section 8.2, forbids: capitals, other pseudo-fields, fields of a connection."""
+"""What RFC 9113, section 8.2, forbids: capital letters, unknown pseudo-fields, connection-specific
+fields."""
 BAD_VALUE: Final = 4096
 BAD: Final = BAD_NAME | BAD_VALUE
 
@@ -74,7 +75,7 @@ user-agent vary via www-authenticate
 """
 ENTRY_OVERHEAD: Final = 32
 TABLE_BYTES: Final = 4_096
-"""What either side's dynamic table holds unless SETTINGS say otherwise."""
+"""Size of either side's dynamic table unless SETTINGS say otherwise."""
 FIRST_DYNAMIC: Final = 62
 _INTEGER_SHIFT_MAX: Final = 21
 _NAMES_MAX: Final = 512
@@ -86,15 +87,15 @@ _BLOCK_BYTES_MAX: Final = 512
 
 
 class HpackError(Exception):
-    """The block cannot be decoded, and neither can any after it: COMPRESSION_ERROR."""
+    """The block cannot be decoded, nor can any block after it: COMPRESSION_ERROR."""
 
 
 class HeaderListTooLarge(Exception):
-    """The fields exceed the limit; the table is still in step, so only this stream fails."""
+    """The fields exceed the limit; the table is still in sync, so only this stream fails."""
 
 
 def kind_of(name: bytes) -> int:
-    """What a name says about its field, whatever the value."""
+    """What a field's name says about it, whatever the value."""
     kind = _KINDS.get(name)
     if kind is not None:
         return kind
@@ -106,7 +107,7 @@ def _contradicts(kind: int, value: bytes) -> bool:
 
 
 def _static_table() -> tuple[Field, ...]:
-    fields = [(b"", b"", 0, BAD_NAME)]  # index 0 means nothing; decoders refuse it before
+    fields = [(b"", b"", 0, BAD_NAME)]  # index 0 is invalid; decoders refuse it before this
     for item in _STATIC_TEXT.split():
         name, _, value = item.replace("~", " ").encode().partition(b"=")
         fields.append((name, value, len(name) + len(value) + ENTRY_OVERHEAD, kind_of(name)))
@@ -117,9 +118,9 @@ STATIC_TABLE: Final = _static_table()
 
 
 class SharedStrings:
-    """What all decoders of a server or channel share: the Huffman automaton, and the names, short
-    strings and fields of tables that came last. Bounded: about 2,048 strings and as many fields of
-    160 bytes, and 512 names."""
+    """What all decoders of a server or channel share: the Huffman automaton, and the most recent
+    names, short strings and table fields. Bounded: about 2,048 strings, as many fields of 160
+    bytes, and 512 names."""
 
     __slots__ = ("fields", "huffman", "names", "strings")
 
@@ -130,7 +131,7 @@ class SharedStrings:
         self.strings: dict[bytes, bytes] = {}
 
     def named(self, name: bytes) -> tuple[bytes, int]:
-        """The name, as others have it, and its kind."""
+        """The shared copy of the name, and its kind."""
         known = self.names.get(name)
         if known is None:
             known = name, kind_of(name)
@@ -141,7 +142,7 @@ class SharedStrings:
         return known
 
     def kept(self, field: Field) -> Field:
-        """The same as others have it: most of what clients keep in their tables is alike."""
+        """The shared copy of the field: most of what clients keep in their tables is the same."""
         known = self.fields.get(field)
         if known is None:
             known = field
@@ -152,7 +153,7 @@ class SharedStrings:
         return known
 
     def plain(self, coded: bytes) -> bytes:
-        """A string that is not among `strings`, which are asked first."""
+        """A string that is not in `strings`, where callers look first."""
         try:
             string = self.huffman.decode(coded)
         except HuffmanError as error:
@@ -165,8 +166,9 @@ class SharedStrings:
 
 
 class Decoder(Generic[T]):
-    """One direction of a connection. `digest` makes of a block's fields what the caller wants, and
-    is asked once for blocks that repeat: it must depend on nothing else and not keep the list."""
+    """Decodes one direction of a connection. `digest` turns a block's fields into what the caller
+    wants, and is called once for blocks that repeat: it must depend on nothing else, and not keep
+    the list."""
 
     __slots__ = (
         "_allowed",
@@ -188,23 +190,23 @@ class Decoder(Generic[T]):
         table_bytes: int = TABLE_BYTES,
         list_bytes_max: int = 16_384,
     ) -> None:
-        """`table_bytes`: as our SETTINGS_HEADER_TABLE_SIZE says. `list_bytes_max`: of all fields of
-        one block, each counted as in the table."""
+        """`table_bytes`: our SETTINGS_HEADER_TABLE_SIZE. `list_bytes_max`: for all fields of one
+        block, each counted as in the table."""
         self._shared = shared
         self._strings = shared.strings
         self._digest = digest
-        self._dynamic: list[Field] = []  # the newest last
+        self._dynamic: list[Field] = []  # newest last
         self._size = 0
         self._table_bytes_max = self._allowed = table_bytes
         self._list_bytes_max = list_bytes_max
         self._blocks: dict[bytes, T] = {}
 
     def decode(self, block: bytes) -> T:
-        """Every block must be decoded, in order, also of streams that are refused.
+        """Every block must be decoded, in order, including those of refused streams.
 
         Raises:
             HpackError: the connection is lost.
-            HeaderListTooLarge: the block was decoded, but its fields are too many to be returned.
+            HeaderListTooLarge: the block was decoded, but its fields are too large to be returned.
         """
         known = self._blocks.get(block)
         if known is not None:
@@ -219,8 +221,8 @@ class Decoder(Generic[T]):
         return made
 
     def _fields(self, block: bytes) -> tuple[list[Field], bool]:  # noqa: C901 - see below
-        """The loop of the whole library: a function of its own for each form of a field (section 6)
-        would double what it costs."""
+        """The library's hottest loop: a separate function for each form of a field (section 6)
+        would double its cost."""
         dynamic = self._dynamic
         list_bytes_max = self._list_bytes_max
         fields: list[Field] = []
@@ -306,7 +308,8 @@ class Decoder(Generic[T]):
         return string, end
 
     def _evict_for(self, field: Field) -> None:
-        """Drop the oldest until the new one fits; one that is too large empties the table."""
+        """Drop the oldest entries until the new one fits; one that is too large empties the
+        table."""
         size = self._size + field[2]
         dynamic = self._dynamic
         evicted = 0
@@ -376,8 +379,8 @@ NO_TABLE: Final = b"\x20"
 
 
 def encode_field(name: bytes, value: bytes) -> bytes:
-    """One field, as a static index or a literal without indexing; secrets are marked as never to
-    be indexed by those between (section 7.1.3). Nothing is checked: names are in small letters."""
+    """One field, as a static index or a literal without indexing; secrets are marked so that no
+    intermediary may index them (section 7.1.3). Nothing is checked: names must be lowercase."""
     index = INDEX_OF_FIELD.get((name, value))
     if index is not None:
         return encoded_integer(index, 0x7F, 0x80)

@@ -1,9 +1,9 @@
-"""The Huffman code of HPACK (RFC 7541, section 5.2 and appendix B), decoded a byte at a time.
+"""The Huffman code of HPACK (RFC 7541, section 5.2 and appendix B), decoded one byte at a time.
 
-Owns: the code, as the lengths of its words; a canonical code needs no more. A decoder holds an
-automaton: for each place between the roots and leaves of the code tree, what a byte leads to and
-which symbols it ends. A row of 256 is filled when a string first reaches it, so a process that
-reads ordinary headers holds about forty of the 256 rows.
+Owns: the code, as the lengths of its words, which is all that a canonical code needs. A decoder
+holds an automaton: for each inner node of the code tree, where a byte leads and which symbols it
+completes. A row of 256 is filled when a string first reaches it, so a process that reads ordinary
+headers holds about forty of the 256 rows.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LENGTHS: Final = tuple(int(length) for length in _LENGTH_TEXT.split())
 
 
 class HuffmanError(Exception):
-    """The bytes are no string in this code: a symbol that does not exist, or wrong padding."""
+    """The bytes are not a string in this code: a symbol that does not exist, or wrong padding."""
 
 
 def code_words() -> list[tuple[int, int]]:
-    """Of each symbol its code word and the word's length in bits: words of one length are
+    """For each symbol, its code word and the word's length in bits: words of equal length are
     consecutive numbers in the order of their symbols."""
     words = [(0, 0)] * SYMBOLS
     code = previous = 0
@@ -44,8 +44,8 @@ def code_words() -> list[tuple[int, int]]:
 
 
 class HuffmanDecoder:
-    """One automaton for all connections of a server or channel. At most 5 MB when every row of it
-    was reached; it holds nothing of what it has read."""
+    """One automaton for all connections of a server or channel. At most 5 MB if every row was
+    reached; it keeps nothing of what it has read."""
 
     __slots__ = ("_children", "_ends", "_numbers", "_rows")
 
@@ -62,11 +62,11 @@ class HuffmanDecoder:
                     self._children[node][code >> bit & 1] = child
                 node = child
             self._children[node][code & 1] = -1 - symbol
-        # Any: a row holds (symbols, row), and a type cannot hold itself in mypy without a class,
-        # which would be slower to read.
+        # Any: a row holds (symbols, row), and mypy has recursive types only through a class, which
+        # would be slower to read.
         self._rows: list[list[Any]] = [[None] * 256 for _ in self._children]
         self._numbers = {id(row): number for number, row in enumerate(self._rows)}
-        # Where a string may end: at most seven bits of one, the beginning of END_OF_STRING.
+        # Where a string may end: after at most seven bits of END_OF_STRING.
         self._ends = {id(self._rows[0])}
         node = 0
         for _ in range(7):
@@ -74,10 +74,11 @@ class HuffmanDecoder:
             self._ends.add(id(self._rows[node]))
 
     def decode(self, data: bytes) -> bytes:
-        """The string; costs about 60 ns for each byte.
+        """Decode a string; costs about 60 ns per byte.
 
         Raises:
-            HuffmanError: the bytes hold END_OF_STRING, or end otherwise than by up to seven ones.
+            HuffmanError: the bytes contain END_OF_STRING, or end with anything but up to seven
+            ones.
         """
         while True:
             row = self._rows[0]

@@ -1,9 +1,9 @@
-"""What a stream has received and was not read yet: gRPC's length-prefixed messages.
+"""What a stream has received and has not been read yet: gRPC's length-prefixed messages.
 
     Length-Prefixed-Message = Compressed-Flag (1 byte) Message-Length (4 bytes, big endian) Message
 
-Owns: the messages that are whole and the beginning of the one that is not. A message within one
-DATA frame is cut out of it; only a message across several is put together by copying.
+Owns: the complete messages and the beginning of the incomplete one. A message within one DATA frame
+is sliced out of it; only a message across several frames is joined by copying.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from aerobee.grpc_core.status import RpcError, Status
 PREFIX_BYTES: Final = 5
 _GZIP_WINDOW: Final = 31
 _PART_BYTES_MIN: Final = 1_024
-"""Smaller parts are put together as they come: an object for each byte would hold fifty."""
+"""Smaller parts are joined as they arrive: an object for each single byte would take fifty."""
 
 
 class Inbox:
-    """The receiving half of one stream that is more than one whole message at once."""
+    """The receiving half of a stream, for input other than a single complete message."""
 
     __slots__ = ("_flag", "decompressed_bytes_max", "encoding", "extension", "message_bytes_max",
                  "messages", "missing", "partial", "reader", "size")  # fmt: skip
@@ -30,30 +30,31 @@ class Inbox:
     def __init__(
         self, message_bytes_max: int, encoding: bytes, *, decompressed_bytes_max: int
     ) -> None:
-        """`encoding`: what `grpc-encoding` said; empty for none."""
+        """`encoding`: the value of `grpc-encoding`; empty for none."""
         self.message_bytes_max = message_bytes_max
         self.decompressed_bytes_max = min(message_bytes_max, decompressed_bytes_max)
         self.encoding = encoding
         self.messages: deque[bytes] | tuple[()] = ()
-        """Whole ones; a deque while there are any: an empty one takes 0.7 KiB in each stream."""
+        """Complete messages; a deque only while there are any: an empty one would take 0.7 KiB in
+        each stream."""
         self.partial: list[bytes] = []
-        """The message that has begun, without its prefix if that is whole; joined once."""
+        """The incomplete message, without its prefix if that is complete; joined once."""
         self.missing = 0
-        """Bytes that the message that has begun still lacks."""
+        """Bytes still missing from the incomplete message."""
         self._flag: int | None = None
-        """Of the message that has begun; None while its prefix is not whole."""
+        """Of the incomplete message; None while its prefix is incomplete."""
         self.size = 0
         """Bytes of all this, as the peer sent them."""
         self.extension = 0
-        """How far its window was extended for the message that has begun."""
+        """How far the window was extended for the incomplete message."""
         self.reader: asyncio.Future[None] | None = None
 
     def feed(self, data: bytes, start: int, end: int) -> None:
-        """Take what a DATA frame holds.
+        """Take the content of a DATA frame.
 
         Raises:
             RpcError: RESOURCE_EXHAUSTED for a message that is too large, INTERNAL for one that
-                cannot be decompressed, UNIMPLEMENTED for a compression that is not known.
+                cannot be decompressed, UNIMPLEMENTED for an unknown compression.
         """
         self.size += end - start
         if self.partial:
@@ -98,7 +99,7 @@ class Inbox:
         messages.append(message)
 
     def wake(self) -> None:
-        """A message has come, or the end: the reader continues."""
+        """A message has arrived, or the end: the reader continues."""
         if self.reader is not None and not self.reader.done():
             self.reader.set_result(None)
 
@@ -111,7 +112,7 @@ def too_large(length: int, length_max: int) -> RpcError:
 
 
 def decompressed(message: bytes, encoding: bytes, length_max: int) -> bytes:
-    """A message whose Compressed-Flag is set; no more than `length_max` bytes are made of it."""
+    """A message whose Compressed-Flag is set; it is decompressed to at most `length_max` bytes."""
     if encoding != b"gzip":
         if encoding in (b"", b"identity"):
             raise RpcError(
@@ -138,6 +139,6 @@ def decompressed(message: bytes, encoding: bytes, length_max: int) -> bytes:
 
 
 def compressed(message: bytes) -> bytes:
-    """By gzip, fast rather than small."""
+    """With gzip, fast rather than small."""
     deflating = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WINDOW)
     return deflating.compress(message) + deflating.flush()

@@ -1,6 +1,6 @@
-"""What one peer may cost, and what it is called when a peer asks for more.
+"""What one peer may cost, and the name of each limit that a peer can exceed.
 
-Owns: the figures. `connection` and `server` enforce them: a peer that exceeds one gets the HTTP/2
+Owns: the numbers. `connection` and `server` enforce them: a peer that exceeds one gets the HTTP/2
 error for it, and the `LimitObserver` is called once.
 """
 
@@ -20,17 +20,17 @@ from aerobee.grpc_core.frames import (
 
 
 class Limit(StrEnum):
-    """Which limit a peer met."""
+    """The limit that a peer exceeded."""
 
     PREFACE = "preface"
-    """It sent no HTTP/2 within the time for it."""
+    """It sent no HTTP/2 preface in time."""
     HANDSHAKE = "handshake"
-    """Not a limit: it and the server do not agree on TLS, or its certificate is not valid."""
+    """Not a limit: the peer and the server do not agree on TLS, or its certificate is not valid."""
     CONTROL_FRAMES = "control_frames"
     RESETS = "resets"
-    """Streams that are reset as soon as they are begun: CVE-2023-44487."""
+    """Streams reset as soon as they are begun: CVE-2023-44487."""
     HEADER_BLOCK = "header_block"
-    """CONTINUATION without end: CVE-2024-27316."""
+    """Endless CONTINUATION: CVE-2024-27316."""
     HEADER_LIST = "header_list"
     STREAMS = "streams"
     CONNECTIONS = "connections"
@@ -50,12 +50,13 @@ class LimitObserver(Protocol):
     """Counts and logs what was refused."""
 
     def limit_met(self, limit: Limit, peer: str, reason: str) -> None:
-        """`peer` as gRPC writes it, `ipv4:10.0.0.7:50312`. Must not raise."""
+        """`peer` in gRPC's notation, `ipv4:10.0.0.7:50312`. Must not raise."""
         ...
 
 
 class ConnectionFailure(Exception):
-    """The peer broke the protocol or a limit: GOAWAY, and the connection ends (RFC 9113, 5.4.1)."""
+    """The peer broke the protocol or exceeded a limit: GOAWAY, and the connection ends (RFC 9113,
+    5.4.1)."""
 
     def __init__(self, code: ErrorCode, reason: str = "", limit: Limit = Limit.PROTOCOL) -> None:
         super().__init__(reason)
@@ -66,83 +67,85 @@ class ConnectionFailure(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Bytes, seconds and frames that one connection may take. The defaults are a server's."""
+    """Bytes, seconds and frames that one connection may use. The defaults are for a server."""
 
     streams_max: int = 1_024
     streams_per_turn: int = 32
-    """Begun in one turn of the event loop, before other connections have theirs: their handlers'
+    """Begun in one turn of the event loop, before other connections get theirs: their handlers'
     tasks begin together in the next."""
     turn_s: float = 0.01
-    """How long frames may be worked on in one turn; one more after that is worked on to its end."""
+    """How long frames may be processed in one turn; the frame being processed at that time is
+    finished."""
     header_list_bytes_max: int = 16_384
     header_block_bytes_max: int = 24_576
     continuations_max: int = 8
     message_bytes_max: int = 4 << 20
-    """Of one message we receive."""
+    """Per message that we receive."""
     decompressed_bytes_max: int = 4 << 20
-    """Of one message that came compressed, where `message_bytes_max` is larger. It is decompressed
-    in one turn of the event loop, and 16 MiB of zeros, which come in 16 KiB, took up to 150 ms."""
+    """Per message that arrived compressed, if `message_bytes_max` is larger. It is decompressed in
+    one turn of the event loop, and 16 MiB of zeros, which arrive in 16 KiB, took up to 150 ms."""
     sent_message_bytes_max: int = 0
-    """Of one message that a server sends; 0: any. A call with a larger one fails."""
+    """Per message that a server sends; 0: any size. A call with a larger one fails."""
 
     stream_window_bytes: int = 256 << 10
     """What a peer may send on one stream before it is read. Larger messages get more, one after
-    the other, out of `extension_bytes_max`."""
+    another, from `extension_bytes_max`."""
     streaming_window_bytes: int = 1 << 20
-    """The same for a call that streams its requests."""
+    """The same for a call with streamed requests."""
     connection_window_bytes: int = 8 << 20
     extension_bytes_max: int = 32 << 20
-    """Windows beyond `stream_window_bytes` of all streams together. At least one message always
-    gets its window."""
+    """The sum of windows beyond `stream_window_bytes`, over all streams. At least one message
+    always gets its window."""
     received_bytes_max: int = 64 << 20
-    """What may wait unread: beyond it, the connection's window is given back as it is read."""
+    """What may wait unread: beyond this, the connection's window is returned only as data is read.
+    """
 
     frame_bytes_max: int = FRAME_BYTES_MIN
-    """Of frames we receive."""
+    """Per frame that we receive."""
     send_chunk_bytes: int = FRAME_BYTES_MIN
-    """What one stream writes before it is the next stream's turn."""
+    """What one stream writes before the next stream's turn."""
     send_turn_bytes: int = 1 << 20
     """What all streams write in one turn of the event loop."""
     send_high_water_bytes: int = 1 << 20
-    """What the transport holds unsent before nothing more is given to it."""
+    """How much the transport holds unsent before it is given no more."""
     stream_backlog_bytes: int = 64 << 10
-    """What a stream's writer may be ahead of its peer before it waits."""
+    """How far a stream's writer may get ahead of its peer before it waits."""
     queued_bytes_soft: int = 8 << 20
-    """What may wait for windows or the transport before new requests wait, too."""
+    """How much may wait for windows or the transport before new requests wait too."""
     queued_bytes_max: int = 64 << 20
-    """A server's connection ends when more waits."""
+    """Beyond this, a server ends the connection."""
     stall_s: float = 30.0
-    """How long a peer may go without reading anything, or stay in the middle of one frame."""
+    """How long a peer may read nothing, or leave a frame incomplete."""
 
     control_burst: int = 400
     control_per_s: float = 200.0
     """PING, SETTINGS, PRIORITY, empty DATA, small WINDOW_UPDATE and frames of unknown kind, of
-    which honest peers send many only when we send much: each message sent fills the budget, and
+    which honest peers send many only when we send a lot: each message sent refills the budget, and
     each stream gives a little back."""
     reset_burst: int = 1_024
     reset_per_s: float = 500.0
-    """Streams that the peer resets as soon as it has begun them, or makes us refuse; each that is
-    answered, be it by the first message of several, gives one back. With a burst of `streams_max`
-    a peer may cancel all it has begun."""
+    """Streams that the peer resets as soon as it has begun them, or forces us to refuse; each one
+    that is answered, even with the first of several messages, gives one back. With a burst of
+    `streams_max`, a peer may cancel everything it has begun."""
     reset_free_after_s: float = 0.02
-    """Age of a stream whose reset costs nothing: it has counted as one of `streams_max` that long,
-    which is what rapid resets evade."""
+    """Age at which resetting a stream costs nothing: it has counted towards `streams_max` for that
+    long, which is what rapid resets avoid."""
 
     preface_s: float = 10.0
     keepalive_s: float = 60.0
-    """After this long without a word from the peer it is sent a PING; 0: never."""
+    """After this long without any input, the peer is sent a PING; 0: never."""
     keepalive_timeout_s: float = 20.0
     keepalive_when_idle: bool = True
-    """Also on a connection without streams, which some servers punish."""
+    """Also on a connection without streams, which some servers penalise."""
     idle_s: float = 0.0
-    """How long a connection may be without streams before it is drained; 0: any time."""
+    """How long a connection may have no streams before it is drained; 0: unlimited."""
     age_s: float = 0.0
-    """How long a connection lives before it is drained; 0: any time."""
+    """How long a connection lives before it is drained; 0: unlimited."""
     age_grace_s: float = 30.0
-    """How long the streams of a connection that is drained may take to end; 0: any time."""
+    """How long the streams of a draining connection may take to end; 0: unlimited."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for figures that cannot work together."""
+        """Raises ValueError for values that cannot work together."""
         wrong = [
             name
             for name, is_right in (

@@ -1,4 +1,4 @@
-"""The sockets of an address that a server listens on, bound and not yet listening."""
+"""The sockets of a server's address, bound but not yet listening."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 BACKLOG: Final = 1_024
-"""Connections that the system may hold for a listener until it accepts them."""
+"""Connections that the system may queue for a listener until it accepts them."""
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
@@ -18,10 +18,10 @@ async def bound_sockets(
     loop: asyncio.AbstractEventLoop, host: str, port: int
 ) -> list[socket.socket]:
     """One socket for each address of `host`, all on one port, even if `port` is 0. A wildcard of
-    either family takes connections of both, as with grpcio.
+    either family accepts connections of both, as in grpcio.
 
     Raises:
-        OSError: the port is in use, or no address is of this machine.
+        OSError: the port is in use, or no address belongs to this machine.
     """
     if host in _WILDCARDS:
         any_port = ("::", port, 0, 0), ("0.0.0.0", port)
@@ -40,7 +40,7 @@ def _all_bound(addresses: Iterable[tuple[int, Any]]) -> list[socket.socket]:
     missing: OSError | None = None
     try:
         for family, address in addresses:
-            if bound:  # of a port that the system has chosen
+            if bound:  # for a port chosen by the system
                 address = (address[0], bound[0].getsockname()[1], *address[2:])
             try:
                 bound.append(_bound(family, address))
@@ -58,11 +58,11 @@ def _all_bound(addresses: Iterable[tuple[int, Any]]) -> list[socket.socket]:
 
 
 def _bound(family: int, address: Any, *, is_dual: bool = False) -> socket.socket:
-    # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is named, and the
-    # sockets of connections have it from this one.
+    # asyncio sets TCP_NODELAY, which sends small answers at once, only if the socket names its
+    # protocol, and accepted sockets inherit that from this one.
     one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        # Connections of an ended server that are in TIME_WAIT do not keep the port.
+        # Connections of a former server in TIME_WAIT do not block the port.
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not is_dual))

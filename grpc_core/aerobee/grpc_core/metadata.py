@@ -1,4 +1,4 @@
-"""Custom metadata and timeouts, as gRPC over HTTP/2 writes them into header fields."""
+"""Custom metadata and timeouts, as gRPC over HTTP/2 encodes them in header fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_METADATA: Final = frozenset(
         b"content-length",
     }
 )
-"""What gRPC itself says in fields; everything else belongs to the application."""
+"""Fields that gRPC itself uses; everything else belongs to the application."""
 
 _UNIT_S: Final = {
     ord("H"): 3_600.0,
@@ -35,13 +35,13 @@ _UNIT_S: Final = {
 }
 _TIMEOUT_DIGITS: Final = 8
 _SHORT_MAX: Final = 126
-"""The longest value whose length is one byte."""
+"""The longest value whose length fits in one byte."""
 _LENGTHS: Final = tuple(bytes((length,)) for length in range(_SHORT_MAX + 1))
 _PREFIXES_MAX: Final = 256
 
 
 def metadata_of(fields: Sequence[Field]) -> Metadata:
-    """What the application sees of a block's fields, in their order.
+    """The part of a block's fields that the application sees, in order.
 
     Raises:
         RpcError: INTERNAL, a binary value is not base64.
@@ -52,7 +52,7 @@ def metadata_of(fields: Sequence[Field]) -> Metadata:
             continue
         key = name.decode("ascii")
         if key.endswith(_BINARY):
-            # Values of one key may come joined by commas.
+            # Values of one key may arrive joined by commas.
             found.extend((key, _from_base64(key, part)) for part in value.split(b","))
         else:
             found.append((key, value.decode("latin-1")))
@@ -68,7 +68,7 @@ def _from_base64(key: str, value: bytes) -> bytes:
 
 
 def encoded_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
-    """A part of a header block.
+    """Metadata as a part of a header block.
 
     Raises:
         ValueError: a key or value that HTTP/2 cannot carry, or text for a `-bin` key.
@@ -92,7 +92,7 @@ def encoded_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
 
 
 class MetadataEncoder:
-    """Encodes the metadata of many calls, whose keys are mostly the same few: what comes before the
+    """Encodes the metadata of many calls, which mostly use the same few keys: what precedes the
     value of such a key is encoded once."""
 
     __slots__ = ("_prefixes",)
@@ -128,7 +128,7 @@ class MetadataEncoder:
 
 
 def timeout_s(value: bytes) -> float | None:
-    """Seconds from `grpc-timeout`; None for what is malformed."""
+    """Seconds from `grpc-timeout`; None if it is malformed."""
     digits = value[:-1]
     unit = _UNIT_S.get(value[-1]) if value else None
     if unit is None or not digits.isdigit() or len(digits) > _TIMEOUT_DIGITS:
@@ -137,7 +137,7 @@ def timeout_s(value: bytes) -> float | None:
 
 
 def encoded_timeout(seconds: float) -> bytes:
-    """The finest unit that fits eight digits; what is over counts as 1 ns."""
+    """In the finest unit that fits eight digits; a timeout that has passed counts as 1 ns."""
     nanoseconds = max(1, int(seconds * 1e9))
     for unit, size in ((b"n", 1), (b"u", 1_000), (b"m", 1_000_000), (b"S", 1_000_000_000)):
         if nanoseconds < 100_000_000 * size:

@@ -1,6 +1,6 @@
 """What a server serves: methods, and how their handlers are called.
 
-A handler has one of three styles, by what it costs:
+A handler has one of three styles, depending on what it costs:
 
     synchronous   fn(request, call) -> answer          nothing but the call itself
     completion    fn(request, call) -> None            the same; the answer is given later by
@@ -9,16 +9,16 @@ A handler has one of three styles, by what it costs:
                                                        runs in a task that ends with the call
     coroutine     async fn(request, call) -> answer    a task: about 5 us more
 
-Calls that stream are coroutines or async generators:
+Streaming calls are coroutines or async generators:
 
     answers       async fn(request, call) -> AsyncIterator of answers
     requests      async fn(requests, call) -> answer
     both          async fn(requests, call) -> AsyncIterator of answers
 
-A coroutine in place of an async generator sends its answers by `await call.send(answer)`.
-`requests` is an async iterator; it is the call itself. A handler ends its call otherwise than by OK
-by raising RpcError; in completion style, by `call.abort`. Any other exception is passed to the
-server's `on_bug` and answered as UNKNOWN without details.
+A coroutine in place of an async generator sends its answers with `await call.send(answer)`.
+`requests` is an async iterator; it is the call itself. A handler ends its call with a status other
+than OK by raising RpcError or, in completion style, by calling `call.abort`. Any other exception is
+passed to the server's `on_bug` and answered as UNKNOWN without details.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Method:
-    """One method of one service. `deserialize` and `serialize` may be None where the handler takes
-    or gives bytes; both may raise RpcError."""
+    """One method of one service. `deserialize` and `serialize` may be None if the handler takes or
+    returns bytes; both may raise RpcError."""
 
     path: str
     """As requests name it: `/package.Service/Method`."""
@@ -86,7 +86,7 @@ def completion(
     deserialize: Convert | None = None,
     serialize: Convert | None = None,
 ) -> Method:
-    """One request, answered later by `call.finish` or `call.abort`."""
+    """One request, answered later with `call.finish` or `call.abort`."""
     return Method(path, handler, Style.COMPLETION, False, False, deserialize, serialize)
 
 

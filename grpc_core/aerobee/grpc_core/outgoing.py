@@ -1,10 +1,10 @@
-"""What a connection sends, and when: RFC 9113, section 5.2, and whose turn it is.
+"""What a connection sends, and when: RFC 9113, section 5.2, and the order of streams.
 
 Owns: the transport, what was written in this turn of the event loop, and which streams wait.
 
 What is written while input is parsed, or in one turn of the loop, leaves in one call of the
-transport. Answers that fit the windows go straight there; everything else waits in its stream and
-is sent in rounds, a bounded chunk of each stream, a bounded sum in each turn, so that a large
+transport. Answers that fit the windows go straight there. Everything else waits in its stream and
+is sent in rounds: a bounded chunk of each stream and a bounded total in each turn, so that a large
 answer delays a small one by no more than a round.
 """
 
@@ -59,7 +59,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
         self.chunk_bytes = min(limits.send_chunk_bytes, frames.FRAME_BYTES_MIN)
         self.send_window = frames.WINDOW_DEFAULT
         self.is_fast = False
-        """Small answers may be written at once: nothing waits, and nothing must come before."""
+        """Small answers may be written at once: nothing waits, and nothing has to be sent first."""
         self.is_paused = False
         """The transport holds more than it should."""
         self.is_reading_paused = False
@@ -69,7 +69,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
         self._waiting: OrderedDict[S, None] = OrderedDict()
         self._out: list[bytes] = []
         self.is_write_due = False
-        """What is written now leaves later in this turn, with what else was written."""
+        """What is written now leaves later in this turn, together with everything else."""
         self._turn_bytes = self._turn_streams = 0
         self._needs_table_update = False
 
@@ -81,7 +81,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
         return False  # no half-open connections: the transport closes
 
     def pause_writing(self) -> None:
-        """The peer, or the network, takes less than we send."""
+        """The peer or the network takes less than we send."""
         self.is_paused = True
         self.is_fast = False
         if self.transport is not None:
@@ -109,7 +109,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
     # ------------------------------------------------------------------------------- writing
 
     def write(self, data: bytes) -> None:
-        """Whole frames; they leave at the end of this turn of the loop."""
+        """Write whole frames; they leave at the end of this turn of the loop."""
         self._out.append(data)
         if not self.is_write_due:
             self.is_write_due = True
@@ -127,7 +127,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
             self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """What was written leaves now, and of what waits as much as a turn may send."""
+        """Send what was written now, and of what waits as much as a turn may send."""
         self.is_write_due = False
         transport = self.transport
         if transport is None:
@@ -145,7 +145,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
             self._schedule()
 
     def _send_waiting(self) -> None:
-        """A round, or several, over the streams that wait: bounded by what a turn may send."""
+        """One or more rounds over the waiting streams, limited to what a turn may send."""
         waiting = self._waiting
         room = self.limits.send_turn_bytes - self._turn_bytes
         while waiting and room > 0 and self.send_window > 0:
@@ -171,14 +171,14 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
         )
 
     def sent_data(self, size: int) -> None:
-        """Of DATA that was written without waiting."""
+        """Accounts for DATA that was written without waiting."""
         self.send_window -= size
         self._turn_bytes += size
         if self._turn_bytes > self.limits.send_turn_bytes:
             self.is_fast = False
 
     def enqueue(self, stream: S) -> None:
-        """It has something to send, and window for it."""
+        """The stream has something to send, and window for it."""
         self._waiting[stream] = None
         self.is_fast = False
         self._schedule()

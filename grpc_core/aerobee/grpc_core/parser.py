@@ -1,8 +1,7 @@
-"""Frames, parsed where they were received: RFC 9113, sections 3.4, 4 and 6.
+"""Frames, parsed where they arrive: RFC 9113, sections 3.4, 4 and 6.
 
-Owns: the input of one connection that is not a whole frame yet, and the header block whose
-CONTINUATIONs are still to come. Checks what a frame is by itself; what it means is checked by
-`connection`.
+Owns: input of one connection that is not yet a whole frame, and the header block whose
+CONTINUATIONs are still to come. Checks a frame by itself; `connection` checks what it means.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from aerobee.grpc_core.limits import ConnectionFailure, ConnectionLimits, Limit
 _NOTHING: Final = 0
 _SETTINGS: Final = -1
 _LONG_BYTES: Final = 1_024
-"""Of a payload; shorter frames than this cost little, unless they are HEADERS."""
+"""Payload size; shorter frames cost little, unless they are HEADERS."""
 PRIORITY_BYTES: Final = 5
 _HANDLERS: Final = (
     "_on_data",
@@ -40,7 +39,7 @@ class FrameParser(ABC):
     """Calls a handler for each whole frame: handler(data, start, end, flags, stream_id), whose
     payload is data[start:end]."""
 
-    # There are tens of thousands of connections that only wait: none has a dict of its own.
+    # Tens of thousands of connections only wait: none of them has a dict of its own.
     __slots__ = (
         "_block",
         "_block_flags",
@@ -62,15 +61,15 @@ class FrameParser(ABC):
         self.expects_preface = self.begins_with_preface
         self.limits = limits
         self.is_closing = False
-        """Nothing is read any more."""
+        """Nothing more is read."""
         self.is_settled = False
-        """The peer's first SETTINGS have come."""
+        """The peer's first SETTINGS have arrived."""
         self.must_yield = False
         """Stop after this frame, and continue in the loop's next turn."""
         self.rest = b""
         self.reads_with_frames = 0
-        """How often what was received has completed a frame."""
-        # Either nothing special, or SETTINGS, or the stream whose header block continues.
+        """How many times input completed a frame."""
+        # Nothing special, or SETTINGS, or the stream whose header block continues.
         self._expected = _SETTINGS
         self._block = b""
         self._block_flags = 0
@@ -82,19 +81,20 @@ class FrameParser(ABC):
 
     @abstractmethod
     def spend(self, cost: float) -> None:
-        """The peer has caused work for nothing. Raises ConnectionFailure if that is too often."""
+        """The peer has caused work without any use. Raises ConnectionFailure if that happens too
+        often."""
 
     @abstractmethod
     def is_turn_over(self) -> bool:
-        """Whether the work on what was received has taken long enough for one turn of the loop."""
+        """Whether processing the input has taken long enough for one turn of the loop."""
 
     @abstractmethod
     def yield_turn(self) -> None:
-        """Go on with what is left in the loop's next turn."""
+        """Continue with the rest in the loop's next turn."""
 
     @abstractmethod
     def receive_headers(self, stream_id: int, block: bytes, end_stream: bool) -> None:
-        """A whole header block. It must be decoded whatever becomes of its stream."""
+        """A whole header block. It must be decoded whatever happens to its stream."""
 
     @abstractmethod
     def _on_data(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None: ...
@@ -126,7 +126,8 @@ class FrameParser(ABC):
     ) -> None: ...
 
     def parse(self, data: bytes) -> None:
-        """All whole frames of this input; what is left stays in `rest`, and comes first next time.
+        """Parse all whole frames of this input; the rest is kept in `rest`, and comes first next
+        time.
 
         Raises:
             ConnectionFailure: the peer broke the protocol or exceeded a limit.
@@ -150,7 +151,7 @@ class FrameParser(ABC):
                 break
             position = end
             if stream_id > frames.STREAM_ID_MAX:
-                stream_id &= frames.STREAM_ID_MAX  # the reserved bit says nothing
+                stream_id &= frames.STREAM_ID_MAX  # the reserved bit is ignored
             if self._expected:
                 self._check_expected(kind, flags, stream_id)
             if kind < len(handlers):
@@ -169,11 +170,11 @@ class FrameParser(ABC):
 
     @property
     def is_mid_frame(self) -> bool:
-        """A frame or a header block has begun, and is not whole."""
+        """A frame or a header block has begun and is incomplete."""
         return bool(self.rest) or self._expected > _NOTHING
 
     def _check_preface(self, data: bytes) -> bool:
-        """Whether all of it is there."""
+        """Whether the preface is complete."""
         preface = frames.PREFACE
         if data[: len(preface)] != preface[: len(data)]:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "not HTTP/2", Limit.PREFACE)

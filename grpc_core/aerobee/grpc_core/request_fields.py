@@ -1,7 +1,7 @@
 """The header fields of a channel's requests, each encoded once for all calls that have it.
 
-A header block comes in three fragments: the head, which all calls of a method have; the timeout,
-which most of them share; and the metadata of the call.
+A header block comes in three fragments: the head, shared by all calls of a method; the timeout,
+shared by most; and the metadata of the call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ _CACHED_MAX: Final = 1_024
 
 
 class RequestFields:
-    """Of one channel. `heads` and `timeouts` are public because each call looks there first."""
+    """The fields of one channel. `heads` and `timeouts` are public because each call looks there
+    first."""
 
     __slots__ = ("_after", "_before", "heads", "metadata", "timeouts")
 
@@ -43,7 +44,7 @@ class RequestFields:
         self.metadata = MetadataEncoder()
 
     def head(self, path: str) -> bytes:
-        """All fields but a call's own. `path`: `/package.Service/Method`.
+        """All fields except those specific to a call. `path`: `/package.Service/Method`.
 
         Raises:
             ValueError: `path` is malformed.

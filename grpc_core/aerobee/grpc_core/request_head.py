@@ -1,4 +1,4 @@
-"""What a request's header block says: gRPC over HTTP/2, `Request-Headers`, and RFC 9113, 8.3.1."""
+"""Parses a request's header block: gRPC over HTTP/2, `Request-Headers`, and RFC 9113, 8.3.1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aerobee.grpc_core.method import Method
 MALFORMED: Final = 1
 """RFC 9113, 8.1.1: the stream is reset."""
 NOT_GRPC: Final = 2
-"""Another content-type than application/grpc: answered as HTTP does, by 415."""
+"""A content-type other than application/grpc: answered with HTTP status 415."""
 BAD_TIMEOUT: Final = 3
 
 _REQUIRED: Final = hpack.METHOD | hpack.SCHEME | hpack.PATH
@@ -21,7 +21,7 @@ _CONTENT_TYPE: Final = b"application/grpc"
 
 
 class RequestHead:
-    """Read once for blocks that repeat, so it is never changed."""
+    """Parsed once for blocks that repeat, so it is immutable."""
 
     __slots__ = ("accepts_gzip", "content_length", "encoding", "fields", "flaw", "is_plain",
                  "may_compress", "method", "path", "timeout_s")  # fmt: skip
@@ -38,11 +38,11 @@ class RequestHead:
         self.content_length: int | None = None
         self.may_compress = False
         self.is_plain = False
-        """One message is expected, and nothing else is to be looked at."""
+        """One message is expected, and nothing else needs attention."""
 
 
 def reader(methods: dict[bytes, Method]) -> Callable[[list[Field]], RequestHead]:
-    """Reads heads; `methods` by their paths."""
+    """Makes a parser of heads; `methods` by path."""
 
     def read(fields: list[Field]) -> RequestHead:
         head = _read(fields)

@@ -1,6 +1,6 @@
 """A gRPC server: methods, listeners, and what all connections share.
 
-Nothing here is global: two servers of one process share nothing but the event loop.
+Nothing here is global: two servers in one process share nothing but the event loop.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from aerobee.grpc_core.tls_listener import TlsListener
 
 _AGE_SPREAD: Final = 0.1
 _FAREWELL_S: Final = 1.0
-"""For peers to read why, at most."""
+"""The longest time for peers to read why."""
 _FAREWELL_S_MIN: Final = 0.1
 
 
 class Interceptor(Protocol):
-    """Surrounds every served call: for access control, latencies, a log of calls."""
+    """Called around every served call: for access control, latencies, a log of calls."""
 
     def began(self, call: ServerCall) -> None:
-        """Its header block has come. Raise RpcError to refuse it; `ended` is called even then."""
+        """Its header block has arrived. Raise RpcError to refuse it; `ended` is called even
+        then."""
         ...
 
     def ended(self, call: ServerCall, status: Status, elapsed_s: float) -> None:
@@ -63,10 +64,10 @@ class Server:
         on_disconnected: Callable[[str], None] | None = None,
     ) -> None:
         """`now`: monotonic seconds. `random` spreads the ages of connections. `on_bug` gets every
-        exception of a handler that is no RpcError. `connections_max` includes TLS handshakes under
-        way. `memory_bytes_max`: of all that waits to be sent or read on all connections; beyond it
-        the connection that holds most ends. `on_disconnected` gets the peer of each connection that
-        has ended."""
+        exception of a handler that is not an RpcError. `connections_max` includes TLS handshakes in
+        progress. `memory_bytes_max`: for everything waiting to be sent or read on all connections;
+        beyond this, the connection that holds the most is ended. `on_disconnected` gets the peer of
+        each connection that ends."""
         self.loop = asyncio.get_running_loop()
         self.now = now
         self.limits = limits or ConnectionLimits()
@@ -88,14 +89,14 @@ class Server:
         self._handshaking: set[ServerConnection] = set()
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._followed: dict[str, FollowedTls] = {}
-        """By the listener."""
+        """By listener."""
         self._is_stopping = False
 
     def add(self, *methods: Method) -> None:
-        """Serve these, too; all must be added before the first connection.
+        """Serve these too; add everything before the first connection.
 
         Raises:
-            ValueError: a path is served already.
+            ValueError: a path is already served.
         """
         for method in methods:
             path = method.path.encode("ascii")
@@ -112,13 +113,13 @@ class Server:
         accepts_plain_text: bool = False,
         listener: str = "",
     ) -> int:
-        """Accept connections on one address; returns the port, of use where `port` is 0. A wildcard
-        of either family takes connections of both. A context of one's own must offer the protocol
-        h2, see `tls`. With `accepts_plain_text` the port of a `tls` is for both. `listener` is
-        what calls that come this way say about it.
+        """Accept connections on one address; returns the port, which matters if `port` is 0. A
+        wildcard of either family accepts connections of both. A context that you make yourself must
+        offer the protocol h2, see `tls`. With `accepts_plain_text`, a port with `tls` accepts both.
+        `listener`: the listener name that calls arriving here report.
 
         Raises:
-            OSError: the address is in use or not of this machine.
+            OSError: the address is in use, or does not belong to this machine.
         """
         sockets = await bound_sockets(self.loop, host, port)
         chosen = int(sockets[0].getsockname()[1])
@@ -136,7 +137,7 @@ class Server:
         accepts_plain_text: bool = False,
         listener: str = "",
     ) -> None:
-        """The same on a socket that is bound: of another family, or handed over."""
+        """The same on a socket that is already bound: of another family, or passed in."""
         if tls is None:
             plain = await self.loop.create_server(
                 partial(self._connect, listener), sock=socket, backlog=BACKLOG
@@ -160,12 +161,12 @@ class Server:
 
     @property
     def connections(self) -> list[ServerConnection]:
-        """Those that are open."""
+        """The number of open ones."""
         return list(self._connections)
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new calls, let those that run end for `grace_s` seconds, then cancel them. Peers
-        that do not take in what was said last hold it up for as long again, within 0.1 to 1 s."""
+        """Refuse new calls, let running ones finish for `grace_s` seconds, then cancel them. Peers
+        that do not read the last data delay it by as long again, within 0.1 to 1 s."""
         self._is_stopping = True
         for listener in self._listeners:
             listener.close()
@@ -192,7 +193,7 @@ class Server:
         return ServerConnection(self, self.loop, listener)
 
     def expect(self, address: object, listener: str) -> ServerConnection | None:
-        """A connection that begins with a TLS handshake; None: it is one too many."""
+        """A connection that begins with a TLS handshake; None: there are too many."""
         peer = peer_name(address)
         if self._is_full():
             self.observer.limit_met(Limit.CONNECTIONS, peer, self._too_many())
@@ -207,8 +208,8 @@ class Server:
         self._handshaking.discard(connection)
 
     def admit(self, connection: ServerConnection) -> bool:
-        """The transport is there; one too many is closed at once, without GOAWAY. So is one that
-        was accepted before the listener closed, and has its turn only now."""
+        """The transport is ready; a connection too many is closed at once, without GOAWAY. So is
+        one that was accepted before the listener closed but gets its turn only now."""
         self._handshaking.discard(connection)
         if self._is_stopping:
             connection.discard()
@@ -217,7 +218,7 @@ class Server:
             connection.abort(self._too_many(), Limit.CONNECTIONS)
             return False
         if self._distrusts(connection):
-            # Its handshake had begun when the authority was taken out.
+            # Its handshake had begun when the authority was removed.
             connection.abort(DISTRUSTED, Limit.HANDSHAKE)
             return False
         self._connections.add(connection)
@@ -229,8 +230,8 @@ class Server:
                 connection.fail(ErrorCode.INADEQUATE_SECURITY, DISTRUSTED, Limit.HANDSHAKE)
 
     def _distrusts(self, connection: ServerConnection) -> bool:
-        """By the files of its own listener: another may still trust, or trust no more, the same
-        authority."""
+        """By the files of its own listener: another listener may trust the same authority longer,
+        or no longer."""
         followed = self._followed.get(connection.listener)
         return followed is not None and followed.distrusts(connection.transport)
 
@@ -249,7 +250,8 @@ class Server:
             self._on_disconnected(connection.peer)
 
     def age_s(self) -> float:
-        """How long a new connection may live; spread, so that they do not all come back at once."""
+        """How long a new connection may live; randomised, so that clients do not all return at
+        once."""
         return self.limits.age_s * self._random.uniform(1 - _AGE_SPREAD, 1 + _AGE_SPREAD)
 
     def tick(self, now_s: float) -> None:

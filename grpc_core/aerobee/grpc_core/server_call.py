@@ -1,7 +1,7 @@
 """One call that a server serves: gRPC over HTTP/2, `Request`; its answer is in `answering`.
 
-Owns: the state of the call. A request that comes whole in one frame is handed to its handler,
-without a task or a timer of its own.
+Owns: the state of the call. A request that arrives whole in one frame goes to its handler without a
+task or timer of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORDS_415: Final = b"only application/grpc is served here\n"
 
 
 class ServerCall(AnsweringStream):
-    """What handlers and interceptors see of a call; also an async iterator of its requests."""
+    """What handlers and interceptors see of a call; also an async iterator over its requests."""
 
     __slots__ = (
         "_is_intercepted",
@@ -42,7 +42,7 @@ class ServerCall(AnsweringStream):
     )
 
     def __init__(self, connection: ServerConnection, stream_id: int, head: RequestHead) -> None:
-        # As Stream.__init__, without the call of another function: this runs for each call.
+        # A copy of Stream.__init__, without the cost of a function call: this runs for each call.
         self.connection = self.server_connection = connection
         self.stream_id = stream_id
         self.send_window = connection.peer_window_bytes
@@ -52,16 +52,16 @@ class ServerCall(AnsweringStream):
         self.head = head
         self.method = head.method
         self.began_s = connection.received_s
-        """When its header block came, by the server's clock."""
+        """When its header block arrived, by the server's clock."""
         self.expires_s: float | None = None
         self.note: Any = None
-        """Whatever an interceptor keeps with the call."""
+        """Whatever an interceptor stores with the call."""
         self._left_bytes = head.content_length
         self._is_head_sent = False
         self._is_special = head.may_compress
         self._is_intercepted = False
         self.request_bytes = 0
-        """Of the request that was read last, of a call that streams them."""
+        """Size of the request read last, if requests are streamed."""
         """The interceptor's `began` was called."""
         self._is_over = False
         self._deadline = None
@@ -78,18 +78,18 @@ class ServerCall(AnsweringStream):
 
     @property
     def peer(self) -> str:
-        """The client's address, as gRPC writes it."""
+        """The client's address, in gRPC's notation."""
         return self.connection.peer
 
     @property
     def listener(self) -> str:
-        """What the server calls the address that the client connected to."""
+        """The server's name for the address that the client connected to."""
         return self.server_connection.listener
 
     @property
     def metadata(self) -> Metadata:
-        """The metadata that the client sent. Made anew each time: handlers ask once, and calls that
-        wait would hold them.
+        """The metadata that the client sent. Computed on each access: handlers read it once, and
+        waiting calls would hold it.
 
         Raises:
             RpcError: INTERNAL, a binary value cannot be read.
@@ -98,11 +98,11 @@ class ServerCall(AnsweringStream):
 
     @property
     def is_over(self) -> bool:
-        """It was answered, cancelled, or its client is gone."""
+        """It was answered or cancelled, or its client is gone."""
         return self._is_over
 
     def peer_certificate(self) -> dict[str, Any] | None:
-        """What the client's certificate says, where TLS asked for one."""
+        """The content of the client's certificate, if TLS asked for one."""
         transport = self.connection.transport
         return transport.get_extra_info("peercert") if transport is not None else None
 
@@ -113,7 +113,7 @@ class ServerCall(AnsweringStream):
         return transport is not None and transport.get_extra_info("ssl_object") is not None
 
     def time_remaining_s(self) -> float | None:
-        """Until the client gives up; None: it sets no deadline."""
+        """Time until the client gives up; None: it set no deadline."""
         if self.expires_s is None:
             return None
         return max(0.0, self.expires_s - self.connection.now())
@@ -121,7 +121,7 @@ class ServerCall(AnsweringStream):
     # ---------------------------------------------------------------------------- the request
 
     def open(self, end_stream: bool) -> None:
-        """The header block has come; nothing else yet."""
+        """The header block has arrived; nothing else yet."""
         head, method = self.head, self.method
         self.is_remote_closed = end_stream
         if head.flaw == NOT_GRPC:
@@ -170,7 +170,7 @@ class ServerCall(AnsweringStream):
             self._receive_part(data, start, end, end_stream)
 
     def _receive_part(self, data: bytes, start: int, end: int, end_stream: bool) -> None:
-        """A message in parts, one of several, or one that is not whole."""
+        """A message in parts, one of several, or an incomplete one."""
         if self._left_bytes is not None:
             self._left_bytes -= end - start
             if self._left_bytes < 0 or (end_stream and self._left_bytes):
@@ -180,7 +180,7 @@ class ServerCall(AnsweringStream):
             self._open_refused(end_stream)
             return
         if self._is_over:
-            self.is_remote_closed = end_stream  # answered already: the answer waits for a window
+            self.is_remote_closed = end_stream  # already answered: the answer waits for a window
             return
         if self.inbox is None:
             self.open_inbox(self.head.encoding)
@@ -210,17 +210,17 @@ class ServerCall(AnsweringStream):
                 message = self.take(0)
                 self.server_connection.dispatch(self, message)
         elif inbox.messages and not inbox.partial and not self.receive_window:
-            # Nothing more may come, but hyper, before its version 1, says so only while it could
-            # send another byte.
+            # Nothing more may come, but hyper before version 1 says so only while it could send
+            # another byte.
             self.receive_window = 1
             self.connection.write(frames.window_update(self.stream_id, 1))
 
     def receive_trailers(self) -> None:
-        """A header block at the end of the request, which gRPC gives no meaning."""
+        """A header block at the end of the request, which has no meaning in gRPC."""
         self.receive_data(b"", 0, 0, True)
 
     def _open_refused(self, end_stream: bool) -> None:
-        """HTTP, but not gRPC: answered once the request is whole."""
+        """HTTP, but not gRPC: answered once the request is complete."""
         self.is_remote_closed = end_stream
         if not end_stream:
             return
@@ -233,7 +233,7 @@ class ServerCall(AnsweringStream):
     # ---------------------------------------------------------------------------- the handler
 
     def start(self, message: bytes) -> None:
-        """The request is whole."""
+        """The request is complete."""
         if self._is_over:
             return
         method = self.method
@@ -306,7 +306,7 @@ class ServerCall(AnsweringStream):
             self._forget_task()
 
     def _failed(self, error: BaseException) -> None:
-        """A handler's task ends by an exception, which is handled nowhere else."""
+        """A handler's task ends with an exception, which nothing else handles."""
         if isinstance(error, RpcError):
             self._end(error)
         elif isinstance(error, asyncio.CancelledError):
@@ -338,7 +338,7 @@ class ServerCall(AnsweringStream):
         return request
 
     async def read(self) -> Any:
-        """The next request of a call that streams them; None after the last.
+        """The next of several requests; None after the last.
 
         Raises:
             RpcError: CANCELLED, the call has ended; or what `deserialize` raises.
@@ -387,6 +387,6 @@ class ServerCall(AnsweringStream):
 
     def _cancel(self) -> None:
         if self._task is not None:
-            # A task that is cancelled before its first step never gets to forgetting itself.
+            # A task cancelled before its first step never reaches the code that forgets it.
             self._task.add_done_callback(self.server_connection.server.tasks.discard)
             self._task.cancel()

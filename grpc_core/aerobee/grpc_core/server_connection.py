@@ -1,4 +1,4 @@
-"""The server's end of a connection: RFC 9113 as a server has it."""
+"""The server's end of a connection: RFC 9113, the server's part."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _OVERSIZED_COST = 10.0
 _Parked = deque[tuple["ServerCall", bytes]] | tuple[()]
-"""Calls that wait for room. An empty deque takes 0.7 KiB, so a connection without any has none."""
+"""Calls waiting for room. An empty deque takes 0.7 KiB, so a connection without any has none."""
 
 
 class ServerConnection(Connection[ServerCall]):
-    """Takes streams and starts their calls, a bounded number in one turn of the loop."""
+    """Accepts streams and starts their calls, a limited number in one turn of the loop."""
 
     __slots__ = (
         "_apart",
@@ -58,9 +58,9 @@ class ServerConnection(Connection[ServerCall]):
         self.has_room = True
         """Little enough waits to be sent; otherwise no calls are begun. Streams whose answers are
         not read do not count: each holds little more than one message. But no further stream of
-        answers is begun while the sum, with them, is too large."""
+        answers is begun while the total including them is too large."""
         self._apart: dict[ServerCall, int] = {}
-        """Streams of answers that wait for nothing but their own window, with their bytes."""
+        """Streams of answers that wait only for their own window, with their bytes."""
         self._apart_bytes = 0
         self._parked: _Parked = ()
         self._parked_streams: _Parked = ()
@@ -84,15 +84,15 @@ class ServerConnection(Connection[ServerCall]):
         return is_new or not stream_id & 1
 
     def limit_met(self, limit: Limit, reason: str) -> None:
-        """Of one call; the connection continues."""
+        """One call exceeded a limit; the connection continues."""
         self.server.observer.limit_met(limit, self.peer, reason)
 
     def is_admitted(self) -> bool:
         return self.server.admit(self)
 
     def pause_writing(self) -> None:
-        """A peer that does not read gets nothing new to answer. Only a server may do so: were both
-        ends to stop reading until they can write, neither would ever continue."""
+        """A peer that does not read gets no new answers. Only a server may do this: if both ends
+        stopped reading until they can write, neither would ever continue."""
         super().pause_writing()
         self.pause_reading()
 
@@ -132,8 +132,8 @@ class ServerConnection(Connection[ServerCall]):
             call.open(end_stream)
 
     def on_stream_reset(self, stream: ServerCall) -> None:
-        """A stream that has run for a while may be reset for nothing, as a call is at its deadline:
-        the limit of streams bounds how many of those there are."""
+        """Resetting a stream that has run for a while costs nothing, since calls reach their
+        deadlines: the limit of streams bounds how many of these there are."""
         if self.received_s - stream.began_s < self.limits.reset_free_after_s:
             self._spend_reset()
 
@@ -159,7 +159,7 @@ class ServerConnection(Connection[ServerCall]):
             call.receive_trailers()
 
     def dispatch(self, call: ServerCall, message: bytes) -> None:
-        """Start a call whose request is whole, unless too much waits for the peer to read it."""
+        """Start a call whose request is complete, unless too much waits for the peer to read it."""
         if self.has_room:
             call.start(message)
         else:
@@ -220,7 +220,7 @@ class ServerConnection(Connection[ServerCall]):
     # --------------------------------------------------------------------------------- ending
 
     def on_goaway(self, last_stream_id: int, code: int, reason: str) -> None:
-        """The client begins no streams: those that run still end."""
+        """The client will begin no more streams: running ones may finish."""
 
     def on_parted(self) -> None:
         self.server.on_parted(self)

@@ -1,4 +1,4 @@
-"""How a call ends: gRPC's status codes, messages and details, as gRPC over HTTP/2 writes them."""
+"""How a call ends: gRPC's status codes, messages and details, as encoded by gRPC over HTTP/2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 Metadata = tuple[tuple[str, str | bytes], ...]
-"""Keys in small letters; those that end with `-bin` have bytes, all others printable ASCII."""
+"""Lowercase keys; those that end with `-bin` have bytes, all others printable ASCII."""
 
 
 class Status(IntEnum):
@@ -33,9 +33,9 @@ class Status(IntEnum):
 
 
 class RpcError(Exception):
-    """A call that ends, or ended, with another status than OK.
+    """A call that ends, or ended, with a status other than OK.
 
-    A handler raises it to end its call; a client's call raises it to say how its call ended.
+    A handler raises it to end its call; a client's call raises it to report how it ended.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RpcError(Exception):
         trailers: Metadata = (),
     ) -> None:
         """`details`: a serialized google.rpc.Status, for `grpc-status-details-bin`. `trailers`:
-        further metadata that goes with the status."""
+        additional metadata sent with the status."""
         super().__init__(f"{status.name}: {message}")
         self.status = status
         self.message = message
@@ -55,7 +55,7 @@ class RpcError(Exception):
         self.trailers = trailers
 
 
-# Percent-encoding leaves space and printable ASCII but for the percent sign as they are.
+# Percent-encoding leaves space and printable ASCII unchanged, except the percent sign.
 _ENCODED: Final = tuple(
     chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in range(256)
 )
@@ -68,11 +68,11 @@ def percent_encoded(message: str) -> bytes:
 
 
 def percent_decoded(message: bytes) -> str:
-    """Whatever a peer has sent: what is malformed stays as it is."""
+    """Decodes whatever a peer has sent: malformed parts stay as they are."""
     return unquote_to_bytes(message).decode("utf-8", "replace")
 
 
-# What a client makes of an answer without grpc-status, by its HTTP status.
+# How a client interprets an answer without grpc-status, by its HTTP status.
 STATUS_OF_HTTP: Final = {
     400: Status.INTERNAL,
     401: Status.UNAUTHENTICATED,

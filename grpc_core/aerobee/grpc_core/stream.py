@@ -1,8 +1,8 @@
 """One stream of a connection: RFC 9113, section 5, and the messages of one gRPC call on it.
 
 Owns: both windows of the stream, what it could not send at once (`Outbox`), and what was not read
-yet (`Inbox`). Most calls have neither: one whole message comes in one DATA frame and the answer
-goes out in the same turn of the loop, so the two are made when they are needed.
+yet (`Inbox`). Most calls have neither: one complete message comes in one DATA frame and the answer
+leaves in the same turn of the loop, so the two are created only when needed.
 
 A stream is the call: the server's and the client's classes derive from `Stream`.
 """
@@ -26,7 +26,7 @@ _TINY_COST: Final = 0.25
 
 
 class Outbox:
-    """What waits for a window, the transport or its turn."""
+    """Data that waits for a window, the transport or its turn."""
 
     __slots__ = ("messages", "size", "tail", "waiters")
 
@@ -34,7 +34,7 @@ class Outbox:
         self.messages: deque[memoryview] = deque()
         self.size = 0
         self.tail: bytes | None = None
-        """Frames that end our half, once all messages are sent."""
+        """Frames that end our half, sent after all messages."""
         self.waiters: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:
@@ -65,7 +65,7 @@ class Stream(ABC):
         self.outbox: Outbox | None = None
         self.inbox: Inbox | None = None
         self.is_remote_closed = False
-        """The peer has said that it sends nothing more."""
+        """The peer has said that it will send nothing more."""
         self.is_closed = False
         """Neither side sends anything more."""
 
@@ -73,15 +73,16 @@ class Stream(ABC):
 
     @abstractmethod
     def receive_data(self, data: bytes, start: int, end: int, end_stream: bool) -> None:
-        """A DATA frame without its padding; windows were checked. The bytes are data[start:end]."""
+        """A DATA frame without its padding; the windows were checked. The bytes are
+        data[start:end]."""
 
     @abstractmethod
     def on_reset(self, code: int) -> None:
-        """The peer has reset the stream; it is closed already."""
+        """The peer has reset the stream; it is already closed."""
 
     @abstractmethod
     def on_lost(self, reason: str) -> None:
-        """The connection has ended; the stream is closed already."""
+        """The connection has ended; the stream is already closed."""
 
     # ------------------------------------------------------------------------------- sending
 
@@ -139,8 +140,8 @@ class Stream(ABC):
         """Something waits, and only for the stream's own window."""
 
     def send_chunk(self, room: int) -> int:
-        """Give up to `room` bytes of what waits to the connection, which has that much window;
-        returns how many. Afterwards the stream may have nothing left to send, or no window."""
+        """Give up to `room` waiting bytes to the connection, which has that much window; returns
+        how many. Afterwards the stream may have nothing left to send, or no window."""
         outbox = self.outbox
         assert outbox is not None, "only streams that wait are asked"
         message = outbox.messages[0]
@@ -170,8 +171,8 @@ class Stream(ABC):
         return size
 
     async def sendable(self) -> None:
-        """Wait until what is queued is within the backlog, or the stream is closed. While the
-        connection holds too much, no stream that waits may add to it."""
+        """Wait until the queued data is within the backlog, or the stream is closed. While the
+        connection holds too much, no waiting stream may add to it."""
         connection = self.connection
         limits = connection.limits
         while (outbox := self.outbox) is not None:
@@ -186,7 +187,7 @@ class Stream(ABC):
                 outbox.waiters.remove(waiter)
 
     def finish_sending(self, tail: bytes) -> None:
-        """End our half by these frames, after all that waits."""
+        """End our half with these frames, after everything that waits."""
         if self.outbox is not None:
             self.outbox.tail = tail
         else:
@@ -195,12 +196,12 @@ class Stream(ABC):
 
     @abstractmethod
     def end_local(self) -> None:
-        """Our half has ended: all of it was given to the connection."""
+        """Our half has ended: all of it was handed to the connection."""
 
     # ----------------------------------------------------------------------------- receiving
 
     def open_inbox(self, encoding: bytes, *, window_bytes: int = 0) -> Inbox:
-        """Begin to collect messages; `window_bytes`: a wider window than every stream has."""
+        """Begin to collect messages; `window_bytes`: a larger window than the default."""
         limits = self.connection.limits
         inbox = self.inbox = Inbox(
             limits.message_bytes_max, encoding, decompressed_bytes_max=limits.decompressed_bytes_max
@@ -236,7 +237,8 @@ class Stream(ABC):
         return inbox
 
     def take(self, target_bytes: int) -> bytes:
-        """The next whole message; the peer may send more. `target_bytes`: the stream's window."""
+        """The next complete message; the peer may send more. `target_bytes`: the stream's
+        window."""
         inbox = self.inbox
         assert inbox is not None, "an inbox was opened"
         messages = inbox.messages
@@ -245,7 +247,7 @@ class Stream(ABC):
         if not messages:
             inbox.messages = ()
         size = len(message) + PREFIX_BYTES if inbox.messages or inbox.partial else inbox.size
-        size = min(size, inbox.size)  # a compressed message was smaller when it came
+        size = min(size, inbox.size)  # a compressed message was smaller on arrival
         inbox.size -= size
         self.connection.hold_received(-size)
         if not self.is_remote_closed:
@@ -256,7 +258,7 @@ class Stream(ABC):
         return message
 
     async def next_message(self, target_bytes: int) -> bytes | None:
-        """The next message when there is one; None after the last. One reader at a time."""
+        """The next message, once there is one; None after the last. Only one reader at a time."""
         inbox = self.inbox
         assert inbox is not None, "an inbox was opened"
         while not inbox.messages:
@@ -278,7 +280,7 @@ class Stream(ABC):
             self.connection.close_stream(self)
 
     def release(self) -> None:
-        """Give back what it holds; only the connection calls it, when the stream is closed."""
+        """Release what it holds; only the connection calls it, when the stream is closed."""
         connection = self.connection
         if self.outbox is not None:
             outbox, self.outbox = self.outbox, None

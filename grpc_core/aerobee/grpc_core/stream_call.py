@@ -1,4 +1,4 @@
-"""A call that streams, as a client makes it: messages are written and read one by one."""
+"""A streaming call, as a client makes it: messages are written and read one by one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class StreamCall(ClientCall):
     """A call that streams requests, answers or both: one task may write while another reads.
 
-    Its caller reads it to the end or cancels it: what was received and is not read stays in memory,
-    within the stream's window. A cancelled `read` or `write` leaves the call as it was.
+    The caller must read it to the end or cancel it: unread data stays in memory, within the
+    stream's window. A cancelled `read` or `write` leaves the call as it was.
     """
 
     __slots__ = ("_has_written", "_is_done_writing", "_told", "_waiters")
@@ -37,12 +37,12 @@ class StreamCall(ClientCall):
         request: bytes | None,
         waits_for_ready: bool,
     ) -> None:
-        """With a `request` it is the only one."""
+        """A `request` given here is the only one."""
         ClientCall.__init__(self, channel, head_fields, timeout, metadata, request, waits_for_ready)
         self._is_done_writing = request is not None
         self._has_written = False
         self._told: Callable[[bytes], None] | None = None
-        """Gets each answer in the turn in which it comes."""
+        """Gets each answer in the turn in which it arrives."""
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -71,8 +71,8 @@ class StreamCall(ClientCall):
     # -------------------------------------------------------------------------------- writing
 
     async def wait_connected(self) -> None:
-        """Until the call is under way. What was not written before this failed cannot have reached
-        the server.
+        """Wait until the call has begun. What was not written before this failed cannot have
+        reached the server.
 
         Raises:
             CallError: the call has ended.
@@ -84,7 +84,7 @@ class StreamCall(ClientCall):
 
     async def write(self, message: bytes) -> None:
         """Hand one message to the connection, in order; waits for the connection, and while the
-        server is too far behind. If it raises, or is cancelled, nothing of the message was sent.
+        server is too far behind. If it raises or is cancelled, nothing of the message was sent.
 
         Raises:
             CallError: the call has ended.
@@ -98,14 +98,14 @@ class StreamCall(ClientCall):
             await self.sendable()
         if self.is_over:
             self._raise_ended()
-        if not self.is_begun:  # refused meanwhile, and repeated
+        if not self.is_begun:  # refused in the meantime, and repeated
             await self.wait_connected()
         self._has_written = True
         self._send(message)
 
     def write_at_once(self, message: bytes) -> bool:
-        """The same if it takes no waiting; otherwise False, and nothing has happened. For callers
-        with nothing more to write: the message does not wait for others of this turn."""
+        """The same if it needs no waiting; otherwise returns False without doing anything. For
+        callers with nothing more to write: the message does not wait for others of this turn."""
         if not self.is_begun or self.is_over or self._is_done_writing or self.outbox is not None:
             return False
         self._has_written = True
@@ -123,10 +123,11 @@ class StreamCall(ClientCall):
     # -------------------------------------------------------------------------------- reading
 
     async def read(self) -> bytes | None:
-        """The next answer; None when the server has ended the call by OK. One reader at a time.
+        """The next answer; None when the server has ended the call with OK. Only one reader at a
+        time.
 
         Raises:
-            CallError: the call ended otherwise.
+            CallError: the call ended with another status.
         """
         while True:
             inbox = self.inbox if self.is_begun else None
@@ -146,11 +147,11 @@ class StreamCall(ClientCall):
                 inbox.reader = None
 
     async def read_each(self, told: Callable[[bytes], None]) -> None:
-        """Give each answer to `told` as soon as it comes, without a task between; return when the
-        server has ended the call by OK. What `told` raises is raised here.
+        """Pass each answer to `told` as soon as it arrives, without a task in between; return when
+        the server has ended the call with OK. Exceptions from `told` are raised here.
 
         Raises:
-            CallError: the call ended otherwise.
+            CallError: the call ended with another status.
         """
         self._told = told
         try:
@@ -182,10 +183,10 @@ class StreamCall(ClientCall):
         return message
 
     async def read_only(self) -> bytes:
-        """The one answer of a call that streams only requests; nothing more can be written.
+        """The one answer of a call that only streams requests; nothing more can be written.
 
         Raises:
-            CallError: the call ended otherwise, or with another number of answers.
+            CallError: the call ended with another status, or with another number of answers.
         """
         self.done_writing()
         message = await self.read()
@@ -195,7 +196,7 @@ class StreamCall(ClientCall):
         raise CallError(Status.INTERNAL, "the server did not send exactly one answer")
 
     async def wait_head(self) -> Metadata:
-        """The initial metadata, once they have come; empty if the call ended without.
+        """The initial metadata, once it has arrived; empty if the call ended without any.
 
         Raises:
             RpcError: INTERNAL, a binary value cannot be read.
@@ -232,8 +233,8 @@ class StreamCall(ClientCall):
         self.stop(error)
 
     def stop(self, error: CallError | None, code: ErrorCode = ErrorCode.CANCEL) -> None:
-        """What the server has sent before it ended the call is still read; what it had sent when
-        the call was ended here is not."""
+        """What the server sent before it ended the call can still be read; if the call is ended
+        here, unread answers are dropped."""
         if self.is_begun and not self.is_over and not self.is_remote_closed and self.inbox:
             self.inbox.messages = ()
         super().stop(error, code)

@@ -1,7 +1,7 @@
 """TLS for both ends: the protocol h2, TLS 1.2 or newer, certificates that may be replaced.
 
-New connections use what the files say now; those that are open keep what they began with, unless
-the authority that vouched for the peer is taken out of the file: then they are to end.
+New connections use the current content of the files; open ones keep what they began with, unless
+the authority that vouched for the peer is removed from the file: then they must end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ClientAuth(StrEnum):
 
     NONE = "none"  # it does not
     OPTIONAL = "optional"  # a certificate is checked, and may be missing
-    REQUIRED = "required"  # without one there is no connection
+    REQUIRED = "required"  # no connection without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,14 @@ class TlsFiles:
     """This end's certificate and those that signed it. A server needs one."""
     key: Path | None = None
     authorities: Path | None = None
-    """The authorities that may sign the peer's certificate. A client without this file trusts the
+    """Authorities that may sign the peer's certificate. A client without this file trusts the
     system's authorities."""
 
     def stamp(self) -> tuple[object, ...]:
-        """Differs when a file was replaced. Blocks.
+        """Changes when a file is replaced. Blocks.
 
         Raises:
-            OSError: a file is not there.
+            OSError: a file does not exist.
         """
         paths = (self.certificate, self.key, self.authorities)
         found = [path.stat() for path in paths if path is not None]
@@ -55,18 +55,19 @@ def server_context(
     client_auth: ClientAuth = ClientAuth.REQUIRED,
     protocols: Sequence[str] = ("h2",),
 ) -> ssl.SSLContext:
-    """For a server, which asks clients for certificates only if it has `authorities`. Blocks.
+    """The context of a server, which asks clients for certificates only if it has `authorities`.
+    Blocks.
 
     Raises:
-        OSError: a file cannot be read, or (ssl.SSLError) does not hold what it should.
+        OSError: a file cannot be read, or (ssl.SSLError) its content is invalid.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if files.authorities is not None and client_auth is not ClientAuth.NONE:
         context.load_verify_locations(files.authorities)
         context.verify_mode = _VERIFY_MODES[client_auth]
-    # A session that is resumed is not checked again, though its authority may be gone by now.
+    # A resumed session is not checked again, although its authority may be gone by now.
     context.options |= ssl.OP_NO_TICKET
-    # One handshake for each connection: others cost a client nothing, and the server much.
+    # One handshake per connection: renegotiation costs a client nothing, and the server a lot.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     return _completed(context, files, protocols)
@@ -79,10 +80,10 @@ _VERIFY_MODES = {
 
 
 def client_context(files: TlsFiles) -> ssl.SSLContext:
-    """For a client that checks the server's name and certificate. Blocks.
+    """The context of a client that checks the server's name and certificate. Blocks.
 
     Raises:
-        OSError: a file cannot be read, or (ssl.SSLError) does not hold what it should.
+        OSError: a file cannot be read, or (ssl.SSLError) its content is invalid.
     """
     authorities = str(files.authorities) if files.authorities is not None else None
     return _completed(ssl.create_default_context(cafile=authorities), files, ("h2",))
@@ -94,7 +95,7 @@ def _completed(
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(list(protocols))
     if files.certificate is not None:
-        # Without a password OpenSSL would ask for that of an encrypted key on the terminal.
+        # Without this, OpenSSL would ask on the terminal for the password of an encrypted key.
         context.load_cert_chain(files.certificate, files.key, password="")
     return context
 
@@ -103,18 +104,18 @@ class FollowedTls:
     """A context whose files may change, for a server's listener or for a channel."""
 
     def __init__(self, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext]) -> None:
-        """`make`: `server_context` or `client_context`. Blocks, and raises what `make` does."""
+        """`make`: `server_context` or `client_context`. Blocks, and raises what `make` raises."""
         self._files = files
         self._make = make
         self._stamp = files.stamp()
         self.newest = make(files)
         self._authorities = authorities_in(files.authorities)
         self._withdrawn: frozenset[bytes] = frozenset()
-        """Authorities that were in the file and are not any more."""
+        """Authorities that have been removed from the file."""
         self._told: dict[object, Callable[[], object]] = {}
 
     def for_listener(self) -> ssl.SSLContext:
-        """A context that hands each handshake to the newest. Blocks."""
+        """A context that passes each handshake to the newest one. Blocks."""
         context = self._make(self._files)
 
         def hand_over(tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
@@ -127,7 +128,7 @@ class FollowedTls:
         """Read the files again if they have changed; returns whether they had. Blocks.
 
         Raises:
-            OSError: they cannot be used; what was read before stays in use.
+            OSError: they cannot be used; the previous content stays in use.
         """
         stamp = self._files.stamp()
         if stamp == self._stamp:
@@ -144,16 +145,16 @@ class FollowedTls:
         return True
 
     def on_withdrawal(self, owner: object, listener: Callable[[], None]) -> None:
-        """Tell when an authority was taken out of the file, on the loop that runs now."""
+        """Call back on the running loop when an authority is removed from the file."""
         loop = asyncio.get_running_loop()
         self._told[owner] = partial(loop.call_soon_threadsafe, listener)
 
     def forget(self, owner: object) -> None:
-        """Tell it no more."""
+        """Stop calling it."""
         self._told.pop(owner, None)
 
     def distrusts(self, transport: asyncio.BaseTransport | None) -> bool:
-        """Whether the authority that vouched for its peer has been taken out of the file."""
+        """Whether the authority that vouched for its peer has been removed from the file."""
         if not self._withdrawn or transport is None:
             return False
         tls = transport.get_extra_info("ssl_object")
@@ -161,7 +162,7 @@ class FollowedTls:
 
     async def follow(self, every_s: float, on_failure: Callable[[OSError], None]) -> None:
         """Check for changes until cancelled. `on_failure` is called each time the files cannot be
-        used, as while they are being replaced."""
+        used, for example while they are being replaced."""
         while True:
             await asyncio.sleep(every_s)
             try:

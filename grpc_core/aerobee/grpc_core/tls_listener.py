@@ -1,10 +1,11 @@
-"""Accepts connections that begin with a TLS handshake, and, where allowed, others on the same port.
+"""Accepts connections that begin with a TLS handshake and, if allowed, plain-text ones on the same
+port.
 
 Owns: the listening socket and the handshakes. asyncio's own TLS servers do not report a connection
 before its handshake has ended. Here each counts as a connection once it is accepted, one too many
-is closed before it costs a handshake, and `close` ends those that run.
+is closed before it costs a handshake, and `close` ends running ones.
 
-The first byte tells which it is: a handshake begins with 0x16, HTTP/2 with a letter.
+The first byte tells them apart: a handshake begins with 0x16, HTTP/2 with a letter.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 _HANDSHAKE: Final = b"\x16"
 _NO_TLS: Final = frozenset({"wrong version number", "http request"})
 _RETRY_S: Final = 1.0
-"""After the system had no file for a connection; asyncio's own servers wait as long."""
+"""Pause after the system had no file descriptor for a connection; as long as in asyncio's own
+servers."""
 
 
 class TlsListener:
-    """Of one socket, which is bound."""
+    """The listener of one bound socket."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class TlsListener:
         self._resume()
 
     def close(self) -> None:
-        """Accept nothing more; handshakes that have not ended give no connection."""
+        """Accept nothing more; unfinished handshakes give no connection."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._socket)
@@ -87,12 +89,12 @@ class TlsListener:
             self._handshakes.discard(handshake)
             self._server.on_handshake_ended(connection)
             if handshake.cancelled():
-                accepted.close()  # cancelled before its first step, nothing else does
+                accepted.close()  # if cancelled before its first step, nothing else closes it
 
         handshake.add_done_callback(ended)
 
     async def _begin(self, connection: ServerConnection, accepted: socket.socket) -> None:
-        """A peer that does not say how it begins has no more time than one without a preface."""
+        """A peer that sends no first byte has no more time than one that sends no preface."""
         if self._accepts_plain_text:
             try:
                 async with asyncio.timeout(self._server.limits.preface_s):
@@ -130,7 +132,7 @@ class TlsListener:
         self._server.observer.limit_met(limit, connection.peer, reason)
 
     async def _first_byte(self, accepted: socket.socket) -> bytes:
-        """It stays there to be read. Empty: there is none, and there will be none."""
+        """It stays in the socket to be read again. Empty: there is none, and there will be none."""
         while True:
             try:
                 return accepted.recv(1, socket.MSG_PEEK)

@@ -1,7 +1,7 @@
-"""Which authorities a file names, and by which of them a peer was trusted.
+"""Which authorities a file names, and which of them vouched for a peer.
 
-A connection lasts as long as its peer wants. When an authority is taken out of the file, the
-connections of those whom it vouched for end, and no others.
+A connection lasts as long as its peer wants. When an authority is removed from the file, exactly
+the connections of the peers it vouched for end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 _BLOCK: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _DER: Final = 2
-"""As `_ssl.ENCODING_DER`."""
+"""The value of `_ssl.ENCODING_DER`."""
 
 
 def authorities_in(path: Path | None) -> frozenset[bytes]:
@@ -36,6 +36,6 @@ def authority_of(tls: ssl.SSLObject) -> bytes | None:
     told: Any = getattr(tls, "get_verified_chain", None)
     if told is not None:
         return bytes(told()[-1])
-    # Before Python 3.13 it is there, but not public.
+    # Before Python 3.13 it exists, but is not public.
     inner: Any = tls._sslobj  # type: ignore[attr-defined]
     return bytes(inner.get_verified_chain()[-1].public_bytes(_DER))

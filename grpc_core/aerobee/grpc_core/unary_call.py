@@ -1,5 +1,5 @@
-"""A unary call, as a client makes it: a Future and two packings, no task, timer or header encoding
-of its own."""
+"""A unary call, as a client makes it: one Future and two calls of `pack`, no task, timer or header
+encoding of its own."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _BLOCK_BYTES_FAST: Final = frames.FRAME_BYTES_MIN
 
 
 class UnaryCall(ClientCall):
-    """One request, one answer: await `answer`, which raises CallError. If it is no longer wanted,
-    call `cancel`."""
+    """One request, one answer: await `answer`, which raises CallError. To abandon it, call
+    `cancel`."""
 
     __slots__ = ("_message", "answer", "is_compressed")
 
@@ -127,7 +127,7 @@ class UnaryCall(ClientCall):
             self._receive_part(data, start, end, end_stream)
 
     def _receive_part(self, data: bytes, start: int, end: int, end_stream: bool) -> None:
-        """A message in parts, compressed, or where there should be none."""
+        """A message in parts, compressed, or where none is expected."""
         if self.head is None:
             self.client_connection.fail_stream(self, ErrorCode.PROTOCOL_ERROR)
             return

@@ -1,7 +1,8 @@
-"""What takes too long on a connection: a preface that does not come, a peer that does not read or
-does not answer, a connection that is idle or has reached its age.
+"""What takes too long on a connection: a missing preface, a peer that does not read or answer, a
+connection that is idle or has reached its maximum age.
 
-Owns: since when. Pure but for what it tells the connection to do; the caller passes the time.
+Owns: when each of these began. Pure except for its calls to the connection; the caller passes the
+time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _LINGER_S: Final = 1.0
 
 
 class Watch:
-    """Of one connection; `tick` about once a second."""
+    """The watch of one connection; call `tick` about once a second."""
 
     __slots__ = ("_age_s", "_begun_s", "_closing_since_s", "_connection", "_drained_s", "_heard_s",
                  "_idle_since_s", "_limits", "_mid_frame_since_s", "_pinged_s", "_reads_before",
@@ -66,7 +67,7 @@ class Watch:
         self._tick_keepalive(now_s)
 
     def _is_stalled(self, now_s: float) -> bool:
-        """Whether bytes that the transport holds have not become fewer for too long."""
+        """Whether the number of bytes held by the transport has not shrunk for too long."""
         transport = self._connection.transport
         assert transport is not None, "the tick has looked"
         size = transport.get_write_buffer_size()
@@ -79,7 +80,7 @@ class Watch:
         return now_s - self._stall[1] > self._limits.stall_s
 
     def _is_dribbling(self, now_s: float) -> bool:
-        """Whether the peer takes too long for one frame, or for one header block."""
+        """Whether the peer takes too long for one frame or one header block."""
         connection = self._connection
         is_same = connection.reads_with_frames == self._reads_before
         if not (connection.is_mid_frame and is_same) or connection.is_reading_paused:
@@ -88,7 +89,7 @@ class Watch:
         return now_s - self._mid_frame_since_s > self._limits.stall_s
 
     def _tick_closing(self, now_s: float) -> None:
-        """What was written last still leaves; a peer that does not end its side then is cut off."""
+        """The last data written still leaves; a peer that then does not end its side is cut off."""
         transport = self._connection.transport
         assert transport is not None, "the tick has looked"
         if self._closing_since_s is None or transport.get_write_buffer_size():

@@ -1,4 +1,4 @@
-"""The servicer for users, policies and quotas: translate, delegate; each change is logged."""
+"""The servicer for users, policies and quotas: translate and delegate; each change is logged."""
 
 from __future__ import annotations
 

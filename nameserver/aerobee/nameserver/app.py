@@ -1,7 +1,7 @@
 """The nameserver's composition root: the only file that knows every part.
 
-It serves from the first moment: while etcd was never reached, calls are refused with
-RegistryUnavailable and gRPC health says NOT_SERVING; once it was, known routes are always served.
+It serves from the first moment: until etcd has been reached once, calls are refused with
+RegistryUnavailable and gRPC health says NOT_SERVING; after that, known routes are always served.
 """
 
 from __future__ import annotations
@@ -89,9 +89,10 @@ async def serve_nameserver(
     on_listening: Callable[[int], None] | None = None,
     store: KeyValueStore | None = None,
 ) -> None:
-    """Serve until `lifecycle.stop`; `on_listening` gets the port. `store` replaces etcd, for tests.
+    """Serve until `lifecycle.stop`; `on_listening` gets the port. `store` stands in for etcd in
+    tests.
 
-    Raises InvalidArgument: the address cannot be listened on.
+    Raises InvalidArgument: it cannot listen on the address.
     """
     keys = Keys(config.cluster)
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
@@ -155,7 +156,7 @@ async def serve_nameserver(
 async def _opened(
     store: KeyValueStore | None, config: NameserverConfig, chance: random.Random, clock: Clock
 ) -> AsyncIterator[KeyValueStore]:
-    """etcd, unless there is something in its place, whose owner closes it."""
+    """etcd, unless something stands in for it, which its owner closes."""
     if store is not None:
         yield store
         return
@@ -172,7 +173,7 @@ def _access(
 ) -> NodeAccess:
     name = NodeName(NAMESERVER, config.cluster)
     access = NodeAccess(config.access, name, clock=clock, recorder=recorder)
-    # First of all, so that who waits for a change of users finds it in the book.
+    # First of all, so that whoever waits for a change of users finds it in the book.
     hearing.enter_context(cache.changed.subscribed(partial(_hear_access, cache, access.book)))
     return access
 
@@ -267,7 +268,7 @@ def _server(
 
 
 async def _listen(config: NameserverConfig, server: RpcServer, tls: NodeTls) -> int:
-    """Gives the port inside. Raises InvalidArgument."""
+    """Returns the port of the inside listener. Raises InvalidArgument."""
     port = await server.start(config.listen, serving=False)
     if config.outside.listen:
         await server.start_outside(config.outside.listen, tls.outside)
@@ -276,7 +277,7 @@ async def _listen(config: NameserverConfig, server: RpcServer, tls: NodeTls) -> 
 
 
 def _place(config: NameserverConfig) -> str:
-    """What tells it from the others: they have no names."""
+    """What distinguishes it from the others: nameservers have no names."""
     host, _, port = config.listen.rpartition(":")
     return f"{gethostname() if host in WILDCARDS else host}:{port}"
 
@@ -289,13 +290,14 @@ async def _keep_fresh(book: AccessBook) -> None:
 
 
 def _hear_access(cache: RouteCache, book: AccessBook) -> None:
-    """Users and policies as the cache has them."""
+    """Copies users and policies from the cache."""
     if cache.version > 0:
         book.hear(cache.table.access.records)
 
 
 async def _serve_when_known(cache: RouteCache, server: RpcServer) -> None:
-    """Health turns to SERVING once there are routes, and stays so: stale routes are routes."""
+    """Health turns to SERVING once there are routes, and stays so: stale routes are still
+    served."""
     known = asyncio.Event()
 
     def look() -> None:
@@ -311,8 +313,8 @@ async def _serve_when_known(cache: RouteCache, server: RpcServer) -> None:
 class NameserverHealth:
     """What a nameserver answers to startup, liveness and readiness.
 
-    It is ready while it has routes, be they stale: brokers and clients then continue with what is
-    known, and would gain nothing by turning away. One that never reached etcd has nothing to say.
+    It is ready while it has routes, even stale ones: brokers and clients then continue with what is
+    known and would gain nothing by going elsewhere. One that never reached etcd cannot answer.
     """
 
     def __init__(self) -> None:
@@ -320,11 +322,11 @@ class NameserverHealth:
         self._is_stopping = False
 
     def listens(self, why_no_routes: Callable[[], str]) -> None:
-        """Calls are answered from now on; those for routes as soon as there are any."""
+        """Calls are answered from now on; calls for routes as soon as there are any."""
         self._why_no_routes = why_no_routes
 
     def ends(self) -> None:
-        """It is being stopped."""
+        """The nameserver is stopping."""
         self._is_stopping = True
 
     def why_not(self, question: Question) -> str:
@@ -332,7 +334,7 @@ class NameserverHealth:
             case Question.STARTUP:
                 return "" if self._why_no_routes is not None else "the nameserver is starting"
             case Question.LIVENESS:
-                # This was answered by the event loop, and that is all it says.
+                # The event loop answered this, which is all that liveness means.
                 return ""
             case Question.READINESS:
                 if self._is_stopping:

@@ -1,4 +1,4 @@
-"""Back-off for tenacity, by which questions to etcd are repeated."""
+"""Backoff for tenacity, which repeats questions to etcd."""
 
 from __future__ import annotations
 

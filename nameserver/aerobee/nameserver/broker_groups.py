@@ -1,9 +1,9 @@
-"""Broker groups that an operator closes, opens again, or takes out of the cluster.
+"""Broker groups that an operator closes, reopens, or removes from the cluster.
 
-A closed group takes no new messages: routes name it, so producers send elsewhere, and its brokers
-refuse what comes all the same. It is read to its end, and does what it owes: delays, retries,
-transactions. Removing one takes its queues out of all topics first, so that a call that ends in
-between can be made again.
+A closed group takes no new messages: routes mark it, so producers send elsewhere, and its brokers
+refuse whatever still comes. It is read to its end and finishes its work: delays, retries,
+transactions. Removing a group first takes its queues out of all topics, so that a call that fails
+midway can be repeated.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _NAMED_MAX = 3
 
 
 class BrokerGroups:
-    """Of one cluster."""
+    """The broker groups of one cluster."""
 
     def __init__(
         self, replica_sets: ReplicaSets, topics: Topics, cache: RouteCache, *, timeout_s: float
     ) -> None:
-        """`timeout_s`: how long an answer waits until this nameserver's routes show the change."""
+        """`timeout_s`: how long an answer waits for this nameserver's routes to show the change."""
         self._replica_sets = replica_sets
         self._topics = topics
         self._cache = cache
@@ -39,7 +39,7 @@ class BrokerGroups:
         return await self._set(broker_name, SetState.OPEN, {SetState.CLOSED})
 
     async def remove(self, broker_name: str) -> int:
-        """Returns how many topics had queues there.
+        """Remove the group; returns how many topics had queues there.
 
         Raises GroupNotFound, InvalidArgument, RegistryUnavailable.
         """
@@ -62,7 +62,7 @@ class BrokerGroups:
         return replica_set
 
     def _check_others(self, broker_name: str) -> None:
-        """A topic whose queues are all closed could take no messages any more."""
+        """A topic whose queues are all closed could not take messages."""
         table = self._cache.table
         stranded = [
             topic.name

@@ -1,6 +1,6 @@
 """One connected broker: the domain half of its Register stream, whose messages service.py moves.
 
-Owns: the broker's last heartbeat, its registration, and what it was told last.
+Owns: the broker's last heartbeat, its registration, and what it was last told.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ETCD_TIMEOUT_S = 2.0
-"""A heartbeat is answered within this time, if need be with what is known."""
+"""A heartbeat is answered within this time, if necessary from what is already known."""
 ENDS_TIMEOUT_S = 0.5
-"""How long a first heartbeat waits until the end of its predecessor's stream is noted."""
+"""How long a first heartbeat waits until the end of its predecessor's stream has been recorded."""
 LATE_HEARTBEATS = 1.5
-"""A stream whose next heartbeat is late by half of its interval is not heard at present."""
+"""In heartbeat intervals: a broker whose next heartbeat is half an interval late counts as not
+heard."""
 NOTE_INTERVAL_S = 5.0
-"""At most this often it is noted in etcd how far a broker's log is confirmed and on its disk."""
+"""How often, at most, etcd is told how far a broker's log is confirmed and on disk."""
 
 
 class BrokerSession:
@@ -55,9 +56,10 @@ class BrokerSession:
         self._stale = False
         self._topics_known = 0
         self._access_told: str | None = None
-        """Which users and policies the broker was told of; None: of none on this stream."""
+        """The version of users and policies that the broker has; None: none were sent on this
+        stream."""
         self._noted = ("", 0)
-        """Incarnation and end of the log that etcd is known to have noted."""
+        """Incarnation and end of the log that are known to be recorded in etcd."""
         self._noted_s = float("-inf")
 
     def __repr__(self) -> str:
@@ -66,7 +68,7 @@ class BrokerSession:
     async def beat(
         self, heartbeat: nameserver_pb2.BrokerHeartbeat
     ) -> nameserver_pb2.BrokerDirective:
-        """Renew the registration; the answer says what the broker must know.
+        """Renew the registration; the answer is what the broker must know.
 
         Raises:
             DuplicateBroker: another live process has this broker's identity.
@@ -82,7 +84,7 @@ class BrokerSession:
         self.heartbeat = heartbeat
         self.heartbeat_s = self._sessions.clock.monotonic_s()
         record = self._record(heartbeat)
-        # Before an election that this heartbeat may bring about.
+        # Before any election that this heartbeat may cause.
         self._hear_positions(record)
         try:
             async with _etcd_time():
@@ -105,7 +107,7 @@ class BrokerSession:
         self._sessions.keep(self)
         self._sessions.heard.notify()
         self._told = self._unsent_directive(self.known_revision)
-        # Once on each stream, also that there are none.
+        # Once on each stream, even if there are none.
         is_first = self._access_told is None
         self._tell_access(self._told, None if is_first else heartbeat.access_version)
         return self._told
@@ -120,7 +122,7 @@ class BrokerSession:
             )
 
     async def leave(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
-        """The broker stops: end its registration at once if etcd can be reached.
+        """The broker is stopping: end its registration at once if etcd can be reached.
 
         Raises InvalidArgument: what the heartbeat says makes no sense.
         """
@@ -151,31 +153,31 @@ class BrokerSession:
 
     @property
     def is_heard(self) -> bool:
-        """Whether its heartbeats come as they should."""
+        """Whether its heartbeats arrive on time."""
         lease_ms = self._sessions.registry.lease_duration_ms(self.heartbeat.lease_duration_ms)
         silent_s = self._sessions.clock.monotonic_s() - self.heartbeat_s
         return silent_s < LATE_HEARTBEATS * lease_ms / 3_000
 
     @property
     def known_revision(self) -> int:
-        """The broker has all changes of topics up to here; 0: what it has is of another etcd."""
+        """The broker has all topic changes up to here; 0: what it has comes from another etcd."""
         heartbeat = self.heartbeat
         return self._in_our_history(heartbeat.metadata_revision, heartbeat.metadata_history)
 
     def _in_our_history(self, revision: int, history: str) -> int:
-        """The revision, or 0 if another history counts by it. A broker of an earlier version does
-        not tell."""
+        """The revision, or 0 if it counts in another etcd's history. A broker of an earlier version
+        does not say."""
         cache = self._sessions.cache
         ours = cache.table.history if cache.version > 0 else ""
         is_told = self.heartbeat.HasField("metadata_history")
         return 0 if ours and is_told and history != ours else revision
 
     def _record(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerRecord:
-        """As it is to be in etcd: how far the broker knows the topics is written again only once
-        it has heard of another deletion."""
+        """The record to be in etcd. How far the broker knows the topics is written again only after
+        it has learned of another deletion."""
         known, cache = self.known_revision, self._sessions.cache
         last_deletion = cache.table.last_deletion if cache.version > 0 else 0
-        # Another history's revision says nothing any more.
+        # A revision of another history means nothing any more.
         before = min(self._topics_known, known)
         self._topics_known = known if before < last_deletion <= known else before
         return dataclasses.replace(
@@ -186,10 +188,10 @@ class BrokerSession:
         )
 
     async def note_durable(self, now_s: float) -> None:
-        """Let etcd know how far the log is confirmed and on the disk, if that is news; seldom, for
-        each time costs etcd a write.
+        """Record in etcd how far the log is confirmed and on disk, if that has changed; rarely,
+        because each time costs etcd a write.
 
-        Raises RegistryUnavailable: it is unknown whether it was noted.
+        Raises RegistryUnavailable: it is unknown whether it was recorded.
         """
         registered, end = self._registered, convert.durable_end(self.heartbeat)
         if registered is None or end == 0 or now_s < self._noted_s + NOTE_INTERVAL_S:
@@ -222,7 +224,7 @@ class BrokerSession:
         return directive
 
     def _tell_access(self, directive: nameserver_pb2.BrokerDirective, known: str | None) -> None:
-        """Users and policies, if the broker has other ones than those of version `known`."""
+        """Users and policies, unless the broker already has this version, `known`."""
         cache = self._sessions.cache
         if cache.version == 0:
             return
@@ -236,7 +238,8 @@ class BrokerSession:
         lease_ms = heartbeat.lease_duration_ms
         opened_end = heartbeat.opened_end if heartbeat.HasField("opened_end") else None
         if before is None:
-            # A restart may be here before the end of its predecessor's stream is noted.
+            # A restarted broker may be here before the end of its predecessor's stream has been
+            # recorded.
             await self._sessions.ends.settled(self.key, ENDS_TIMEOUT_S)
             registered = await registry.register(record, lease_ms, opened_end=opened_end)
             self._sessions.registered(self)
@@ -262,8 +265,8 @@ class BrokerSession:
             await self._sessions.wait_shown(revision)
 
     def _hear_positions(self, record: BrokerRecord) -> None:
-        """How far the log reaches, and as master also is confirmed. Of a registered process only:
-        what others say about it must stop no election, and begin none."""
+        """How far the log reaches and, on a master, how far it is confirmed. Only from a registered
+        process: what others claim must neither stop nor start an election."""
         if self._registered is None:
             return
         self._sessions.positions.heard(record)
@@ -275,9 +278,9 @@ class BrokerSession:
                 self._sessions.positions.confirmed(replica_set, end)
 
     def _needs_claim(self, registered: Registered, record: BrokerRecord) -> bool:
-        """Whether the routes, being newer than our registration, show that it is not enough; or
-        show nothing, for they are stale. The broker must not be told of an older record then, which
-        would renew nothing, or follow a master that was replaced: a claim reads what etcd has, and
+        """Whether the routes, if newer than our registration, show that the registration is not
+        enough, or, being stale, show nothing. The broker must not be answered from an older record
+        then: it would renew nothing, or follow a replaced master. A claim reads what etcd has, and
         writes nothing if all is well."""
         cache = self._sessions.cache
         if cache.stale:
@@ -290,12 +293,12 @@ class BrokerSession:
         replica_set = cache.table.replica_sets.get(self.key.broker_name)
         if replica_set is None:
             return True
-        # An election is due, and must know how far this log reaches.
+        # An election is due, and needs to know how far this log reaches.
         is_orphan = not has_master(replica_set, cache.table.replicas_of(replica_set))
         return is_orphan and not same_position(shown, record)
 
     def _learn(self, replica_set: ReplicaSet | None) -> None:
-        """Remember the newest record; older ones come from routes that are older than etcd."""
+        """Remember the newest record; an older one comes from routes that are behind etcd."""
         if replica_set is not None and (
             self._replica_set is None or replica_set.revision > self._replica_set.revision
         ):
@@ -356,7 +359,7 @@ class BrokerSession:
 
 @contextlib.asynccontextmanager
 async def _etcd_time() -> AsyncIterator[None]:
-    """Raises RegistryUnavailable when what is done within takes etcd too long."""
+    """Raises RegistryUnavailable if the block takes etcd too long."""
     try:
         async with asyncio.timeout(ETCD_TIMEOUT_S) as scope:
             yield
@@ -371,13 +374,12 @@ async def _etcd_time() -> AsyncIterator[None]:
 ADDRESS_LENGTH_MAX = 300
 """A DNS name has at most 253 characters."""
 NAME_LENGTH_MAX = 100
-"""Of an instance or an incarnation; brokers make 16 characters."""
+"""Of an instance or an incarnation; brokers generate 16 characters."""
 TROUBLE_LENGTH_MAX = 1_000
 
 
 def check_heartbeat(heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
-    """Shortens and cleans what a broker says in its own words: it is shown to operators, and
-    written to etcd.
+    """Shortens and cleans a broker's free text, which is shown to operators and written to etcd.
 
     Raises InvalidArgument: its numbers or names make no sense.
     """

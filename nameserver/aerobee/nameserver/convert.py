@@ -53,12 +53,12 @@ def broker_record(heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerRecord:
 
 
 def durable_end(heartbeat: nameserver_pb2.BrokerHeartbeat) -> int:
-    """How far the log is confirmed and on the disk; never beyond where it ends."""
+    """How far the log is confirmed and on disk; never after its end."""
     return min(heartbeat.durable_end, heartbeat.log_end)
 
 
 def registered_heartbeat(cluster: str, record: BrokerRecord) -> nameserver_pb2.BrokerHeartbeat:
-    """As much of a broker's last heartbeat as its registration tells."""
+    """A broker's last heartbeat, as far as its registration says."""
     return nameserver_pb2.BrokerHeartbeat(
         identity=broker_identity(cluster, record),
         address=record.address,
@@ -74,7 +74,7 @@ def registered_heartbeat(cluster: str, record: BrokerRecord) -> nameserver_pb2.B
 
 
 def as_told_outside(heartbeat: nameserver_pb2.BrokerHeartbeat) -> nameserver_pb2.BrokerHeartbeat:
-    """Without the address that is of no use there."""
+    """Without the address that is of no use to the caller."""
     if not heartbeat.outside_address:
         return heartbeat
     told = nameserver_pb2.BrokerHeartbeat()
@@ -121,7 +121,7 @@ def broker_identity(cluster: str, record: BrokerRecord) -> common_pb2.BrokerIden
 def broker_endpoint(
     cluster: str, replica_set: ReplicaSet, record: BrokerRecord, *, is_outside: bool = False
 ) -> nameserver_pb2.BrokerEndpoint:
-    """As the route says it to those who ask inside, or outside."""
+    """As routes give it to inside or outside callers."""
     outside = record.outside_address
     return nameserver_pb2.BrokerEndpoint(
         identity=broker_identity(cluster, record),
@@ -160,7 +160,7 @@ def topic_config(topic: Topic, deleted_at_ms: int = 0) -> common_pb2.TopicConfig
 
 
 def _topic_of_all(table: RouteTable, name: str) -> Topic | None:
-    """A retry or dead-letter topic, which each replica set makes when it needs it; None for other
+    """A retry or dead-letter topic, which each replica set creates when it needs it; None for other
     names."""
     if not is_retry_topic(name):
         return None
@@ -177,7 +177,7 @@ def topic_route(
     *,
     is_outside: bool = False,
 ) -> nameserver_pb2.TopicRoute:
-    """The route of one topic as it is inside, or outside; or why there is none."""
+    """The route of one topic for inside or outside callers; or why there is none."""
     topic = table.topics.get(name) or _topic_of_all(table, name)
     if topic is not None:
         return nameserver_pb2.TopicRoute(

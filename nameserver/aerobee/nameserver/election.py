@@ -1,17 +1,17 @@
-"""PURE: who becomes master of a replica set, and which changes of its record are allowed.
+"""PURE: who becomes master of a replica set, and which changes to its record are allowed.
 
-A decision is made from one view of the set and its live replicas, and takes effect only by a
-compare-and-swap that expects exactly this view (`expects`): so several nameservers may decide at
-once, and one succeeds.
+A decision is made from one view of the set and its live replicas, and takes effect only through a
+compare-and-swap that expects exactly this view (`expects`). So several nameservers may decide at
+the same time, and one succeeds.
 
-A master is replaced only when it certainly acknowledges nothing more under its epoch: its
+A master is replaced only once it is certain to acknowledge nothing more under its epoch: its
 registration has ended with its lease, which the master itself ends earlier; another process has
-taken its folder; or it has resigned.
+taken over its folder; or it has resigned.
 
-A clean election loses nothing that was confirmed: the in-sync set names who has everything, and
-a replica that is known to end before what is known to be confirmed is not taken at its word.
-A replica whose disk hangs is not elected, for it could not begin; if it is the only one that has
-everything, it is waited for.
+A clean election loses nothing that was confirmed: the in-sync set names the replicas that have
+everything, and a replica known to end before the confirmed end is not trusted. A replica whose disk
+hangs is not elected, since it could not start; if it is the only one that has everything, the set
+waits for it.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ LiveReplicas = Mapping[int, BrokerRecord]
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """A new record of a replica set, and what must still be true when it is written."""
+    """A new record of a replica set, and what must still hold when it is written."""
 
     replica_set: ReplicaSet
     expects: Mapping[BrokerKey, int]
-    """Revision of the registrations that the decision rests on; 0: must not exist."""
+    """Revisions of the registrations on which the decision rests; 0: must not exist."""
     is_unclean: bool = False
     is_short: bool = False
-    """As far as is known a replica in sync ends before what was confirmed, or all live replicas of
-    a set that had a master are empty: a newer heartbeat may say otherwise."""
+    """As far as is known, an in-sync replica ends before the confirmed end, or all live replicas of
+    a set that had a master are empty. A newer heartbeat may change that."""
     is_record_lost: bool = False
-    """The record knows of nobody in sync, and a log has an epoch already: the next to register
-    may have more than the chosen one."""
+    """The record names no replica in sync although a log already has an epoch: the next replica to
+    register may have more than the chosen one."""
 
 
 def elect(
     replica_set: ReplicaSet, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int = 0
 ) -> Election | None:
-    """The election that is due, or None: the master is well, or nobody can follow it.
+    """The election that is due, or None: the master is well, or no replica can succeed it.
 
-    `confirmed_end`: at least so much of the log was confirmed under this record; no log that lacks
-    some of it is elected cleanly. The positions in `live` may be older than it.
+    `confirmed_end`: at least this much of the log was confirmed under this record; a log that lacks
+    some of it is never elected cleanly. The positions in `live` may be older.
     """
     if has_master(replica_set, live):
         return None
@@ -86,7 +86,7 @@ def elect(
         replicas=tuple(sorted({*replica_set.replicas, own.broker_id})),
         unclean_epochs=unclean_epochs[-UNCLEAN_EPOCHS_MAX:],
     )
-    # Who has the furthest log is a comparison of all of them: each must still stand as it was seen.
+    # Which log is longest depends on all of them: each must still be as it was seen.
     seen = live.values() if is_unclean else (chosen,)
     expects = {record.key: record.revision for record in seen}
     if replica_set.master_id not in (NO_MASTER, own.broker_id):
@@ -104,7 +104,7 @@ def elect(
 
 
 def short_of(replica_set: ReplicaSet, live: LiveReplicas, confirmed_end: int) -> list[BrokerRecord]:
-    """Replicas in sync that are here and, as far as is known, lack some of what was confirmed."""
+    """Live in-sync replicas that, as far as is known, lack some of what was confirmed."""
     return [record for record in _intact(replica_set, live) if record.log_end < confirmed_end]
 
 
@@ -118,7 +118,7 @@ def is_master(replica_set: ReplicaSet, record: BrokerRecord) -> bool:
 
 
 def has_master(replica_set: ReplicaSet, live: LiveReplicas) -> bool:
-    """Whether somebody may still acknowledge under the replica set's epoch."""
+    """Whether any process may still acknowledge under the replica set's epoch."""
     master = live.get(replica_set.master_id)
     return master is not None and is_master(replica_set, master)
 
@@ -149,18 +149,19 @@ def _choose(
     if not _is_able(furthest):
         return None, False
     if not replica_set.in_sync:
-        # A new set, in which nothing was ever acknowledged; unless a log has an epoch already:
-        # then the record was lost, and with it who had everything. What the furthest lacks is gone.
+        # A new set, in which nothing was ever acknowledged; unless a log already has an epoch: then
+        # the record was lost, and with it which replicas had everything. Whatever the longest log
+        # lacks is lost.
         return furthest, furthest.log_epoch > 0 and len(replica_set.replicas) > 1
-    # A replica that never followed a master of this set has nothing to offer, and that master
-    # may not even know that it is not alone; unless all are here, those whose disks hang as well,
-    # and none of them has anything.
+    # A replica that never followed a master of this set has nothing to offer, and that master may
+    # not even know that it is not alone. The exception: all replicas are here, including those
+    # whose disks hang, and none of them has anything.
     is_all = all(one in live for one in replica_set.replicas)
     has_any = any(record.log_epoch > 0 for record in live.values())
     has_followed = furthest.log_epoch > 0 or (is_all and not has_any)
     if has_followed and (allow_unclean or _are_back(replica_set, live)):
-        # What only lost bytes had is gone: the epoch is recorded as unclean, so that replicas which
-        # kept more than the new master may cut it.
+        # What only the lost logs had is gone: the epoch is recorded as unclean, so that replicas
+        # that kept more than the new master may truncate.
         return furthest, True
     return None, False
 
@@ -170,11 +171,12 @@ def _is_able(record: BrokerRecord) -> bool:
 
 
 def _are_back(replica_set: ReplicaSet, live: LiveReplicas) -> bool:
-    """Whether nobody whole can be waited for: all of the in-sync set is here, and lacks bytes.
+    """Whether waiting for an intact log is pointless: the whole in-sync set is here, and all of it
+    lacks bytes.
 
-    The live replica that reaches furthest then has everything that one of them knows to be
+    The live replica with the longest log then has everything that any of them knows to be
     confirmed. A log that was emptied, or is an old copy, does not count as back while other
-    replicas are missing: when all die at once, it may be left alone in the set.
+    replicas are missing: if all die at once, it may be left alone in the set.
     """
     back = [live[name.broker_id] for name in replica_set.in_sync if name.broker_id in live]
     if len(back) < len(replica_set.in_sync):
@@ -186,7 +188,7 @@ def _are_back(replica_set: ReplicaSet, live: LiveReplicas) -> bool:
 def _preferred(
     replica_set: ReplicaSet, live: LiveReplicas, whole: list[BrokerRecord]
 ) -> BrokerRecord:
-    """All of these have everything that was confirmed."""
+    """All candidates have everything that was confirmed."""
     wished = _wished(replica_set, live)
     for record in whole:
         if record.key.broker_id == wished:
@@ -195,14 +197,14 @@ def _preferred(
 
 
 def _wished(replica_set: ReplicaSet, live: LiveReplicas) -> int | None:
-    """Whom a master that resigned wishes for its successor."""
+    """The successor that a resigning master wishes for."""
     former = live.get(replica_set.master_id)
     has_resigned = former is not None and former.resigned_epoch == replica_set.epoch
     return former.successor_id if former is not None and has_resigned else None
 
 
 def _reach(record: BrokerRecord) -> tuple[int, int, int]:
-    """Order by how much of the log it has; of equals the lowest id."""
+    """Sort key: how much of the log it has; among equals, the lowest id first."""
     return record.log_epoch, record.log_end, -record.key.broker_id
 
 
@@ -213,11 +215,11 @@ def alter_in_sync_set(
     epoch: int,
     in_sync: tuple[InSyncReplica, ...],
 ) -> ReplicaSet:
-    """The record with another in-sync set, as its master (id, instance) wishes.
+    """The record with another in-sync set, as requested by its master (id, instance).
 
     Raises:
         StaleEpoch: the caller is not the master of that epoch.
-        InvalidArgument: the set lacks the master, or has a replica twice or an unknown one.
+        InvalidArgument: the set lacks the master, or names a replica twice or an unknown one.
     """
     if (replica_set.master_id, replica_set.master_instance, replica_set.epoch) != (*master, epoch):
         raise StaleEpoch(
@@ -234,7 +236,7 @@ def alter_in_sync_set(
 
 
 def with_replica(replica_set: ReplicaSet, broker_id: int) -> ReplicaSet:
-    """The record with a replica that has registered."""
+    """The record with a newly registered replica."""
     return replace(replica_set, replicas=tuple(sorted({*replica_set.replicas, broker_id})))
 
 

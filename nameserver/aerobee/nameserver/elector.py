@@ -1,8 +1,8 @@
-"""Sees to it that every replica set has a master: holds the elections that are due.
+"""Makes sure that every replica set has a master: holds the elections that are due.
 
-Owns: one task. It looks at the routes after every change of them and once a second, so an election
-follows the end of a master's lease as fast as etcd reports it. Every nameserver does this; one of
-them succeeds.
+Owns: one task. It checks the routes after every change and once a second, so an election follows
+the end of a master's lease as fast as etcd reports it. Every nameserver does this; one of them
+succeeds.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 1.0
 HASTY_PAUSE_S = 1.0
-"""How long an election waits whose outcome depends on who is back and how much they have."""
+"""How long to delay an election whose outcome depends on which replicas are back and how much they
+have."""
 HEARD_PAUSE_S = 5.0
-"""How long it waits at least when that depends on heartbeats: most brokers send one within this
-time. Who is not heard of for as long as his registration lasts is not registered any more."""
+"""The minimum delay if that depends on heartbeats: most brokers send one within this time. A broker
+that stays silent longer than its lease is no longer registered."""
 
 
 class Elector:
-    """Of all replica sets of the cluster, beside the electors of the other nameservers."""
+    """Elects for all replica sets of the cluster, alongside the electors of the other
+    nameservers."""
 
     def __init__(self, replica_sets: ReplicaSets, cache: RouteCache, *, clock: Clock) -> None:
         self._replica_sets = replica_sets
@@ -46,7 +48,7 @@ class Elector:
         with self._cache.changed.subscribed(wake.set):
             while True:
                 wake.clear()
-                # While etcd is away nothing is known of who lives.
+                # Without etcd, nobody knows which brokers are alive.
                 if self._cache.version > 0 and not self._cache.stale:
                     await self._look(self._cache.table)
                 try:
@@ -62,11 +64,12 @@ class Elector:
             for name, replica_set in table.replica_sets.items()
             if self._due(replica_set, live := live_by_replica_set.get(name, {})) is not None
         ]
-        # When a machine dies with the masters of many replica sets, none waits for the other.
+        # If a machine dies with the masters of several replica sets, none of these waits for
+        # another.
         await asyncio.gather(*(self._hold(replica_set, live) for replica_set, live in due))
 
     def _due(self, replica_set: ReplicaSet, live: LiveReplicas) -> Election | None:
-        """The election to be held now."""
+        """The election to hold now."""
         due = self._replica_sets.election_due(replica_set, live)
         self._note_orphan(
             replica_set, live, is_orphan=due is None and not has_master(replica_set, live)
@@ -95,7 +98,7 @@ class Elector:
         return now_s - self._hasty_since_s.setdefault(name, now_s) < pause_s
 
     def _note_orphan(self, replica_set: ReplicaSet, live: LiveReplicas, *, is_orphan: bool) -> None:
-        """Tell the operator, once, that a replica set has replicas and cannot have a master now."""
+        """Log, once, that a replica set has replicas but cannot have a master now."""
         name = replica_set.broker_name
         short = self._replica_sets.short_of(replica_set, live) if is_orphan else {}
         if not short:
@@ -105,7 +108,7 @@ class Elector:
         elif live and name not in self._orphans:
             now_s = self._clock.monotonic_s()
             if short and now_s - self._short_since_s.setdefault(name, now_s) < HEARD_PAUSE_S:
-                return  # they may have said so before the master said what is confirmed
+                return  # they may have sent it before the master said what is confirmed
             self._orphans.add(name)
             event = "no master: no replica with all messages is alive; start one of them"
             if short:

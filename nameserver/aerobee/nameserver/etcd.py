@@ -1,12 +1,12 @@
-"""etcd with an async face: reads, transactions, leases, watches.
+"""etcd with an async interface: reads, transactions, leases, watches.
 
 Owns: the package etcd3, which blocks and therefore lives here and on its own threads only, and the
-connection, which moves on to the next endpoint when one fails, and away from one of another etcd
-cluster: as long as this object lives it takes answers of one cluster only.
+connection, which moves on to the next endpoint when one fails, or turns out to belong to another
+etcd cluster: this object accepts answers from one cluster only, for its whole life.
 
-What always holds: every call is bounded in time; reads are retried, writes are not, because only
-the caller can tell whether a repeated write is harmless. An etcd that is away shows as
-RegistryUnavailable and nothing else.
+Invariant: every call is bounded in time; reads are retried, writes are not, because only the caller
+can tell whether a repeated write is harmless. An etcd that is away shows as RegistryUnavailable and
+nothing else.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Etcd:
     def __init__(
         self, config: EtcdConfig, *, chance: random.Random, clock: Clock | None = None
     ) -> None:
-        """`clock` times calls; the system's if there is none."""
+        """`clock` times calls; by default the system's."""
         self._clock = SystemClock() if clock is None else clock
         self.calls = EtcdCalls(self._clock)
         self._config = config
@@ -82,11 +82,11 @@ class Etcd:
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
         self._checked: Connection | None = None
-        """The connection that is known to lead to the right cluster."""
+        """The connection that is known to reach the right cluster."""
         self._cluster_id: int | None = None
         self._position = 0
         self._answered_s = self._clock.monotonic_s()
-        """When a call last was answered."""
+        """When a call was last answered."""
 
     def __repr__(self) -> str:
         return f"<Etcd at {self.endpoint}>"
@@ -106,7 +106,7 @@ class Etcd:
         self._threads.shutdown(wait=False)
 
     async def get(self, key: str) -> KeyValue | None:
-        """One key, as the quorum has it."""
+        """One key, as a quorum read."""
 
         def read(connection: Connection) -> KeyValue | None:
             request = connection.etcdrpc.RangeRequest(key=key.encode())
@@ -118,12 +118,12 @@ class Etcd:
     async def get_with_prefixes(
         self, key: str, *prefixes: str
     ) -> tuple[KeyValue | None, tuple[KeyValue, ...]]:
-        """One key, and the few that start with one of `prefixes`, as of one revision."""
+        """One key and the few that start with one of `prefixes`, as of one revision."""
 
         def read(connection: Connection) -> tuple[KeyValue | None, tuple[KeyValue, ...]]:
             rpc, stub = connection.etcdrpc, connection.client.kvstub
-            # Not one transaction that only reads: up to 3.5.4, etcd ends with a panic when the
-            # caller of such a one gives up or is killed.
+            # Not a single read-only transaction: up to 3.5.4, etcd panics if the caller of one
+            # gives up or is killed.
             one = stub.Range(rpc.RangeRequest(key=key.encode()), self._timeout_s)
             found: list[KeyValue] = []
             for start in (prefix.encode() for prefix in prefixes):
@@ -157,7 +157,7 @@ class Etcd:
         return await self._read(read)
 
     async def revision(self) -> int:
-        """The store's revision, as the quorum has it; asked once and cheap."""
+        """The store's revision, as a quorum read; asked once, and cheap."""
 
         def read(connection: Connection) -> int:
             request = connection.etcdrpc.RangeRequest(key=b"\0", count_only=True)
@@ -167,8 +167,8 @@ class Etcd:
         return await self._once(read)
 
     async def is_unchanged(self, prefix: str, *, count: int, revision: int) -> bool:
-        """Whether `count` keys start with `prefix` and none of them was changed after `revision`;
-        asked once. etcd looks at all of them for it."""
+        """Whether `count` keys start with `prefix` and none of them changed after `revision`; asked
+        once. etcd scans all of them for this."""
 
         def read(connection: Connection) -> bool:
             start = prefix.encode()
@@ -180,7 +180,7 @@ class Etcd:
                 limit=1,
             )
             answer = connection.client.kvstub.Range(request, self._timeout_s)
-            # The count is of all keys in the range, not only of those that have changed.
+            # The count covers all keys in the range, not only those that changed.
             return answer.count == count and not answer.kvs
 
         return await self._once(read)
@@ -217,7 +217,7 @@ class Etcd:
         return await self._once(grant, is_write=True)
 
     async def keep_alive(self, lease_id: int) -> Lease:
-        """Start the lease's time again.
+        """Restart the lease's time.
 
         Raises:
             LeaseNotFound: it has ended.
@@ -235,7 +235,7 @@ class Etcd:
         return await self._once(refresh)
 
     async def revoke_lease(self, lease_id: int) -> None:
-        """End the lease and all keys under it; fine if it has ended already."""
+        """End the lease and all its keys; not an error if it has already ended."""
 
         def revoke(connection: Connection) -> None:
             request = connection.etcdrpc.LeaseRevokeRequest(ID=lease_id)
@@ -247,8 +247,8 @@ class Etcd:
             return
 
     async def keep_trying_writes(self) -> None:
-        """While etcd refuses writes, see now and then whether it takes one again: in a cluster at
-        rest nobody else would. Until cancelled."""
+        """While etcd refuses writes, check from time to time whether it accepts one again: in an
+        idle cluster nobody else would. Runs until cancelled."""
         while True:
             await asyncio.sleep(WRITE_TRIAL_S)
             if self.calls.refuses_writes:
@@ -263,8 +263,8 @@ class Etcd:
 
         Raises (from the iterator):
             Compacted: etcd no longer has that revision.
-            RegistryUnavailable: the connection was lost; also at once, if there is none; or etcd
-                did not confirm the watch within the time that a call may take.
+            RegistryUnavailable: the connection was lost, or there is none; or etcd
+                did not confirm the watch within the time limit of a call.
         """
         connection = await self._connect_checked()
         watch = EtcdWatch(connection.etcdrpc, connection.client.channel, prefix, from_revision)
@@ -297,7 +297,7 @@ class Etcd:
         return await retrying(self._once, call)
 
     async def _once(self, call: Callable[[Connection], T], *, is_write: bool = False) -> T:
-        """Run `call` on a thread, in its turn, with its errors translated."""
+        """Run `call` on a thread, in turn, with its errors translated."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._turns.acquire()
@@ -333,7 +333,7 @@ class Etcd:
             return self._connection
 
     async def _connect_checked(self) -> Connection:
-        """A connection to the cluster that answered first.
+        """A connection to the cluster that first answered.
 
         Raises:
             RegistryUnavailable: OtherCluster, or no answer.
@@ -372,11 +372,11 @@ class Etcd:
     async def _give_up(
         self, connection: Connection, error: Exception, *, asked_s: float | None = None
     ) -> None:
-        """Use the next endpoint from now on; the only one by another connection, if there is none
-        to it now: its name may stand for another address, and a name that could not be resolved for
-        a while would be asked more and more rarely. So, too, if the one there is seems dead: a
-        watch hangs, or no call was answered since `asked_s`, when this one was made. An etcd that
-        is only slow answers some."""
+        """Use the next endpoint from now on. If there is only one, open a new connection when the
+        current one is down: its name may now have another address, and a name that could not be
+        resolved for a while would be retried less and less often. Also when the current one seems
+        dead: a watch hangs, or no call was answered since `asked_s`, when the failed call was made.
+        An etcd that is merely slow answers some."""
         is_silent = asked_s is not None and self._answered_s < asked_s and is_unanswered(error)
         if connection is self._connection and (
             len(self._config.endpoints) > 1
@@ -386,7 +386,7 @@ class Etcd:
         ):
             self._connection = None
             self._position = (self._position + 1) % len(self._config.endpoints)
-            # Calls that are still under way on it fail at once and are translated like others.
+            # Calls still running on it fail immediately and are translated like others.
             await self._in_thread(connection.client.close)
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
@@ -400,7 +400,7 @@ def _key_value(found: Any) -> KeyValue:
 
 
 def _compare(rpc: Any, key: str, revision: int) -> Any:
-    """The key's last change was `revision`; a key that does not exist has 0."""
+    """The key's last change was at `revision`; 0 for a key that does not exist."""
     return rpc.Compare(
         key=key.encode(),
         target=rpc.Compare.MOD,

@@ -1,11 +1,11 @@
-"""Lets the package etcd3 0.12.0 run under today's protobuf.
+"""Lets the package etcd3 0.12.0 run with current protobuf versions.
 
 etcd3's generated stubs are older than protobuf 4 and fail on import: they build their descriptors
-by hand. But each `*_pb2.py` carries its file descriptor in serialized form. This file reads those
-bytes out of the source text, without running it, builds the modules with the protobuf of today, and
-places them in `sys.modules`, where `import etcd3` finds them instead of its own.
+by hand. But each `*_pb2.py` carries its file descriptor in serialized form. This file extracts
+those bytes from the source text without running it, builds the modules with the installed protobuf,
+and places them in `sys.modules`, where `import etcd3` finds them instead of its own.
 
-What always holds: nothing happens at import; `load_etcd3` may be called any number of times.
+Invariant: nothing happens at import; `load_etcd3` may be called any number of times.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def load_etcd3() -> Any:
     """The imported package etcd3. Reads files: not for the event loop.
 
     Raises:
-        ImportError: etcd3 is missing, or its stubs are not of the shape of 0.12.0.
+        ImportError: etcd3 is missing, or its stubs do not look like those of 0.12.0.
     """
     if "etcd3" not in sys.modules:
         folder = _stub_folder()
         for stub in _STUBS_IN_ORDER_OF_DEPENDENCY:
             name = f"{_STUB_PACKAGE}.{stub}"
             module = _build_module(name, _serialized_descriptor(folder / f"{stub}.py"))
-            # A second caller, on another thread, uses the modules of the first.
+            # A second caller, on another thread, uses the modules built by the first.
             sys.modules.setdefault(name, module)
     with warnings.catch_warnings():
-        # The package is from 2020: its warnings are known, and nobody here can act on them.
+        # The package is from 2020: its warnings are known, and no user can act on them.
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", SyntaxWarning)
         return importlib.import_module("etcd3")

@@ -1,8 +1,8 @@
-"""How calls to etcd go: what a nameserver says about it to operators.
+"""How calls to etcd are going: what a nameserver reports about it to operators.
 
-Owns: whether etcd answers, whether it takes writes, and how fast it is. A yes turns into a no, or
-back, once it has been the answer for a while: one call that a dead member did not answer says
-little, and one that it did neither.
+Owns: whether etcd answers, whether it accepts writes, and how fast it is. An answer turns from yes
+to no, or back, once it has stayed the same for a while: a single call, lost with a dead member or
+answered, says little.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from aerobee.runtime.metrics.histogram import LATENCY_S, Histogram
 log = logging.getLogger(__name__)
 
 HELD_S = 3.0
-"""How long an answer must have been the same before it counts."""
+"""How long an answer must stay the same before it counts."""
 SLOW_S = 0.5
 SLOW_CALLS = 8
+SLOW = "etcd is slow"
 RECENT_S = 30.0
 
 WAITING = "elections, changes of in-sync sets, new brokers, topics and users wait"
-"""What cannot continue without writes. Who is registered stays so by a renewal, which is none."""
+"""What cannot continue without writes. Registered brokers stay registered: a renewal is not a
+write."""
 
 
 class Steady:
@@ -70,21 +72,21 @@ class EtcdCalls:
         self.latency = Histogram(LATENCY_S)
         """Of calls that etcd answered, in seconds."""
         self.failures = 0
-        """Calls that it did not, or refused."""
+        """Calls that it refused or did not answer."""
 
     @property
     def is_reachable(self) -> bool | None:
-        """Whether it answers, be it with a refusal; None before the first call."""
+        """Whether it answers, even with a refusal; None before the first call."""
         return self._answers.value
 
     @property
     def is_writable(self) -> bool | None:
-        """Whether it takes writes; None before the first one."""
+        """Whether it accepts writes; None before the first one."""
         return self._takes_writes.value
 
     @property
     def refuses_writes(self) -> bool:
-        """It did the last time that it was asked for one, and answers otherwise."""
+        """It refused the last write, but answers otherwise."""
         return self._takes_writes.value is False and self._answers.value is not False
 
     def answered(self, elapsed_s: float, *, is_write: bool) -> None:
@@ -96,7 +98,7 @@ class EtcdCalls:
         self._tell()
 
     def failed(self, error: RegistryUnavailable, *, is_write: bool = False) -> None:
-        """It did not answer, or could not do it."""
+        """It did not answer, or could not do what was asked."""
         self.failures += 1
         self._failure = str(error)
         is_out_of_space = isinstance(error, OutOfSpace)
@@ -119,19 +121,21 @@ class EtcdCalls:
         recent = [took_s for at_s, took_s in self._recent if now_s - at_s < RECENT_S]
         if len(recent) == SLOW_CALLS and (median_s := statistics.median(recent)) > SLOW_S:
             return (
-                f"etcd is slow, a call takes {median_s:.1f} s: {WAITING.removesuffix(' wait')} "
+                f"{SLOW}, a call takes {median_s:.1f} s: {WAITING.removesuffix(' wait')} "
                 "take long, and leases may end although their brokers are healthy; check etcd's "
                 "disks"
             )
         return ""
 
     def _tell(self) -> None:
-        """One line for each change."""
+        """Log one line for each change."""
         kind = self.trouble.partition(":")[0].partition(",")[0]
         if kind == self._told:
             return
         self._told = kind
         if kind:
-            log_event(log, "etcd has a problem", level=logging.ERROR, reason=self.trouble)
+            # A slow etcd still does all that it is asked for.
+            level = logging.WARNING if kind == SLOW else logging.ERROR
+            log_event(log, "etcd has a problem", level=level, reason=self.trouble)
         else:
             log_event(log, "etcd has recovered")

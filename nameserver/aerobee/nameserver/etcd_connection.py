@@ -1,4 +1,5 @@
-"""One connection to one member of etcd: how it is opened, whose it is, and what its errors mean.
+"""One connection to one member of etcd: how it is opened, which cluster it belongs to, and what its
+errors mean.
 
 The package etcd3 blocks, so all of this runs on the threads of `etcd.Etcd`.
 """
@@ -21,12 +22,13 @@ NO_SPACE = "database space exceeded"
 
 
 class OtherCluster(RegistryUnavailable):
-    """An endpoint belongs to another etcd cluster than the one that was used so far, or endpoints
-    belong to several."""
+    """An endpoint belongs to another etcd cluster than the one used so far, or the endpoints belong
+    to several."""
 
 
 class OutOfSpace(RegistryUnavailable):
-    """etcd has reached its quota: it reads, keeps leases alive, deletes, and takes nothing more."""
+    """etcd has reached its quota: it reads, keeps leases alive and deletes, but stores nothing
+    more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Connection:
 
 
 def open_connection(endpoint: str, config: EtcdConfig) -> Connection:
-    """A connection that is made with its first call. Reads the certificates, which may have been
-    replaced since the last one was opened.
+    """A connection, made on its first call. Reads the certificates, which may have been replaced
+    since the last one was opened.
 
     Raises:
         RegistryUnavailable: a certificate cannot be read.
@@ -53,10 +55,10 @@ def open_connection(endpoint: str, config: EtcdConfig) -> Connection:
         ("grpc.keepalive_timeout_ms", 3_000),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1_000),
-        # As in runtime.rpc: a member may come back at another address behind its name.
+        # As in runtime.rpc: a member may come back at another address under the same name.
         ("grpc.min_reconnect_backoff_ms", 3_000),
         ("grpc.dns_min_time_between_resolutions_ms", 500),
-        # Another connection is a new one, also while somebody still holds the one given up.
+        # A new connection must really be new, even while somebody still holds the one given up.
         ("grpc.use_local_subchannel_pool", 1),
     )
     try:
@@ -84,7 +86,7 @@ def cluster_of(connection: Connection, timeout_s: float) -> int:
 
 
 def check_same(connection: Connection, cluster_id: int, used_id: int) -> None:
-    """Raises OtherCluster unless the connection leads to the cluster that was used so far."""
+    """Raises OtherCluster unless the connection leads to the cluster used so far."""
     if cluster_id != used_id:
         raise OtherCluster(
             f"etcd at {connection.endpoint} belongs to cluster {cluster_id:x}, but this "
@@ -94,8 +96,8 @@ def check_same(connection: Connection, cluster_id: int, used_id: int) -> None:
 
 
 def check_endpoints(used: Connection, cluster_id: int, config: EtcdConfig) -> None:
-    """Before the first answer is believed: which of several clusters is meant, only an operator
-    knows. An endpoint that does not answer is checked when it is used.
+    """Before the first answer is trusted: only an operator knows which of several clusters is
+    meant. An endpoint that does not answer is checked when it is used.
 
     Raises:
         OtherCluster: an endpoint that answers belongs to another cluster than `used`.
@@ -114,7 +116,7 @@ def check_endpoints(used: Connection, cluster_id: int, config: EtcdConfig) -> No
 
 
 def _cluster_at(endpoint: str, config: EtcdConfig) -> int | None:
-    """None: there is no answer, or it is not from an etcd that takes our calls."""
+    """None: no answer, or one from an etcd that does not accept our calls."""
     try:
         connection = open_connection(endpoint, config)
     except RegistryUnavailable:
@@ -128,7 +130,7 @@ def _cluster_at(endpoint: str, config: EtcdConfig) -> int | None:
 
 
 def has_no_connection(error: Exception) -> bool:
-    """Whether nobody answered; etcd itself begins what it says with its name."""
+    """Whether nobody answered; etcd itself starts its messages with its name."""
     if not isinstance(error, grpc.Call):
         return False
     is_etcds_own = (error.details() or "").startswith("etcdserver:")
@@ -136,12 +138,12 @@ def has_no_connection(error: Exception) -> bool:
 
 
 def is_unanswered(error: Exception) -> bool:
-    """Whether the time that the call had is over."""
+    """Whether the call's time ran out."""
     return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def error_of(error: Exception, endpoint: str) -> Exception:
-    """What an error of the call means for us."""
+    """What an error of the call means for callers."""
     if not isinstance(error, grpc.Call):
         return RegistryUnavailable(f"the connection to etcd at {endpoint} was lost: {error}")
     status, details = error.code(), error.details() or ""

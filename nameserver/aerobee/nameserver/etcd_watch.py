@@ -1,11 +1,11 @@
-"""One watch of etcd on one thread, with its changes handed to the event loop in order.
+"""One watch of etcd on one thread, whose changes go to the event loop in order.
 
 Owns: the thread and its gRPC call. The thread does one thing: it turns responses into WatchBatch
 values and posts them. At most `BATCHES_WAITING_MAX` wait for the loop; then the thread waits, and
 gRPC's flow control makes etcd wait too.
 
-What always holds: whatever ends the thread is heard by those who read the changes, and `close` ends
-the thread wherever it waits.
+Invariant: whatever ends the thread reaches the reader of the changes, and `close` ends the thread
+wherever it waits.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _DELETE = 1
 
 
 class WatchEnded(Exception):
-    """etcd ended the watch without an error of the call."""
+    """etcd ended the watch without an error from the call."""
 
 
 class WatchUnconfirmed(Exception):
-    """etcd did not say in time that the watch stands."""
+    """etcd did not confirm the watch in time."""
 
 
 class EtcdWatch:
     """A watch of all keys below `prefix` from `from_revision` on; used once.
 
-    The first batch is empty: it says that the watch stands.
+    The first batch is empty: it confirms the watch.
     """
 
     def __init__(
         self, etcdrpc: Any, channel: grpc.Channel, prefix: str, from_revision: int
     ) -> None:
-        """`etcdrpc`: the loaded stubs of the package etcd3."""
+        """`etcdrpc`: the stubs of the package etcd3, loaded."""
         self._stub = etcdrpc.WatchStub(channel)
         self._request = etcdrpc.WatchRequest(
             create_request=etcdrpc.WatchCreateRequest(
@@ -61,7 +61,7 @@ class EtcdWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """End call and thread; blocks for a moment, so not for the event loop."""
+        """End the call and the thread; blocks briefly, so not for the event loop."""
         self._closed.set()
         self._room.release()
         if self._call is not None:
@@ -69,14 +69,14 @@ class EtcdWatch:
         self._thread.join(_JOIN_TIMEOUT_S)
 
     async def batches(self, confirm_s: float) -> AsyncIterator[WatchBatch]:
-        """The changes, endlessly. The first batch must come within `confirm_s`; from then on
-        nothing may happen for any time.
+        """The changes, endlessly. The first batch must come within `confirm_s`; after that there is
+        no time limit.
 
         Raises:
             Compacted: `from_revision` is no longer in etcd's history.
             grpc.RpcError: the call failed.
             WatchEnded: etcd ended it.
-            WatchUnconfirmed: etcd has accepted the call and says nothing.
+            WatchUnconfirmed: etcd accepted the call but sent nothing.
         """
         try:
             async with asyncio.timeout(confirm_s):
@@ -96,7 +96,7 @@ class EtcdWatch:
 
     def _run(self) -> None:
         try:
-            # A member that has lost its quorum ends the watch instead of keeping silent.
+            # Makes a member that has lost its quorum end the watch instead of staying silent.
             self._call = self._stub.Watch(self._requests(), metadata=(("hasleader", "true"),))
             if self._closed.is_set():
                 self._call.cancel()
@@ -105,19 +105,20 @@ class EtcdWatch:
                     return
             self._post(WatchEnded("etcd ended the watch"))
         except Exception as error:
-            # The call's error; ValueError: the channel was closed under it; or a bug, which is not
-            # to end here: the routes would stand still without a word.
+            # The call's error; ValueError: the channel was closed underneath it; or a bug, which
+            # must not end here: the routes would silently stop changing.
             self._post(error)
         finally:
             self._closed.set()
 
     def _requests(self) -> Iterator[Any]:
-        """The one request; then the stream is kept open, because its end would end the watch."""
+        """The single request; then the stream is kept open, because ending it would end the
+        watch."""
         yield self._request
         self._closed.wait()
 
     def _post(self, item: WatchBatch | Exception) -> bool:
-        """Hand over to the loop; False when nobody listens any more."""
+        """Hand over to the loop; False if nobody is listening any more."""
         self._room.acquire()
         if self._closed.is_set():
             return False

@@ -1,10 +1,10 @@
-"""Proves that what a watch has brought is what etcd has.
+"""Proves that a watch has delivered everything that etcd has.
 
-A watch that brings nothing may have nothing to bring, or may hang on a dead network; nobody can
-tell by looking at it. So the quorum is asked, with a read that costs next to nothing, and what was
-followed counts as fresh for `FRESH_FOR_S` from the moment of asking.
+A silent watch may have nothing to deliver, or may hang on a dead network; the watch itself cannot
+show which. So the quorum is asked, with a read that costs next to nothing, and what was followed
+counts as fresh for `FRESH_FOR_S` from the moment of asking.
 
-What always holds: while `is_proven`, everything that etcd had `FRESH_FOR_S` ago has been followed.
+Invariant: while `is_proven`, everything that etcd had `FRESH_FOR_S` ago has been followed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from aerobee.nameserver.key_values import Snapshot, WatchBatch
 from aerobee.runtime.clock import Clock
 
 FRESH_FOR_S = 2.0
-"""What nobody can prove any more to be younger is marked stale."""
+"""What can no longer be proved to be younger than this is marked stale."""
 ARRIVAL_S = 0.1
-"""How long a change that etcd has may be on its way."""
+"""How long a change in etcd may take to arrive."""
 NEVER_S = float("-inf")
 
 
 class Freshness:
-    """Of a snapshot of all keys below a prefix and the changes that followed it."""
+    """The freshness of a snapshot of all keys below a prefix and the changes that followed it."""
 
     def __init__(self, etcd: KeyValueStore, prefix: str, clock: Clock) -> None:
         self._etcd = etcd
@@ -31,7 +31,7 @@ class Freshness:
         self._clock = clock
         self._proven_s = NEVER_S
         self._keys: set[str] = set()
-        # All changes up to this one have come.
+        # All changes up to this revision have arrived.
         self._revision = 0
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ class Freshness:
 
     @property
     def left_s(self) -> float:
-        """How long the last proof still holds; not positive: it does not."""
+        """How long the last proof still holds; zero or less: it has expired."""
         return self._proven_s + self._etcd.fresh_for_s - self._clock.monotonic_s()
 
     @property
@@ -52,7 +52,7 @@ class Freshness:
         return self.left_s > 0
 
     def begin(self, snapshot: Snapshot, *, asked_s: float) -> None:
-        """A snapshot that was asked for at `asked_s` is the state from now on."""
+        """A snapshot requested at `asked_s` is the state from now on."""
         self._keys = {entry.key for entry in snapshot.entries}
         self._revision = snapshot.revision
         self._proven_s = asked_s
@@ -66,7 +66,7 @@ class Freshness:
             self._revision = max(self._revision, event.revision)
 
     async def prove(self) -> bool:
-        """Whether all that etcd has now has come; moves the proof if so.
+        """Whether everything that etcd has now has arrived; if so, moves the proof.
 
         Raises:
             RegistryUnavailable: etcd does not say.
@@ -75,7 +75,7 @@ class Freshness:
         revision = await self._etcd.revision()
         if revision > self._revision:
             await asyncio.sleep(ARRIVAL_S)
-        # Other users of this etcd move its revision without telling us.
+        # Other users of this etcd advance its revision without our seeing it.
         if revision > self._revision and not await self._is_unchanged():
             return False
         self._proven_s = max(self._proven_s, asked_s)

@@ -1,7 +1,7 @@
-"""What a nameserver needs of etcd; `etcd.Etcd` is the real one, tests may put another in its place.
+"""What a nameserver needs from etcd; `etcd.Etcd` is the real one, and tests may use another.
 
-What always holds: every call is bounded in time, and a store that is away shows as
-RegistryUnavailable and nothing else.
+Invariant: every call is bounded in time, and a store that is away shows as RegistryUnavailable and
+nothing else.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class KeyValueStore(Protocol):
 
     @property
     def calls(self) -> EtcdCalls:
-        """How calls go."""
+        """How calls are going."""
         ...
 
     @property
     def endpoint(self) -> str:
-        """Where it is, for people."""
+        """Where it is, in readable form."""
         ...
 
     @property
     def fresh_for_s(self) -> float:
-        """How long what a watch has brought counts as all there is, from a proof of it on."""
+        """How long after a proof the changes delivered by a watch count as complete."""
         ...
 
     async def get(self, key: str) -> KeyValue | None:
@@ -47,7 +47,7 @@ class KeyValueStore(Protocol):
     async def get_with_prefixes(
         self, key: str, *prefixes: str
     ) -> tuple[KeyValue | None, tuple[KeyValue, ...]]:
-        """One key, and the few that start with one of `prefixes`, as of one revision."""
+        """One key and the few that start with one of `prefixes`, as of one revision."""
         ...
 
     async def snapshot(self, prefix: str) -> Snapshot:
@@ -55,7 +55,7 @@ class KeyValueStore(Protocol):
         ...
 
     async def revision(self) -> int:
-        """The store's revision; asked once and cheap."""
+        """The store's revision; asked once, and cheap."""
         ...
 
     async def is_unchanged(self, prefix: str, *, count: int, revision: int) -> bool:
@@ -73,16 +73,16 @@ class KeyValueStore(Protocol):
         ...
 
     async def keep_alive(self, lease_id: int) -> Lease:
-        """Start the lease's time again."""
+        """Restart the lease's time."""
         ...
 
     async def revoke_lease(self, lease_id: int) -> None:
-        """End the lease and all keys under it; fine if it has ended already."""
+        """End the lease and all its keys; not an error if it has already ended."""
         ...
 
     async def keep_trying_writes(self) -> None:
-        """While writes are refused, see now and then whether one is taken again. Until
-        cancelled."""
+        """While writes are refused, check from time to time whether one is accepted again. Runs
+        until cancelled."""
         ...
 
     def watch(

@@ -1,4 +1,5 @@
-"""What etcd holds and tells, as plain values; the rest of the nameserver knows no other etcd."""
+"""What etcd stores and reports, as plain values; the rest of the nameserver sees etcd only through
+these."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """One key as it stands."""
+    """One key and its current value."""
 
     key: str
     value: bytes
     revision: int
     """The etcd revision of its last change."""
     lease_id: int = 0
-    """The lease that it ends with; 0: none."""
+    """The lease it ends with; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class WatchBatch:
-    """Changes in the order in which they happened; those of one revision are never torn apart."""
+    """Changes in the order in which they happened; those of one revision are never split."""
 
     events: tuple[KeyEvent, ...]
 
@@ -78,4 +79,4 @@ class Compacted(Exception):
 
 
 class LeaseNotFound(Exception):
-    """The lease ended or never was."""
+    """The lease has ended or never existed."""

@@ -1,19 +1,19 @@
-"""PURE: how far logs reach, are confirmed and on disks; whether a log that registers is whole.
+"""PURE: how far logs reach, are confirmed and are on disk; whether a log that registers is
+complete.
 
-Owns: what this nameserver has heard of it (LogPositions), and the rules for what is noted of it in
-etcd. Heard is the log position of each connected broker's last heartbeat, which is newer than the
-one in etcd, where it is written with a registration only; and for each replica set how far the
-logs of its masters are known to be confirmed. That is a lower bound: it outlives the master's
-stream, and every log that is in sync has at least this much.
+Owns: what this nameserver has learned about this (LogPositions), and the rules for what is recorded
+in etcd. The log position of each connected broker's last heartbeat is newer than the one in etcd,
+which is written only with a registration. For each replica set it also knows how far the logs of
+its masters are confirmed. That is a lower bound: it outlives the master's stream, and every in-sync
+log has at least this much.
 
-An incarnation names a log as long as it lost nothing, and the replica itself says so. A folder that
-was copied says it, too, and does not know that it is old. So what was confirmed and on the disk is
-noted outside of it: a log of the same incarnation that ends before that is not what it was.
+An incarnation names a log for as long as it has lost nothing, and the replica itself claims this. A
+copied folder claims it too, and does not know that it is old. So what was confirmed and on disk is
+recorded outside of it: a log of the same incarnation that ends before that has lost something.
 
-What always holds: the end that is known to be confirmed never falls under one record, and counts
-for a later one only if no unclean election is in between, which may have taken it. For one
-incarnation the noted end never falls, and as long as the in-sync set names an incarnation it is not
-forgotten.
+Invariant: the end known to be confirmed never falls under one record, and counts for a later one
+only if there is no unclean election in between, which may have lost it. For one incarnation the
+recorded end never falls, and it is kept as long as the in-sync set names the incarnation.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Confirmed(NamedTuple):
 
 
 class LogPositions:
-    """Positions by broker, of those that are connected; confirmed ends by replica set."""
+    """Positions of connected brokers; confirmed ends of replica sets."""
 
     def __init__(self) -> None:
         self._heard: dict[BrokerKey, _Heard] = {}
@@ -54,20 +54,20 @@ class LogPositions:
         self._noted: dict[BrokerKey, DurableLogs] = {}
 
     def heard(self, record: BrokerRecord) -> None:
-        """A broker said where its log ends."""
+        """A broker reported where its log ends."""
         self._heard[record.key] = _Heard(record.instance, record.log_epoch, record.log_end)
 
     def forget(self, key: BrokerKey) -> None:
-        """The broker is not connected any more."""
+        """The broker is no longer connected."""
         self._heard.pop(key, None)
 
     def newest(self, live: LiveReplicas) -> LiveReplicas:
-        """`live` with the positions that are known here."""
+        """`live` with the positions known here."""
         return {broker_id: self._with_position(record) for broker_id, record in live.items()}
 
     def read_notes(self, replica_set: ReplicaSet, durable: Mapping[int, DurableLogs]) -> None:
-        """What etcd has noted of the replicas, by broker id. Their heartbeats may go to another
-        nameserver, and the logs be longer than when they registered."""
+        """Take over what etcd has recorded about the replicas, by broker id. Their heartbeats may
+        go to another nameserver, and their logs may be longer than when they registered."""
         for broker_id, logs in durable.items():
             self._noted[BrokerKey(replica_set.broker_name, broker_id)] = logs
         self.confirmed(replica_set, confirmed_end(replica_set, durable))
@@ -83,8 +83,8 @@ class LogPositions:
         )
 
     def confirmed_end(self, replica_set: ReplicaSet) -> int:
-        """How many bytes are known to be in every log that is in sync by this record; 0: not
-        known."""
+        """How many bytes are known to be in every log that is in sync by this record; 0:
+        unknown."""
         known = self._confirmed.get(replica_set.broker_name)
         if known is None or known.epoch > replica_set.epoch:
             return 0  # the record is outdated, or etcd was restored from a backup
@@ -112,8 +112,8 @@ class LogPositions:
 
 
 def noted(durable: DurableLogs, log: DurableLog, named: Collection[str]) -> DurableLogs:
-    """With what a registered replica says of its log; `named` are the incarnations under which the
-    in-sync set has this replica. The same object if that is no news."""
+    """The record with what a registered replica says about its log; `named` are the incarnations
+    under which the in-sync set has this replica. The same object if nothing changed."""
     known = next((one for one in durable.logs if one.incarnation == log.incarnation), None)
     if known is not None and known.end >= log.end:
         return durable
@@ -123,15 +123,15 @@ def noted(durable: DurableLogs, log: DurableLog, named: Collection[str]) -> Dura
 
 
 def check_whole(durable: DurableLogs, wished: BrokerRecord, opened_end: int | None) -> None:
-    """`opened_end` is where the log ended when the instance opened it; None: it does not say, and
-    would not understand a refusal.
+    """`opened_end` is where the log ended when the instance opened it; None: an older version,
+    which does not say and would not understand a refusal.
 
     Raises ReplicaIncomplete: the log lacks what its incarnation is known to have had.
     """
     if opened_end is None:
         return
     for log in durable.logs:
-        # What this very instance has said is true of the folder that it has open. What others said
+        # What this same instance has said is true of the folder that it has open. What others said
         # must have been there before it wrote anything itself.
         is_other = log.incarnation == wished.incarnation and log.told_by != wished.instance
         if is_other and opened_end < log.end:
@@ -145,15 +145,16 @@ def check_whole(durable: DurableLogs, wished: BrokerRecord, opened_end: int | No
 
 
 def compared(durable: DurableLogs, wished: BrokerRecord, named: Collection[str]) -> BrokerRecord:
-    """The record, and whether its log, which counts as another one, lacks what the in-sync set
-    counts on. One that lost power has everything that was on its disk; an old copy has not."""
+    """The record, and whether its log, which counts as a different one, lacks what the in-sync set
+    relies on. A replica that lost power still has everything that was on its disk; an old copy does
+    not."""
     missed = any(log.incarnation in named and log.end > wished.log_end for log in durable.logs)
     return dataclasses.replace(wished, is_incomplete=missed and wished.incarnation not in named)
 
 
 def confirmed_end(replica_set: ReplicaSet, durable: Mapping[int, DurableLogs]) -> int:
-    """What the notes, by broker id, say of how far the log of every replica in sync reaches: what
-    one of them had confirmed all of them have."""
+    """How far the log of every in-sync replica reaches, according to the notes, by broker id: what
+    one of them had confirmed, all of them have."""
     named = {(one.broker_id, one.incarnation) for one in replica_set.in_sync}
     ends = (
         log.end

@@ -1,7 +1,7 @@
-"""What a nameserver tells Prometheus: its routes, how it stands with etcd, who is master.
+"""The Prometheus metrics of a nameserver: its routes, its connection to etcd, who is master.
 
 Values only, copied on the loop in one step: there are as many rows as replica sets. Every
-nameserver reports all replica sets, so add nothing up over them.
+nameserver reports all replica sets, so do not sum over nameservers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REPLICA_SETS_MAX = 1_000
 
 
 class NameserverFigures:
-    """Gathered on the loop."""
+    """Metrics, gathered on the loop."""
 
     def __init__(
         self,
@@ -53,7 +53,8 @@ class NameserverFigures:
         self.loop_delay = LoopDelay(clock)
         self._cluster = config.cluster
         host = config.listen.rpartition(":")[0]
-        # A wildcard is the same everywhere; a host's name, which is a pod's, is not.
+        # A wildcard is the same on every machine; a host's name, which in Kubernetes is the pod's,
+        # is not.
         self._host = socket.gethostname() if host in WILDCARDS else host
         self._port = 0
         self._cache = cache
@@ -63,7 +64,7 @@ class NameserverFigures:
         self._quotas = quotas
 
     def listens(self, port: int) -> None:
-        """It is reached there."""
+        """It can be reached at this address."""
         self._port = port
 
     async def gather(self) -> Gathered:
@@ -174,7 +175,7 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
 
 
 def _add_rest(table: RouteTable, has_live_master: Family) -> None:
-    """Beyond the bound: whether all of them have a master."""
+    """Beyond the limit: whether all the others have a master."""
     rest = sorted(table.replica_sets)[REPLICA_SETS_MAX:]
     if rest:
         has_all = all(

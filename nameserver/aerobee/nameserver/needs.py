@@ -34,14 +34,14 @@ def _master(request: Any) -> NodeName:
 
 
 def nameserver_needs(cluster_name: str) -> NeedsTable:
-    """By path."""
+    """The needs by path."""
     resources = Resources(cluster_name)
 
     def routes(request: Any, _: str) -> Iterable[Need]:
         return resources.topics(request.topics, _USE)
 
     def routes_or_new(request: Any, _: str) -> Iterable[Need]:
-        """Who may send to a topic may have it made by sending, as in Apache's brokers."""
+        """A user who may send to a topic may have it created by sending, as in Apache's brokers."""
         return resources.topics(request.topics, Action.PUB if request.create_missing else _USE)
 
     def topic(action: Action) -> Any:

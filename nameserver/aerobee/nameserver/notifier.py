@@ -1,4 +1,5 @@
-"""Wakes all that wait for a change; carries no data, because the data has an owner to ask."""
+"""Wakes everything that waits for a change; carries no data, because the data's owner can be
+asked."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Notifier:
-    """A list of callbacks, called in the order in which they came."""
+    """A list of callbacks, called in the order in which they were added."""
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[], object]] = []
@@ -27,7 +28,8 @@ class Notifier:
             self._callbacks.remove(callback)
 
     async def wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether `holds()` came true within `timeout_s`; asked at once and after each change."""
+        """Whether `holds()` became true within `timeout_s`; it is checked at once and after
+        each change."""
         changed = asyncio.Event()
         with self.subscribed(changed.set):
             try:

@@ -12,8 +12,8 @@ Owns: which process holds a key. A key belongs to one instance (one start of one
                                             after it, which is locked while it lives
 
 Every change is a transaction on the key and on its replica set's record, so two claims at once
-cannot both succeed, and a claim knows the set as of its own moment. If the claim makes an election
-due - the first of a set, a restarted master, one that resigns - the same transaction holds it.
+cannot both succeed, and a claim sees the set as of its own moment. If the claim makes an election
+due (the first of a set, a restarted master, one that resigns), the same transaction holds it.
 
 A log that lacks what its incarnation is known to have had (log_reach.py) is not registered.
 """
@@ -58,7 +58,7 @@ class Registered:
     lease_duration_ms: int
     """As etcd granted it."""
     replica_set: ReplicaSet
-    """As of the claim, or newer: never from before it."""
+    """As of the claim or newer; never older."""
     live: election.LiveReplicas
     """Who was registered right before the claim."""
 
@@ -85,7 +85,7 @@ class Registry:
         self._config = config
 
     def lease_duration_ms(self, wished_ms: int) -> int:
-        """What a broker that wishes `wished_ms` (0: no wish) gets."""
+        """The lease of a broker that wishes for `wished_ms` (0: no wish)."""
         wished_ms = wished_ms or self._config.default_ms
         return min(max(wished_ms, self._config.min_ms), self._config.max_ms)
 
@@ -100,12 +100,12 @@ class Registry:
         """Put `wished` at its key, or keep it there.
 
         `is_start`: the process may have just started, so it may succeed an earlier one at its
-        address. A process that was registered before has itself been succeeded in that case.
-        `opened_end`: where its log ended when it opened it, if it says so.
+        address. A process that was already registered has itself been succeeded in that case.
+        `opened_end`: where its log ended when it opened the log, if it says so.
 
         Raises:
             DuplicateBroker: a live instance holds the key.
-            ReplicaIncomplete: the log is not what its incarnation stands for.
+            ReplicaIncomplete: the log lacks what its incarnation is known to have had.
             RegistryUnavailable: etcd is away, or the replica set's record is damaged.
         """
         for _ in range(_ATTEMPTS_MAX):
@@ -120,17 +120,18 @@ class Registry:
             wished = log_reach.compared(durable, wished, named)
             lease, is_new = await self._lease_for(current, wished, wished_lease_ms)
             claim = self._claim(view, wished)
-            # A new stream writes always: the late end of an earlier one then says nothing of it.
+            # A new stream always writes: then the late end of an earlier one cannot be mistaken for
+            # its own.
             may_keep = not is_new and not is_start
             if may_keep and current is not None and _is_enough(view, current, wished, claim):
-                # The key stood before and after the lease was renewed, so it stood all the time:
-                # nobody was elected in this one's place since the view.
+                # The key existed before and after the lease was renewed, so it existed throughout:
+                # no one was elected in its place since the view was read.
                 return Registered(current, lease.duration_ms, claim.replica_set, view.live)
             done = await self._write(view, claim, wished, lease)
             if done is not None:
                 entry = view.entries.get(wished.key)
                 if is_new and entry is not None and entry.lease_id != 0:
-                    # Ends the earlier instance's claim permanently, should it still be alive.
+                    # Permanently ends the earlier instance's claim, should it still be alive.
                     await self._etcd.revoke_lease(entry.lease_id)
                 return done
             if is_new:
@@ -147,7 +148,8 @@ class Registry:
         *,
         opened_end: int | None = None,
     ) -> Registered:
-        """Keep the registration alive with the broker's present state; register anew if it is lost.
+        """Keep the registration alive with the broker's current state; register again if it is
+        lost.
 
         Raises:
             DuplicateBroker, ReplicaIncomplete, RegistryUnavailable: as `register`.
@@ -170,12 +172,12 @@ class Registry:
         return dataclasses.replace(registered, lease_duration_ms=lease.duration_ms)
 
     async def note_durable(self, record: BrokerRecord, end: int) -> bool:
-        """Note that the log of a registered process is confirmed and on its disk up to `end`.
+        """Record that the log of a registered process is confirmed and on its disk up to `end`.
 
-        Returns whether etcd knows of that or more; False: something has changed meanwhile, or the
-        process is registered no more.
+        Returns whether etcd has recorded that or more; False: something has changed in the
+        meantime, or the process is no longer registered.
 
-        Raises RegistryUnavailable: it is unknown whether it was noted.
+        Raises RegistryUnavailable: it is unknown whether it was recorded.
         """
         view = await self._replica_sets.view(record.key.broker_name)
         current = view.live.get(record.key.broker_id)
@@ -193,7 +195,7 @@ class Registry:
         )
         if after is before:
             return True
-        # What the set names is not to be forgotten, and who was succeeded says nothing.
+        # Keep what the set names; what a succeeded process says no longer counts.
         expected = {
             self._keys.durable(key): before.revision,
             self._keys.broker(key): current.revision,
@@ -205,11 +207,11 @@ class Registry:
         return (await self._etcd.transaction(expected, [change])).succeeded
 
     async def note_disconnected(self, key: BrokerKey, stream: str) -> None:
-        """Note that the stream of a registered process has ended, unless another stream of that
-        process, or another process, has registered since then. The ended stream's last write may
-        still be on its way to etcd: then what it writes is noted.
+        """Record that the stream of a registered process has ended, unless another stream of that
+        process, or another process, has registered since. The ended stream's last write may still
+        be on its way to etcd; then what it writes is recorded.
 
-        Raises RegistryUnavailable: it is unknown whether it was noted.
+        Raises RegistryUnavailable: it is unknown whether it was recorded.
         """
         for _ in range(_END_ATTEMPTS_MAX):
             current = (await self._replica_sets.view(key.broker_name)).live.get(key.broker_id)
@@ -225,8 +227,8 @@ class Registry:
                 return
 
     async def leave(self, key: BrokerKey, instance: str, *, durable_end: int = 0) -> None:
-        """Remove the registration if `instance` still holds it; `durable_end`: as `note_durable`,
-        0 if that is not known."""
+        """Remove the registration if `instance` still holds it; `durable_end`: as `note_durable`, 0
+        if unknown."""
         view = await self._replica_sets.view(key.broker_name)
         current = view.live.get(key.broker_id)
         if current is None or current.instance != instance:
@@ -242,7 +244,7 @@ class Registry:
     async def _lease_for(
         self, current: BrokerRecord | None, wished: BrokerRecord, wished_lease_ms: int
     ) -> tuple[Lease, bool]:
-        """The lease for it, and whether it is new: the same instance keeps its own."""
+        """The lease for it, and whether it is new: the same instance keeps its lease."""
         if current is not None and current.instance == wished.instance and current.lease_id != 0:
             try:
                 return await self._etcd.keep_alive(current.lease_id), False
@@ -252,7 +254,7 @@ class Registry:
         return await self._etcd.grant_lease(duration_ms), True
 
     def _claim(self, view: ReplicaSetView, wished: BrokerRecord) -> _Claim:
-        """The replica set with `wished` registered, and with a new master if one is due then."""
+        """The replica set with `wished` registered, and with a new master if one is then due."""
         key = wished.key
         entry = view.entries.get(key)
         revision = 0 if entry is None else entry.revision
@@ -308,7 +310,8 @@ def _check_claim(
             "stop that one, give this one another name or id, or wait until its stream or its "
             "lease ends"
         )
-    # Who ended in the folder that this one has locked lives no more, wherever it was reached.
+    # The previous user of the folder that this process has locked is dead, whatever its address
+    # was.
     is_its_successor = wished.predecessor == current.instance
     if current.address != wished.address and not is_its_successor:
         raise DuplicateBroker(
@@ -334,7 +337,7 @@ def _check_claim(
 
 
 def with_resignation(current: BrokerRecord, wished: BrokerRecord) -> BrokerRecord:
-    """A process never takes back that it resigned; an older heartbeat may arrive later."""
+    """A process never takes back a resignation; an older heartbeat may arrive later."""
     if current.instance != wished.instance or current.resigned_epoch <= wished.resigned_epoch:
         return wished
     return dataclasses.replace(
@@ -349,7 +352,7 @@ def same_position(current: BrokerRecord, wished: BrokerRecord) -> bool:
 def _is_enough(
     view: ReplicaSetView, current: BrokerRecord, wished: BrokerRecord, claim: _Claim
 ) -> bool:
-    """Whether nothing needs to be written. Where a log ends matters only to an election."""
+    """Whether nothing needs to be written. The end of a log matters only to an election."""
     if claim.replica_set != view.replica_set or not _same_but_position(current, wished):
         return False
     return election.has_master(claim.replica_set, view.live) or same_position(current, wished)

@@ -1,9 +1,10 @@
-"""The records of the replica sets in etcd: read, elected again, changed by master and operator.
+"""The records of the replica sets in etcd: reading them, elections, changes by masters and
+operators.
 
-Owns: every change of a set's record but its creation, which comes with the first registration
-(registry.py). Each is one transaction that expects the very record and the very registrations that
-it was decided from, so any number of nameservers may try at once. What is allowed, election.py
-says.
+Owns: every change to a set's record except its creation, which comes with the first registration
+(registry.py). Each is one transaction that expects exactly the record and the registrations on
+which the decision was based, so any number of nameservers may try at once. election.py says what is
+allowed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class ReplicaSetView:
     replica_set: ReplicaSet | None
     """None: there is no record yet."""
     entries: Mapping[BrokerKey, KeyValue]
-    """What is at the brokers' keys, readable or not."""
+    """The values of the brokers' keys, readable or not."""
     live: LiveReplicas
     durable: Mapping[int, DurableLogs] = field(default_factory=dict)
     """By broker id, as far as anything is known."""
@@ -95,7 +96,7 @@ class ReplicaSets:
         return ReplicaSetView(self._replica_set_of(replica_set_entry), entries, live, durable)
 
     def election_due(self, replica_set: ReplicaSet, live: LiveReplicas) -> Election | None:
-        """What `elect` says, with every live replica in the record."""
+        """The result of `elect`, with every live replica in the record."""
         if election.has_master(replica_set, live):
             return None
         for broker_id in live:
@@ -108,8 +109,8 @@ class ReplicaSets:
         )
 
     def short_of(self, replica_set: ReplicaSet, live: LiveReplicas) -> dict[int, int]:
-        """Replicas in sync that are here and lack some of what was confirmed, as far as is known:
-        where their logs end, by broker id."""
+        """Live in-sync replicas that, as far as is known, lack some of what was confirmed: where
+        their logs end, by broker id."""
         newest, end = self._positions.newest(live), self._positions.confirmed_end(replica_set)
         return {
             one.key.broker_id: one.log_end for one in election.short_of(replica_set, newest, end)
@@ -120,8 +121,8 @@ class ReplicaSets:
         return self._positions.confirmed_end(replica_set)
 
     async def learn_noted(self, replica_set: ReplicaSet) -> None:
-        """Hear what etcd says about how far the set's log is confirmed: its master may have been
-        connected elsewhere, or to a nameserver that is gone.
+        """Read from etcd how far the set's log is confirmed: its master may have been connected
+        elsewhere, or to a nameserver that is gone.
 
         Raises RegistryUnavailable: etcd is away.
         """
@@ -137,7 +138,7 @@ class ReplicaSets:
         self.note_confirmed(replica_set, durable)
 
     def note_confirmed(self, replica_set: ReplicaSet, durable: Mapping[int, DurableLogs]) -> None:
-        """The same, for who has read it already."""
+        """The same, for a caller that has already read it."""
         self._positions.read_notes(replica_set, durable)
 
     async def hold(self, before: ReplicaSet, due: Election) -> ReplicaSet | None:
@@ -152,7 +153,7 @@ class ReplicaSets:
         return elected
 
     def expected(self, due: Election) -> dict[str, int]:
-        """etcd keys and the revisions that an election rests on."""
+        """The etcd keys and revisions on which an election rests."""
         return {self._keys.broker(key): revision for key, revision in due.expects.items()}
 
     async def alter_in_sync_set(
@@ -164,10 +165,10 @@ class ReplicaSets:
         in_sync: tuple[InSyncReplica, ...],
         expected_revision: int,
     ) -> ReplicaSet:
-        """Set the in-sync set if the record is still the one of `expected_revision`.
+        """Set the in-sync set if the record is still at `expected_revision`.
 
-        Returns the record as it now stands, with `in_sync` or, when it had changed before, without:
-        then nothing was changed, and no earlier attempt from that revision can still succeed.
+        Returns the record as it is now: with `in_sync`, or, if it had changed before, without. In
+        that case nothing was changed, and no earlier attempt from that revision can still succeed.
 
         Raises:
             StaleEpoch: the caller is not the replica set's master under that epoch.
@@ -215,11 +216,11 @@ class ReplicaSets:
     async def set_state(
         self, broker_name: str, state: SetState, *, may_be: Collection[SetState]
     ) -> ReplicaSet:
-        """Open, close or remove a replica set; nothing is changed if it is so already.
+        """Open, close or remove a replica set; nothing is changed if it is already in that state.
 
         Raises:
             GroupNotFound: there is no such replica set.
-            InvalidArgument: its state is none of those that it may be in for that.
+            InvalidArgument: its current state does not allow that.
             RegistryUnavailable: it is unknown whether the change was made.
         """
         for _ in range(_ATTEMPTS_MAX):
@@ -264,7 +265,7 @@ class ReplicaSets:
         return replica_set
 
     def _readable(self, entry: KeyValue) -> Stored | None:
-        """What is at a key; an unreadable value counts as nobody's."""
+        """The value of a key; an unreadable one counts as nobody's."""
         try:
             return self._keys.decode(entry)
         except Unreadable as error:
@@ -278,7 +279,8 @@ def _unknown(broker_name: str) -> GroupNotFound:
 
 
 def is_hasty(before: ReplicaSet, due: Election) -> bool:
-    """Whether the choice rests on how far the logs reach, so that others should be heard first."""
+    """Whether the choice depends on how far the logs reach, so that others should be heard
+    first."""
     if due.is_record_lost or (due.is_short and not due.is_unclean):
         return True
     if not before.in_sync or len(due.replica_set.replicas) == 1:
@@ -289,7 +291,7 @@ def is_hasty(before: ReplicaSet, due: Election) -> bool:
 def log_election(
     before: ReplicaSet, elected: ReplicaSet, due: Election, confirmed_end: int
 ) -> None:
-    """`confirmed_end`: as much of the log as was known to be confirmed."""
+    """`confirmed_end`: how much of the log was known to be confirmed."""
     is_unclean = due.is_unclean
     log_event(
         log,

@@ -1,7 +1,7 @@
-"""What requests to a nameserver may cost: the table of all their fields.
+"""The limits of requests to a nameserver: a table of all their fields.
 
-A name is limited here to what its own rule can read cheaply; that rule (`runtime.names`) then says
-what a name may be. What a nameserver keeps has the narrower limits.
+The limit of a name here is what its own rule (`runtime.names`) can check cheaply; that rule then
+says what a name may be. Stored values have narrower limits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What official clients' calls need of a nameserver: it has routes, and brokers do the rest."""
+"""What official clients' calls need from a nameserver: it has routes, and brokers do the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ASK_TIMEOUT_MS: Final = 1_000
 
 
 class KnownRoutes:
-    """Of all topics, as the cache has them now."""
+    """All topics, as the cache has them now."""
 
     def __init__(self, cluster: str, cache: RouteCache) -> None:
         self._cluster = cluster
@@ -35,22 +35,22 @@ class KnownRoutes:
         return TopicRoute.from_proto(convert.topic_route(self._cluster, table, topic, None))
 
     def known(self, topic: str) -> TopicRoute | None:
-        """Nothing here is in such a hurry."""
+        """Calls to a nameserver are not urgent enough to skip the full path."""
         return None
 
     def invalidate(self, topic: str) -> None:
-        """etcd reports changes; nothing is known better by asking."""
+        """etcd reports changes; asking would give nothing newer."""
 
 
 class AskedGroups:
-    """The rules of groups, as a master tells them: a change of them goes to all masters."""
+    """The rules of groups, as one master gives them: a change goes to all masters."""
 
     def __init__(self, cache: RouteCache, channels: Channels, clock: Clock) -> None:
         self._cache = cache
         self._channels = channels
         self._clock = clock
         self._kept: dict[str, tuple[GroupRules, float]] = {}
-        """And until when; a group's members all ask every half minute."""
+        """With the time until which they are kept; all members of a group ask every 30 s."""
 
     async def rules(self, group: str) -> GroupRules:
         """At most `RULES_KEPT_S` old. Raises NoBrokerAvailable."""

@@ -1,12 +1,13 @@
 """Keeps a RouteTable up to date: snapshot, then watch from the next revision, without end.
 
-Owns: the current table, whether it is stale, and the loop that mends both. A lost connection or a
-compacted history leads to a new snapshot; meanwhile the last table is served and marked stale. So
-it is while etcd does not confirm that nothing is missing; it is asked all the time (Freshness).
+Owns: the current table, whether it is stale, and the loop that keeps both current. A lost
+connection or a compacted history leads to a new snapshot; until then the last table is served and
+marked stale. It is also stale while etcd does not confirm that nothing is missing, which it is
+asked continually (Freshness).
 
-What always holds: the table only moves forward (but for an etcd restored from a backup), and
-changes of one revision appear together; a table that is not stale shows all changes that are older
-than `FRESH_FOR_S`.
+Invariant: the table only moves forward (except when an etcd was restored from a backup), and
+changes of one revision appear together; a table that is not stale shows all changes older than
+`FRESH_FOR_S`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from aerobee.runtime.retry import Backoff
 log = logging.getLogger(__name__)
 
 PROOF_INTERVAL_S = 0.5
-"""How often etcd is asked whether anything is missing; it may fail to answer twice."""
+"""How often etcd is asked whether anything is missing; two failures in a row are tolerated."""
 
 
 class RouteCache:
@@ -70,14 +71,14 @@ class RouteCache:
     def table(self) -> RouteTable:
         """
         Raises:
-            RegistryUnavailable: etcd was not reached since the start.
+            RegistryUnavailable: etcd has not been reached since the start.
         """
         if self._table is None:
             raise RegistryUnavailable(self.why_unknown())
         return self._table
 
     def why_unknown(self) -> str:
-        """Why no routes are known; empty from the first ones on."""
+        """Why no routes are known; empty once there are any."""
         if self._table is not None:
             return ""
         return (
@@ -92,7 +93,7 @@ class RouteCache:
 
     @property
     def stale(self) -> bool:
-        """etcd is away, or did not say for too long that nothing is missing."""
+        """etcd is away, or has not confirmed for too long that nothing is missing."""
         return not (self._is_following and self._freshness.is_proven)
 
     @property
@@ -123,7 +124,7 @@ class RouteCache:
         """Snapshot and watch; returns when an established watch was lost.
 
         Raises:
-            RegistryUnavailable, Compacted: it did not get as far as a watch.
+            RegistryUnavailable, Compacted: no watch was established.
         """
         asked_s = self._clock.monotonic_s()
         snapshot = await self._etcd.snapshot(self._keys.prefix)
@@ -132,7 +133,7 @@ class RouteCache:
         self._become(RouteTable.from_snapshot(self._keys, snapshot))
         await self._name_history()
         try:
-            # A watch that stands has no time limit: it ends when it is found to be of no use.
+            # An established watch has no time limit: it ends when it proves useless.
             async with (
                 asyncio.timeout(None) as self._use,
                 self._etcd.watch(self._keys.prefix, from_revision=snapshot.revision + 1) as batches,
@@ -142,12 +143,12 @@ class RouteCache:
             if not self._is_following:
                 raise
             self._lose(error)
-            # An etcd that accepts watches only to end them must not make this a busy loop.
+            # An etcd that accepts watches only to end them must not turn this into a busy loop.
             await asyncio.sleep(self._backoff.delay_s(1, self._chance))
 
     async def _name_history(self) -> None:
-        """etcd's own id does not tell an emptied etcd from the former one: members of the same
-        names get the same again. Routes do not wait for it."""
+        """etcd's own id does not distinguish an emptied etcd from the former one: members with the
+        same names get the same id again. Routes do not wait for it."""
         if not self.table.history:
             history = History(f"{self._chance.getrandbits(64):016x}")
             name = Put(self._keys.history, encode_history(history))
@@ -163,7 +164,7 @@ class RouteCache:
             self._become(self.table.apply(self._keys, batch.events))
 
     async def _prove_for_ever(self) -> None:
-        """Prove that the watch brings all changes; end it if etcd answers and it does not."""
+        """Prove that the watch delivers all changes; end it if etcd answers and it does not."""
         while True:
             await asyncio.sleep(PROOF_INTERVAL_S)
             if not self._is_following:
@@ -199,7 +200,7 @@ class RouteCache:
         self._show(reason)
 
     def _show(self, reason: BaseException | None = None) -> None:
-        """Tell of it when the routes became stale, or fresh again."""
+        """Notify when the routes became stale, or fresh again."""
         stale = self.stale
         self._watch_expiry()
         if stale == self._was_stale:
@@ -216,7 +217,7 @@ class RouteCache:
         self.changed.notify()
 
     def _watch_expiry(self) -> None:
-        """Look again when the present proof ends: nothing else may happen then."""
+        """Check again when the current proof expires: nothing else may happen then."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None

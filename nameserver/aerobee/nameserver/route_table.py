@@ -1,13 +1,13 @@
 """PURE: the cluster as of one etcd revision, as an immutable value.
 
-A table comes from a snapshot and from the changes after it; the same keys and revisions give the
-same table on every nameserver. Deleted topics are remembered, bounded, so that a broker can be told
-what it missed; one that missed more is told everything. What was deleted before a snapshot is not
-known from it: a topic may have come and gone while nobody here watched.
+A table comes from a snapshot and the changes after it; the same keys and revisions give the same
+table on every nameserver. Deleted topics are remembered, up to a limit, so that a broker can be
+told what it missed; one that missed more is told everything. A snapshot does not show earlier
+deletions: a topic may have come and gone while no nameserver watched.
 
-What always holds: `version` only rises along `apply`; it is the revision of the snapshot or of the
-last change that the table has seen, of keys that show nowhere, too: so versions of nameservers can
-be compared whenever they took their snapshots.
+Invariant: `version` only rises along `apply`. It is the revision of the snapshot or of the last
+change that the table has seen, including changes that routes do not show: so versions of
+nameservers can be compared whenever they took their snapshots.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ _NO_DELETIONS: Mapping[str, TopicDeletion] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class TopicChanges:
-    """What a broker must hear about topics."""
+    """What a broker must learn about topics."""
 
     changed: tuple[Topic, ...]
     deleted: tuple[tuple[str, int], ...]
     """Name and revision of the deletion."""
     complete: bool
-    """`changed` is all that exists; whatever else the broker knows is gone."""
+    """`changed` is everything that exists; any other topic the broker knows is gone."""
     revision: int
-    """The broker knows everything up to here once it has followed."""
+    """The broker knows everything up to here once it has applied this."""
     deletions: Mapping[str, TopicDeletion] = field(default_factory=lambda: _NO_DELETIONS)
     """All that are remembered, by name."""
 
     def deleted_at_ms(self, name: str) -> int:
-        """When a topic of this name was deleted last, Unix ms; 0: never."""
+        """When a topic of this name was last deleted, Unix ms; 0: never."""
         deletion = self.deletions.get(name)
         return 0 if deletion is None else deletion.at_ms
 
@@ -76,19 +76,19 @@ class RouteTable:
     """Name -> revision of the deletion, for deletions after `deletions_since`."""
     deletions_since: int = 0
     deletions: Mapping[str, TopicDeletion] = field(default_factory=lambda: _NO_DELETIONS)
-    """By name; also of topics that were created again."""
+    """By name; including topics that were created again."""
     last_deletion: int = 0
-    """Revision of the newest."""
+    """Revision of the newest one."""
     unreadable: frozenset[str] = frozenset()
-    """Keys whose values make no sense; served as if they did not exist."""
+    """Keys whose values make no sense; treated as if they did not exist."""
     history: str = ""
-    """Which life of etcd the revisions belong to; empty: it has not been named yet."""
+    """The history of etcd that the revisions belong to; empty: not named yet."""
     changed_at: int = 0
-    """Since this revision nothing has changed that the table shows."""
+    """The revision of the last change to anything that the table shows."""
     access: StoredAccess = field(default_factory=StoredAccess)
     """Users and policies."""
     backups: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    """What was backed up -> when, Unix ms; only metrics report it."""
+    """What was backed up -> when, Unix ms; used only for metrics."""
 
     @classmethod
     def from_snapshot(cls, keys: Keys, snapshot: Snapshot) -> RouteTable:
@@ -99,7 +99,8 @@ class RouteTable:
         return empty._changed(keys, [(entry.key, entry) for entry in entries])
 
     def apply(self, keys: Keys, events: Sequence[KeyEvent]) -> RouteTable:
-        """The table after `events`; what an earlier snapshot already holds is passed over."""
+        """The table after `events`; events that an earlier snapshot already contains are
+        skipped."""
         news = [event for event in events if event.revision > self.version]
         if not news:
             return self
@@ -176,8 +177,8 @@ class RouteTable:
         return _forget_oldest(dataclasses.replace(self, deleted_topics=deleted))
 
     def shows_same_as(self, before: RouteTable) -> bool:
-        """Whether this is `before` and only what shows nowhere has come since."""
-        # Every change that shows makes new ones.
+        """Whether the table differs from `before` only in what routes do not show."""
+        # Every visible change makes new objects.
         return self.brokers is before.brokers and self.topics is before.topics
 
     def replica_set(self, broker_name: str) -> ReplicaSet:
@@ -185,11 +186,11 @@ class RouteTable:
         return self.replica_sets.get(broker_name, ReplicaSet(broker_name))
 
     def is_open(self, broker_name: str) -> bool:
-        """Whether the replica set takes new messages, as far as an operator wants."""
+        """Whether the replica set takes new messages, as far as operators decide."""
         return self.replica_set(broker_name).state is SetState.OPEN
 
     def is_removed(self, broker_name: str) -> bool:
-        """Whether an operator has taken the replica set out of the cluster."""
+        """Whether an operator has removed the replica set from the cluster."""
         return self.replica_set(broker_name).state is SetState.REMOVED
 
     def is_master(self, record: BrokerRecord) -> bool:
@@ -197,7 +198,7 @@ class RouteTable:
         return election.is_master(self.replica_set(record.key.broker_name), record)
 
     def replicas_of(self, replica_set: ReplicaSet) -> dict[int, BrokerRecord]:
-        """The live ones of a replica set's replicas, by id."""
+        """The live replicas of a replica set, by id."""
         keys = (BrokerKey(replica_set.broker_name, broker_id) for broker_id in replica_set.replicas)
         return {key.broker_id: self.brokers[key] for key in keys if key in self.brokers}
 
@@ -222,7 +223,7 @@ class RouteTable:
         return tuple(each for each in names if self.is_open(each))
 
     def topic_changes_after(self, revision: int) -> TopicChanges:
-        """What a broker that knows all up to `revision` has missed."""
+        """What a broker that knows everything up to `revision` has missed."""
         if revision < self.deletions_since:
             gone = sorted(
                 (name, deletion.revision)
@@ -247,7 +248,8 @@ class RouteTable:
 
 
 def _is_shown(keys: Keys, key: str) -> bool:
-    """Where logs end is noted all the time and changes no route: nobody is to be told of it."""
+    """The ends of logs are recorded all the time and change no route, so nobody needs to be
+    notified."""
     return not isinstance(keys.parse(key), DurableKey)
 
 
@@ -265,7 +267,7 @@ def _entry_of(event: KeyEvent) -> KeyValue | None:
 
 
 def _forget_oldest(table: RouteTable) -> RouteTable:
-    """Keep the newest deletions; who missed the others will be told everything."""
+    """Keep the newest deletions; a broker that missed the others is told everything."""
     excess = len(table.deleted_topics) - DELETED_TOPICS_MAX
     if excess <= 0:
         return table

@@ -24,9 +24,9 @@ from aerobee.runtime.served_method import answered_at_once
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 LEASES_SILENT_MAX = 2
-"""A broker that has said nothing for this many of its leases is gone; etcd knows it after one."""
+"""A broker that has been silent for this many leases is gone; etcd knows it after one."""
 SILENCE_S_MIN = 5.0
-"""Longer than answering a heartbeat can take, even when etcd hangs."""
+"""Longer than answering a heartbeat can take, even if etcd hangs."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -59,7 +59,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._stopping = False
 
     def stop_streams(self) -> None:
-        """End all streams now, so that brokers and clients go to another nameserver."""
+        """End all streams now, so that brokers and clients move to another nameserver."""
         self._stopping = True
         self._cache.changed.notify()
 
@@ -111,7 +111,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                     await context.write(directive)
         finally:
             if session is not None:
-                # Brokers whose streams end because this nameserver stops live on.
+                # Brokers whose streams end because this nameserver stops are still alive.
                 self._sessions.close(session, is_lost=not self._stopping)
 
     async def QueryRoute(
@@ -238,8 +238,8 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
     async def AlterInSyncSet(
         self, request: nameserver_pb2.AlterInSyncSetRequest, context: Context
     ) -> nameserver_pb2.GroupRecord:
-        """Answers with the record as it now stands: another set than the wished one says that
-        the record was not the expected one any more, and that nothing was changed."""
+        """Answers with the record as it is now: if its in-sync set is not the requested one, the
+        record was not the expected one, and nothing was changed."""
         require_inside(context, "a change of the in-sync set")
         self._check_cluster(request.cluster)
         replica_set = await self._replica_sets.alter_in_sync_set(
@@ -281,7 +281,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         return nameserver_pb2.RemoveBrokerGroupResponse(topics=topics)
 
     def _last_heartbeat(self, record: BrokerRecord) -> tuple[nameserver_pb2.BrokerHeartbeat, int]:
-        """What the broker said last and how long ago; -1 when another nameserver hears it."""
+        """What the broker last said and how long ago; -1 if it talks to another nameserver."""
         session = self._sessions.get(record.key)
         if session is None or session.instance != record.instance:
             return convert.registered_heartbeat(self._cluster, record), -1
@@ -315,7 +315,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             )
 
     def _silent_at_s(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> float:
-        """When this broker must have been heard again, as the event loop counts."""
+        """The deadline for hearing this broker again, in event loop time."""
         lease_ms = self._sessions.registry.lease_duration_ms(heartbeat.lease_duration_ms)
         limit_s = max(SILENCE_S_MIN, LEASES_SILENT_MAX * lease_ms / 1_000)
         return asyncio.get_running_loop().time() + limit_s
@@ -326,7 +326,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
 
 
 class _Inbox:
-    """The latest heartbeat of one stream; an unread older one is overtaken."""
+    """The latest heartbeat of one stream; it replaces an unread older one."""
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()

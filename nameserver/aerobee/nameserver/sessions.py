@@ -1,11 +1,12 @@
-"""The brokers that are connected to this nameserver, and what their sessions share.
+"""The brokers connected to this nameserver, and what their sessions share.
 
-Owns: the session of each connected broker (broker_session.py is one of them), and two tasks beside
-the heartbeats, which wait for neither. One notes in etcd how far logs are confirmed and on disks.
-The other notes that a stream has ended: a registration outlives its process by up to a lease, and
+Owns: the session of each connected broker (a broker_session.py object), and two tasks that run
+beside the heartbeats and delay none. One records in etcd how far logs are confirmed and on disk.
+The other records that a stream has ended. A registration outlives its process by up to a lease, and
 while some nameserver still hears the process nobody takes its place, whatever a newcomer says; once
 its stream has ended, a start in the same folder need not wait for the lease. Each nameserver knows
-its own streams only, so the end of one is noted at the registration, where all of them look.
+only its own streams, so the end of one is recorded in the registration, where all nameservers see
+it.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ log = logging.getLogger(__name__)
 SHOWN_TIMEOUT_S = 0.5
 NOTE_LOOK_INTERVAL_S = 1.0
 STREAM_END_TIMEOUT_S = 0.5
-"""How long a new stream waits for the end of the last one of its process."""
+"""How long a new stream waits for the end of its process's previous one."""
 
 
 class StreamEnds:
-    """Of streams that are not noted yet; bounded by the brokers that were connected."""
+    """Ends of streams that are not recorded yet; bounded by the number of brokers that were
+    connected."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -51,11 +53,11 @@ class StreamEnds:
         self._wake.set()
 
     async def settled(self, key: BrokerKey, timeout_s: float) -> None:
-        """Returns once nothing about this broker is still to be noted, or after `timeout_s`."""
+        """Returns once nothing about this broker remains to be recorded, or after `timeout_s`."""
         await self._noted.wait_until(lambda: key not in self._waiting, timeout_s)
 
     async def run(self) -> None:
-        """Until cancelled. What cannot be noted is left to the lease."""
+        """Runs until cancelled. What cannot be recorded is left to the lease."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -100,7 +102,7 @@ class BrokerSessions:
         return f"{current_ids().request_id}/{self._streams}"
 
     def __len__(self) -> int:
-        """Brokers that are connected here."""
+        """The number of brokers connected here."""
         return len(self._open)
 
     async def admit(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerSession:
@@ -108,18 +110,18 @@ class BrokerSessions:
 
         Raises:
             InvalidArgument, IllegalName: as `open`.
-            Busy: that process is heard by another stream.
+            Busy: another stream of that process is heard.
         """
         identity = heartbeat.identity
         await self._until_unheard(convert.broker_key(identity), identity.instance)
         return self.open(heartbeat)
 
     def open(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerSession:
-        """The session of a stream's first heartbeat. Nobody else sees it before it is answered:
-        its broker may be refused.
+        """The session of a stream's first heartbeat. It is private until that is answered: its
+        broker may be refused.
 
         Raises:
-            InvalidArgument, IllegalName: the heartbeat does not say who it is.
+            InvalidArgument, IllegalName: the heartbeat does not identify the broker.
         """
         identity = heartbeat.identity
         if identity.cluster not in ("", self.cluster):
@@ -137,8 +139,8 @@ class BrokerSessions:
         return session
 
     async def _until_unheard(self, key: BrokerKey, instance: str) -> None:
-        """A process has one stream; its next one may be here before the end of the last. Raises
-        Busy: that one is heard, so this one may be another process."""
+        """A process has one stream; the next one may be here before the previous one ends. Raises
+        Busy: the previous one is still heard, so this one may be another process."""
 
         def is_unheard() -> bool:
             known = self._open.get(key)
@@ -155,11 +157,12 @@ class BrokerSessions:
         self._open[session.key] = session
 
     def keep(self, session: BrokerSession) -> None:
-        """A session is heard, though its broker may not be registered yet: etcd may be away."""
+        """Keep a session that is heard, although its broker may not be registered yet: etcd may be
+        away."""
         self._open.setdefault(session.key, session)
 
     def close(self, session: BrokerSession, *, is_lost: bool) -> None:
-        """A stream has ended; `is_lost`: not because this nameserver stops."""
+        """A stream has ended; `is_lost`: not because this nameserver is stopping."""
         if self._open.get(session.key) is session:
             del self._open[session.key]
             if is_lost:
@@ -171,9 +174,9 @@ class BrokerSessions:
         return self._open.get(key)
 
     async def keep_noting(self) -> None:
-        """Note in etcd how far the log of every connected broker is confirmed and on its disk;
-        until cancelled. What is not noted in time is noted later: an old copy of a folder is
-        noticed by what was noted before it was put back."""
+        """Record in etcd how far the log of every connected broker is confirmed and on disk; runs
+        until cancelled. What is not recorded in time is recorded later: an old copy of a folder is
+        detected by what was recorded before it was put back."""
         while True:
             await asyncio.sleep(NOTE_LOOK_INTERVAL_S)
             try:
@@ -182,21 +185,23 @@ class BrokerSessions:
                 log_event(log, "ends of logs not recorded", level=logging.DEBUG, reason=error)
 
     async def note_durable(self) -> None:
-        """Once. Raises RegistryUnavailable: etcd is away; the others are not tried."""
+        """One round. Raises RegistryUnavailable: etcd is away; the remaining sessions are not
+        tried."""
         for session in list(self._open.values()):
             await session.note_durable(self.clock.monotonic_s())
 
     async def wait_shown(self, revision: int) -> None:
-        """Until the routes show a change, so that who hears of it can use it; not for long, should
-        etcd's events not arrive."""
+        """Wait until the routes show a change, so that whoever learns of it can use it; not for
+        long, in case etcd's events do not arrive."""
         await self.cache.wait_version(revision, SHOWN_TIMEOUT_S)
 
     async def wait_informed(
         self, broker_names: Collection[str], revision: int, timeout_s: float
     ) -> bool:
-        """Whether the brokers of these replica sets that are connected here have stored `revision`.
+        """Whether those brokers of these replica sets that are connected here have stored
+        `revision`.
 
-        Lets the creator of a topic use it at once; brokers connected elsewhere hear of it as fast,
+        Lets the creator of a topic use it at once; brokers connected elsewhere learn of it as fast,
         but cannot be waited for.
         """
 

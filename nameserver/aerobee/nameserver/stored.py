@@ -19,7 +19,7 @@ from aerobee.runtime.broker_condition import BrokerCondition
 
 NO_MASTER = -1
 EPOCH_MAX = 2**53
-"""Epochs and log positions stay far below what the wire can carry; JSON readers know them."""
+"""Far below what the wire format can carry; JSON readers handle integers up to this exactly."""
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class BrokerKey:
-    """A broker's place in the cluster, whatever process fills it."""
+    """A broker's place in the cluster, whichever process fills it."""
 
     broker_name: str
     broker_id: int
@@ -38,66 +38,67 @@ class BrokerKey:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DurableKey:
-    """Where stands how far a broker's logs are known to reach; it has no part in the routes."""
+    """The key under which etcd records how far a broker's logs are known to reach; not part of the
+    routes."""
 
     broker: BrokerKey
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """A live broker process: what is at its leased key."""
+    """A live broker process: the value of its leased key."""
 
     key: BrokerKey
     instance: str
     address: str
     outside_address: str = ""
-    """Where clients outside reach it; empty: at `address`."""
+    """Where clients outside the cluster's network reach it; empty: at `address`."""
     zone: str = ""
-    """Of its machine; empty: unknown."""
+    """The zone of its machine; empty: unknown."""
     store_host_ipv6: bool = False
     writable: bool = True
     incarnation: str = ""
-    """Of its log: new whenever the log may have lost bytes."""
+    """Identifies its log: new whenever the log may have lost bytes."""
     predecessor: str = ""
     """The instance that used its folder before; it has ended."""
     log_epoch: int = 0
     log_end: int = 0
     """How far its log reached, by epoch and offset, when it registered."""
     is_incomplete: bool = False
-    """Its log ended before what the log that the in-sync set names is known to have had."""
+    """Its log ended before what the log named by the in-sync set is known to have had."""
     resigned_epoch: int = 0
-    """It was master of this epoch and acknowledges nothing under it any more; 0: none."""
+    """It was master in this epoch and acknowledges nothing under it any more; 0: none."""
     successor_id: int = -1
-    """Whom it wishes for its successor; -1: nobody."""
+    """The replica it wishes for as successor; -1: none."""
     is_connected: bool = True
     """A nameserver has a stream of this process; False: the stream has ended and none has come."""
     stream: str = ""
-    """The stream that it was registered by, as the nameserver that has it calls it."""
+    """The stream by which it was registered, named by the nameserver that has it."""
     topics_known: int | None = None
-    """It knows of all deletions of topics up to this revision; None: an older version wrote it."""
+    """It knows all topic deletions up to this revision; None: written by an older version."""
     condition: BrokerCondition = BrokerCondition.WELL
     lease_ms: int = 0
-    """How long its registration outlives its last heartbeat; 0: an older version wrote it."""
+    """How long its registration outlives its last heartbeat; 0: written by an older version."""
     revision: int = 0
     lease_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class InSyncReplica:
-    """A member of the in-sync set, as long as its log lost nothing."""
+    """A member of the in-sync set, for as long as its log has lost nothing."""
 
     broker_id: int
     incarnation: str
 
 
 class SetState(StrEnum):
-    """What an operator wants with a replica set."""
+    """The state that an operator has set for a replica set."""
 
     OPEN = "open"
     CLOSED = "closed"
     """It takes no new messages and is read to its end."""
     REMOVED = "removed"
-    """It is no part of the cluster any more."""
+    """It is no longer part of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +107,13 @@ class ReplicaSet:
 
     broker_name: str
     epoch: int = 0
-    """0: there was no master yet."""
+    """0: there has been no master yet."""
     master_id: int = NO_MASTER
     master_instance: str = ""
     in_sync: tuple[InSyncReplica, ...] = ()
-    """By broker id. Whatever was acknowledged is in the logs of all of these."""
+    """By broker id. Every acknowledged message is in the logs of all of these."""
     replicas: tuple[int, ...] = ()
-    """Every broker id that ever registered and was not removed, sorted."""
+    """Every broker id that has registered and was not removed, sorted."""
     unclean_epochs: tuple[int, ...] = ()
     """Epochs that began without an in-sync replica."""
     state: SetState = SetState.OPEN
@@ -121,18 +122,18 @@ class ReplicaSet:
 
 @dataclass(frozen=True, slots=True)
 class DurableLog:
-    """A log of that incarnation never ends before `end` again: so much of it was confirmed, and on
-    its disk."""
+    """A log of that incarnation never ends before `end` again: this much was confirmed, and on its
+    disk."""
 
     incarnation: str
     end: int
     told_by: str
-    """The instance that said so."""
+    """The instance that reported it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DurableLogs:
-    """The logs that one replica had: its present one, and others that may count as in sync."""
+    """The logs that one replica has had: its current one, and others that may count as in sync."""
 
     logs: tuple[DurableLog, ...] = ()
     revision: int = 0
@@ -145,7 +146,7 @@ class Topic:
     order: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
     queues_by_broker: Mapping[str, int] = field(default_factory=dict)
-    """Replica set -> number of queues; ids run from 0."""
+    """Replica set -> number of queues; queue ids start at 0."""
     revision: int = 0
 
     @property
@@ -155,7 +156,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletion:
-    """That a topic was deleted; it stays when one of that name is created again."""
+    """Records that a topic was deleted; kept even if one of that name is created again."""
 
     name: str
     at_ms: int
@@ -165,14 +166,15 @@ class TopicDeletion:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Which life of etcd its revisions belong to: one that was emptied counts from 1 again."""
+    """Identifies the history of etcd to which its revisions belong: an emptied etcd counts from 1
+    again."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """That something was backed up, as its job noted."""
+    """Records that something was backed up; written by the backup job."""
 
     at_ms: int
     """Unix ms."""
@@ -192,7 +194,7 @@ class Keys:
         return f"{self.brokers_of(key.broker_name)}{key.broker_id}"
 
     def brokers_of(self, broker_name: str) -> str:
-        """What the keys of a replica set's brokers begin with."""
+        """The common prefix of the keys of a replica set's brokers."""
         return f"{self.prefix}brokers/{broker_name}/"
 
     def replica_set(self, broker_name: str) -> str:
@@ -208,7 +210,7 @@ class Keys:
         return f"{self.durable_of(key.broker_name)}{key.broker_id}"
 
     def durable_of(self, broker_name: str) -> str:
-        """What the keys of a replica set's durable logs begin with."""
+        """The common prefix of the keys of a replica set's durable logs."""
         return f"{self.prefix}durable/{broker_name}/"
 
     def user(self, name: str) -> str:
@@ -221,8 +223,9 @@ class Keys:
         return f"{self.prefix}quotas/{key.path}"
 
     def parse(self, key: str) -> BrokerKey | DurableKey | AccessKey | tuple[str, str] | None:
-        """The broker, its durable logs, user, policy, quota, or ("groups" | "topics" | "deleted" |
-        "backups", name), that a key stands for; ("history", ""); None: none of them."""
+        """What a key stands for: the broker, its durable logs, a user, policy or quota, or
+        ("groups" | "topics" | "deleted" | "backups", name), or ("history", ""); None: none of them.
+        """
         parts = key.removeprefix(self.prefix).split("/")
         match parts:
             case ["brokers", broker_name, broker_id] if broker_id.isdecimal():
@@ -380,13 +383,13 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
 
 
 def _condition(value: object) -> BrokerCondition:
-    """What a newer version wrote in other words counts as well."""
+    """A newer version may have worded it differently; that counts as well."""
     return next((each for each in BrokerCondition if each.value == value), BrokerCondition.WELL)
 
 
 def _replica_set_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> ReplicaSet:
-    """A record from before there was replication has neither an instance nor an in-sync set: it
-    reads as a replica set whose master has gone and in which nothing was replicated."""
+    """A record from before replication existed has neither an instance nor an in-sync set: it reads
+    as a replica set whose master has gone and in which nothing was replicated."""
     in_sync = {
         InSyncReplica(_broker_id(member["brokerId"]), str(member["incarnation"]))
         for member in document.get("inSync", ())

@@ -1,4 +1,4 @@
-"""Users, policies and quotas among the keys of a cluster, as they are in etcd.
+"""Users, policies and quotas among the keys of a cluster, as stored in etcd.
 
     users/NAME             one user
     policies/NAME/ID       one policy of that user
@@ -6,7 +6,7 @@
     quotas/group/NAME      a consumer group's
     quotas/default         that of all users who have none
 
-What they mean is known to `aerobee.access`; here they are bytes, of which brokers get a copy.
+`aerobee.access` knows what they mean; here they are bytes, which brokers get a copy of.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aerobee.access.quota import Subject
 from aerobee.access.table import NO_RECORDS, Record, Records
 
 
-# No tuples, which would match the patterns of other keys.
+# Not tuples, which would match the patterns of other keys.
 @dataclass(frozen=True, slots=True)
 class UserKey:
     name: str
@@ -33,7 +33,7 @@ class PolicyKey:
 @dataclass(frozen=True, slots=True)
 class QuotaKey:
     path: str
-    """After `quotas/`."""
+    """The part after `quotas/`."""
 
 
 AccessKey = UserKey | PolicyKey | QuotaKey
@@ -45,7 +45,7 @@ def quota_key(subject: Subject) -> QuotaKey:
 
 @dataclass(frozen=True, slots=True)
 class StoredAccess:
-    """Never changed; a change makes another."""
+    """Immutable; a change makes a new one."""
 
     values: Mapping[AccessKey, bytes] = field(default_factory=dict)
     records: Records = NO_RECORDS

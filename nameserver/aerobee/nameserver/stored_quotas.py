@@ -1,6 +1,6 @@
 """Sets and deletes quotas, by compare-and-swap in etcd.
 
-Owns: how many there are. Each answer comes after this nameserver knows of the change.
+Owns: how many there may be. Each answer comes after this nameserver has seen the change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SPREAD_TIMEOUT_S: Final = 2.0
 
 
 class StoredQuotas:
-    """Of one cluster."""
+    """The quotas of one cluster."""
 
     def __init__(self, etcd: KeyValueStore, keys: Keys, cache: RouteCache) -> None:
         self._etcd = etcd
@@ -44,7 +44,7 @@ class StoredQuotas:
         self._cache = cache
 
     def listed(self) -> dict[Subject, Quota]:
-        """Those that can be read. Raises RegistryUnavailable."""
+        """The readable ones. Raises RegistryUnavailable."""
         found = {}
         for record in self._cache.table.access.records.quotas:
             try:
@@ -55,8 +55,8 @@ class StoredQuotas:
         return found
 
     async def change(self, subject: Subject, changes: Mapping[str, int | None]) -> Quota:
-        """The quota with these fields set, or left to the default by None; that of a user only if
-        there is one.
+        """The quota with these fields set, or left to the default by None; a user's quota only if
+        the user exists.
 
         Raises:
             InvalidArgument, LimitReached, RegistryUnavailable.
@@ -97,7 +97,8 @@ class StoredQuotas:
         raise _contended(subject)
 
     async def _user(self, subject: Subject) -> dict[str, int]:
-        """What must still hold when the quota is written: a deleted user leaves none behind."""
+        """What must still hold when the quota is written: a deleted user must not leave one
+        behind."""
         if subject.kind != USER:
             return {}
         key = self._keys.user(subject.name)
@@ -113,7 +114,7 @@ class StoredQuotas:
 
 
 def _quota_of(entry: KeyValue | None) -> Quota:
-    """One that cannot be read is replaced."""
+    """An unreadable one is replaced."""
     if entry is None:
         return UNLIMITED
     try:

@@ -1,7 +1,7 @@
-"""How many topics and queues a cluster may have, and how fast topics may come by themselves.
+"""How many topics and queues a cluster may have, and how fast topics may be created automatically.
 
-Owns: the count of creations under way, and the bucket of automatic ones. Each nameserver counts for
-itself: several may together go a little beyond a limit when many topics are created at once.
+Owns: the count of creations in progress, and the token bucket of automatic ones. Each nameserver
+counts for itself: together they may go slightly over a limit when many topics are created at once.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class TopicLimits:
     def creating(
         self, topic: Topic, topics: Mapping[str, Topic], *, automatic: bool
     ) -> Iterator[None]:
-        """A block that adds a topic to `topics`. One that is there already meets no limit.
+        """A block that adds a topic to `topics`. A topic that already exists meets no limit.
 
         Raises:
-            LimitReached: it would be one topic, or its queues would be, too many.
+            LimitReached: it would exceed the limit of topics or of queues.
             Busy: too many topics were created automatically just now.
             QuotaExceeded: the caller has created too many.
         """
@@ -70,7 +70,7 @@ class TopicLimits:
             self._under_way -= 1
 
     def check_queues(self, topics: Iterable[Topic], added: Mapping[str, int]) -> None:
-        """May replica sets get these queues in addition? Raises LimitReached."""
+        """Whether replica sets may get these additional queues. Raises LimitReached."""
         present = [topic.queues_by_broker for topic in topics]
         for replica_set, more in sorted(added.items()):
             count = more + sum(queues.get(replica_set, 0) for queues in present)

@@ -1,8 +1,8 @@
 """Creates, changes and deletes topics, by compare-and-swap in etcd.
 
-Owns: the rules for a topic's settings. Two nameservers that change one topic at once never lose a
-change: one of them reads again. Each answer comes after this nameserver's own routes show the
-change.
+Owns: the rules for a topic's settings. Two nameservers that change one topic at the same time never
+lose a change: one of them reads again. Each answer comes after this nameserver's own routes show
+the change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 PERM_DEFAULT = PERM_READ | PERM_WRITE
 VALUE_BYTES_MAX = 64 * 1024
 ATTRIBUTES_BYTES_MAX = 1_024
-"""Of one topic: all topics of a cluster must fit one answer."""
+"""Per topic: all topics of a cluster must fit into one answer."""
 _ATTEMPTS_MAX = 8
 _ROUTES_TIMEOUT_S = 2.0
 _FORGOTTEN_AT_ONCE = 10
@@ -78,9 +78,10 @@ class Topics:
 
         Raises:
             IllegalName, InvalidArgument, TopicExists, NoBrokerAvailable, RegistryUnavailable.
-            LimitReached: the cluster has as many topics or queues as it may.
-            Busy: it comes `automatic`ally, and too many of these came just now; or a topic of this
-                name was deleted, and not all masters have heard of it.
+            LimitReached: the cluster has its maximum of topics or queues.
+            Busy: it is created `automatic`ally, and too many were created just now; or a topic of
+            this
+                name was deleted, and not all masters know of that yet.
         """
         _check_name(name)
         _check_perm(perm or PERM_DEFAULT)
@@ -114,7 +115,7 @@ class Topics:
         raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
 
     async def create_missing(self, name: str) -> Topic:
-        """The topic, created by default settings if it is not there yet."""
+        """The topic, created with default settings if it does not exist."""
         try:
             return await self.create(name, automatic=True)
         except TopicExists:
@@ -131,7 +132,7 @@ class Topics:
         order: bool | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> Topic:
-        """The topic with what is given changed; an attribute set to "" is removed.
+        """Change what is given and return the topic; an attribute set to "" is removed.
 
         Raises:
             TopicNotFound, InvalidArgument, LimitReached, NoBrokerAvailable, RegistryUnavailable.
@@ -157,8 +158,8 @@ class Topics:
         raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
 
     async def delete(self, name: str) -> int:
-        """Remove the topic; returns the revision of the removal. That it was deleted stays in etcd:
-        what was sent to it before is gone on brokers, too, that hear of it later.
+        """Remove the topic; returns the revision of the removal. The deletion itself is recorded in
+        etcd, so that brokers that learn of it later also drop what was sent to the topic before.
 
         Raises:
             TopicNotFound, IllegalName, RegistryUnavailable.
@@ -185,8 +186,8 @@ class Topics:
         raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
 
     async def take_queues(self, name: str, broker_name: str) -> Topic | None:
-        """Take the topic's queues on a replica set away from it, whatever they hold; None: it has
-        none there, or is gone.
+        """Remove the topic's queues on a replica set, whatever they hold; None: it has none there,
+        or is gone.
 
         Raises RegistryUnavailable; InvalidArgument: the topic's value is damaged.
         """
@@ -218,7 +219,7 @@ class Topics:
     async def _until_masters_know(self, name: str, deletion: int) -> None:
         """Returns once every live master knows of the name's last deletion, by its revision; 0:
         there was none. A master that does not know would store what is sent to the new topic with
-        the former one's messages, and end both.
+        the former one's messages, and delete both.
 
         Raises Busy: it takes too long.
         """
@@ -246,7 +247,7 @@ class Topics:
             )
 
     def _after(self, before: KeyValue | None) -> int:
-        """A time after the last deletion of the name; 0 if there is none that can be read."""
+        """A time after the last deletion of the name; 0 if no deletion can be read."""
         with contextlib.suppress(Unreadable):
             deletion = None if before is None else self._keys.decode(before)
             if isinstance(deletion, TopicDeletion):
@@ -254,7 +255,7 @@ class Topics:
         return 0
 
     def _forgotten(self, name: str) -> list[str]:
-        """The oldest deletions, if there are too many with one more of `name`."""
+        """The oldest deletions, if adding one of `name` makes too many."""
         deletions = [each for each in self._cache.table.deletions.values() if each.name != name]
         excess = len(deletions) + 1 - DELETED_TOPICS_MAX
         if excess <= 0:
@@ -280,8 +281,8 @@ class Topics:
     async def _write(
         self, topic: Topic, *, expected_revision: int, deletion: int | None = None
     ) -> Topic | None:
-        """The topic as written, or None when etcd holds another revision of it than expected, or of
-        its name's last `deletion`, if that is given."""
+        """The topic as written, or None if etcd holds another revision of it than expected, or
+        another last `deletion` of its name, if that is given."""
         value = encode_topic(topic)
         if len(value) > VALUE_BYTES_MAX:
             raise InvalidArgument(
@@ -360,12 +361,13 @@ def place_queues(topic: str, queues: int, replica_sets: Sequence[str]) -> dict[s
 def grow_queues(
     topic: str, current: Mapping[str, int], queues: int, replica_sets: Sequence[str]
 ) -> dict[str, int]:
-    """`current` with queues added until there are `queues`, each to the replica set that has
-    fewest: they are spread as evenly as whole numbers allow. The sets that get one more than the
-    others begin at a place that the topic's name decides, so that many small topics do not all sit
-    on the first set, and every nameserver decides alike.
+    """`current` with queues added until there are `queues`, each to the replica set that has the
+    fewest: they are spread as evenly as whole numbers allow. Which sets get one more than the
+    others depends on the topic's name, so that many small topics do not all land on the first set,
+    and every nameserver decides alike.
 
-    Only `replica_sets` get new ones; what a set has it keeps: queue ids run from 0 on each.
+    Only `replica_sets` get new ones; existing queues stay where they are: queue ids start at 0 on
+    each set.
     """
     assert replica_sets, "there must be a replica set to place queues on"
     assert queues >= sum(current.values()), "queues are never taken away"
@@ -374,7 +376,7 @@ def grow_queues(
     turns = ordered[start:] + ordered[:start]
     counts = {replica_set: current.get(replica_set, 0) for replica_set in turns}
     for _ in range(queues - sum(current.values())):
-        fewest = min(turns, key=counts.__getitem__)  # the first of equals
+        fewest = min(turns, key=counts.__getitem__)  # the first among equals
         counts[fewest] += 1
     return {
         replica_set: count

@@ -1,7 +1,7 @@
 """Creates, changes and deletes users and policies, by compare-and-swap in etcd.
 
-Owns: the bounds of what is kept. A secret goes to etcd sealed, and to the caller once. Each answer
-comes after this nameserver knows of the change.
+Owns: the limits on what is kept. A secret goes to etcd sealed, and to the caller once. Each answer
+comes after this nameserver has seen the change.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Users:
         return self._cache.table.access
 
     def listed(self) -> list[User]:
-        """Those whose records can be read, by name."""
+        """The users whose records can be read, by name."""
         self._cache.table  # noqa: B018  raises RegistryUnavailable
         return [known.user for _, known in sorted(self._book.table.users.items())]
 
     async def create(
         self, name: str, *, is_super: bool, peers: tuple[str, ...], secret: str
     ) -> tuple[User, str]:
-        """The user and its secret, which is made if it is empty.
+        """The user and its secret, which is generated if it is empty.
 
         Raises InvalidArgument, LimitReached, RegistryUnavailable.
         """
@@ -102,7 +102,7 @@ class Users:
         peers: tuple[str, ...] | None = None,
         forget_former_secret: bool = False,
     ) -> User:
-        """The user with what is given changed. Raises InvalidArgument, RegistryUnavailable."""
+        """Change what is given and return the user. Raises InvalidArgument, RegistryUnavailable."""
         if peers is not None:
             self._check_peers(name, peers)
 
@@ -118,8 +118,8 @@ class Users:
         return await self._change(name, changed)
 
     async def rotate(self, name: str, secret: str) -> tuple[User, str]:
-        """A new secret beside the present one, which is made if it is empty; the one before that
-        is not valid any more. Raises as `update`."""
+        """A new secret beside the current one, generated if it is empty; the previous one is no
+        longer valid. Raises as `update`."""
         secret = _given_or_made(secret)
         sealed = self._sealed(secret, name)
 
@@ -129,10 +129,10 @@ class Users:
         return await self._change(name, changed), secret
 
     async def delete(self, name: str) -> None:
-        """The user, its policies and its quota. Raises as `update`."""
+        """Delete the user, its policies and its quota. Raises as `update`."""
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._read(name)
-            # A policy of which we have not heard would be there for the next user of this name.
+            # A policy that we have not seen yet would apply to the next user of this name.
             await self._shown(entry.revision)
             policies = [self._keys.policy(key) for key in self._stored.policies_of(name)]
             done = await self._etcd.transaction(
@@ -149,7 +149,7 @@ class Users:
         raise _contended(name)
 
     async def put_policy(self, policy: Policy) -> None:
-        """Add it, or replace the one of the same user, resource and kind. Raises as `update`;
+        """Add it, or replace the one with the same user, resource and kind. Raises as `update`;
         LimitReached."""
         key = PolicyKey(policy.user, policy_id(policy))
 
@@ -167,8 +167,8 @@ class Users:
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._read(policy.user)
             check(self._stored)
-            # Writing the user as well makes a policy that is added while its user is deleted, or
-            # beside another one, begin again.
+            # Writing the user as well forces a retry if the user is deleted, or another policy
+            # added, at the same time.
             done = await self._etcd.transaction(
                 {entry.key: entry.revision},
                 [Put(self._keys.policy(key), encode_policy(policy)), Put(entry.key, entry.value)],
@@ -179,7 +179,7 @@ class Users:
         raise _contended(policy.user)
 
     async def remove_policy(self, policy: Policy) -> None:
-        """That of the same user, resource and kind. Raises as `update`."""
+        """Remove the policy with the same user, resource and kind. Raises as `update`."""
         key = self._keys.policy(PolicyKey(policy.user, policy_id(policy)))
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._etcd.get(key)
@@ -232,7 +232,7 @@ class Users:
                 )
 
     def _resealed(self, user: User) -> User:
-        """By the cluster secret that is to be used now, so that another need not be kept."""
+        """Sealed with the cluster secret to use now, so that the other need not be kept."""
         cluster = self._book.secrets
         if cluster is None:
             return user

@@ -35,7 +35,8 @@ class ProducerConfig:
     send_timeout_ms: int = 10_000
     """From `send` to its receipt, waiting for room and all retries included."""
     retries_max: int = 2
-    """Further attempts after a broker failed; attempts to reach any broker at all do not count."""
+    """Further attempts after a broker failed. Attempts to reach any broker at all do not count, nor
+    do those that a broker refused before it stored anything, as with a full disk."""
     linger_ms: int = 0
     """How long a batch waits for more; 0: for the sends of the same moment only."""
     batch_bytes_max: int = 512 * KIB

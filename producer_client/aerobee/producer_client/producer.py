@@ -21,6 +21,7 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import config_or_default, milliseconds
 from aerobee.client_core.message import Message
+from aerobee.client_core.short_tracebacks import end_with
 from aerobee.client_core.telemetry import Telemetry, TracedMessage
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.own_process import OwnProcess
@@ -184,11 +185,7 @@ class Producer:
             await self._finish(delivery)
         finally:
             try:
-                # The caller's own error is not the group's: it leaves as it is.
-                if isinstance(error, asyncio.CancelledError):
-                    await self._tasks.__aexit__(kind, error, traceback)
-                else:
-                    await self._tasks.__aexit__(None, None, None)
+                await end_with(self._tasks, error)
             finally:
                 if self._owns_connection:
                     await self._connection.__aexit__(None, None, None)

@@ -1,9 +1,9 @@
 """What a producer does when a batch was refused or its outcome is unknown.
 
 A refusal is final when sending again cannot help. All else is tried again until the deadline,
-elsewhere at once or on the same broker after a pause; a broker that failed by itself (disk full,
-store failed, an internal error) is given `retries_max` further attempts, elsewhere if possible; a
-numbered batch that may be stored has no such bound.
+elsewhere at once or on the same broker after a pause; a broker that failed by itself (store failed,
+an internal error) is given `retries_max` further attempts, elsewhere if possible; a numbered batch
+that may be stored has no such bound.
 
 Owns: the tasks in which batches wait. What is here is in no stream, so its deadlines are watched
 here.
@@ -47,6 +47,7 @@ class Retry:
     """Other batches should prefer other brokers for a while."""
 
 
+# Or it refused before it stored anything, for a reason that may pass, as a full disk.
 _UNREACHABLE = Retry(is_counted=False, refreshes_route=True, avoids_broker=True)
 # The route says that the topic is there: its broker will learn of it in a moment.
 _ROUTE_IS_OLD = Retry(is_counted=False, refreshes_route=True, avoids_broker=False)
@@ -56,6 +57,7 @@ _BROKEN = Retry(is_counted=True, refreshes_route=True, avoids_broker=True)
 _RETRIES: dict[type[errors.AerobeeError], Retry] = {
     errors.Unreachable: _UNREACHABLE,
     errors.ShuttingDown: _UNREACHABLE,
+    errors.NotWritable: _UNREACHABLE,
     errors.NoBrokerAvailable: _ROUTE_IS_OLD,
     errors.NotMaster: _ROUTE_IS_OLD,
     errors.StaleEpoch: _ROUTE_IS_OLD,
@@ -64,7 +66,6 @@ _RETRIES: dict[type[errors.AerobeeError], Retry] = {
     errors.Busy: _BUSY,
     errors.QuotaExceeded: _BUSY,
     errors.NotEnoughReplicas: _BUSY,
-    errors.NotWritable: _BROKEN,
     errors.StoreFailed: _BROKEN,
     errors.DeadlineExceeded: _BROKEN,
     errors.RegistryUnavailable: _BROKEN,

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from aerobee.client_core.short_tracebacks import TOLD, shortened
 from aerobee.cluster_view.cluster_wait import ClusterWait
 from aerobee.cluster_view.route import PERM_WRITE, MessageQueue, TopicRoute
 from aerobee.cluster_view.routes import Routes
@@ -105,6 +106,8 @@ class Targets:
             if before is not None:
                 await before.wait()
             return self._cached(topic) or self._renew(route)
+        except TOLD as error:
+            raise shortened(error) from error.__cause__
         finally:
             mine.set()
             if self._last_in_line.get(topic) is mine:

@@ -1,9 +1,9 @@
-"""How apache.rocketmq.v2 says errors: the one table, its reverse, and the status messages.
+"""How apache.rocketmq.v2 reports errors: the single table, its reverse, and the status messages.
 
-A failed call ends with gRPC status OK and a Status in its answer. Many errors share a code, most of
-them INTERNAL_SERVER_ERROR, which clients try again. All but one of those that share a code begin
-their message with the error's name, so that people see what it was, and a node that forwarded the
-call gets the same error back.
+A failed call ends with gRPC status OK and a Status in its answer. Many errors share a code, mostly
+INTERNAL_SERVER_ERROR, on which clients retry. All but one of those that share a code start their
+message with the error's name, so that people see what it was, and a node that forwarded the call
+gets the same error back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 
 
 class Refused(errors.InvalidArgument):
-    """A request that breaks a rule of this API, which has a code of its own for it."""
+    """A request that breaks a rule of this API, which has a specific code for it."""
 
     def __init__(self, code: v2.Code, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class Refused(errors.InvalidArgument):
 
 _INTERNAL: Final = v2.INTERNAL_SERVER_ERROR
 
-# The first error of each code is what the code means when the message does not tell.
+# The first error of each code is what the code means if the message does not say.
 CODES: Final[dict[type[errors.AerobeeError], v2.Code]] = {
     errors.InvalidArgument: v2.BAD_REQUEST,
     errors.IllegalName: v2.BAD_REQUEST,
@@ -41,7 +41,7 @@ CODES: Final[dict[type[errors.AerobeeError], v2.Code]] = {
     errors.FilterIllegal: v2.ILLEGAL_FILTER_EXPRESSION,
     errors.NotWritableTopic: v2.FORBIDDEN,
     errors.NotReadableTopic: v2.FORBIDDEN,
-    # POP, or members with leases, have the queue.
+    # POP, or members with leases, own the queue.
     errors.LeaseHeld: v2.PRECONDITION_FAILED,
     errors.LeaseExpired: v2.PRECONDITION_FAILED,
     errors.Unauthenticated: v2.UNAUTHORIZED,
@@ -63,7 +63,7 @@ CODES: Final[dict[type[errors.AerobeeError], v2.Code]] = {
     errors.RegistryUnavailable: _INTERNAL,
     errors.ReplicaBehind: _INTERNAL,
     errors.Unreachable: _INTERNAL,
-    # What this API's calls do not meet.
+    # Never the result of this API's calls.
     errors.TopicExists: _INTERNAL,
     errors.OutOfSequence: _INTERNAL,
     errors.DuplicateClient: _INTERNAL,
@@ -82,14 +82,14 @@ _NAMED: Final = {kind.__name__: kind for kind in CODES}
 _SUCCESSES: Final = frozenset((v2.OK, v2.MULTIPLE_RESULTS))
 
 OK: Final = v2.Status(code=v2.OK, message="OK")
-"""What every done call answers; copied into answers, never changed."""
+"""The status of every successful call; copied into answers, never changed."""
 
 
 def status_of(error: errors.AerobeeError) -> v2.Status:
-    """What an answer says of a typed error."""
+    """The status for a typed error."""
     if isinstance(error, Refused):
         return v2.Status(code=error.code, message=str(error))
-    # A class that derives from one of the table's is said as that one.
+    # A subclass of one of the table's classes is reported as that class.
     kind = next(kind for kind in type(error).__mro__ if kind in CODES)
     code = CODES[kind]
     message = str(error) if _MEANINGS[code] is kind else f"{kind.__name__}: {error}"
@@ -97,7 +97,7 @@ def status_of(error: errors.AerobeeError) -> v2.Status:
 
 
 def error_of(status: v2.Status) -> errors.AerobeeError | None:
-    """The typed error of another node's answer, the mirror of `status_of`; None: it succeeded.
+    """The typed error of another node's answer, the reverse of `status_of`; None: it succeeded.
 
     A code that is not in the table gives Refused with that code, so that it can be passed on.
     """
@@ -115,9 +115,9 @@ def error_of(status: v2.Status) -> errors.AerobeeError | None:
 
 
 def common_status(statuses: Iterable[v2.Status]) -> v2.Status:
-    """The status of an answer with many results: theirs if they agree, else MULTIPLE_RESULTS.
+    """The status of an answer with several results: theirs if they agree, else MULTIPLE_RESULTS.
 
-    Without any it is an error: a call that promised a result had none.
+    Without any results it is an error: the call promised at least one.
     """
     found = list(statuses)
     if not found:
@@ -129,7 +129,7 @@ def common_status(statuses: Iterable[v2.Status]) -> v2.Status:
 
 
 def topic_not_found(topic: str) -> errors.TopicNotFound:
-    """Of a topic that does not exist; clients' own tests look for the first words."""
+    """For a topic that does not exist; clients' own tests look for the first words."""
     return errors.TopicNotFound(
         f"No topic route info in name server for the topic: {topic}. Create it with "
         f"`aerobee topic create {topic}`, or correct the name"

@@ -28,5 +28,5 @@ class RocketmqConfig:
         )
 
     def sending(self) -> SendLimits:
-        """What a message may be."""
+        """The limits of messages."""
         return SendLimits(delay_ms_max=self.delay_max_ms)

@@ -19,7 +19,7 @@ _ADMIN = (
 
 
 class MessagingNeeds:
-    """How requests name what they are about. Raises Refused for names that are none."""
+    """How requests name what they apply to. Raises Refused for illegal names."""
 
     def __init__(self, resources: Resources) -> None:
         self._of = resources
@@ -57,14 +57,15 @@ class MessagingNeeds:
         )
 
     def group_and_any_topic(self, request: Any, namespace: str) -> Iterable[Need]:
-        """Apache asks for the group alone; a handle of another topic is refused by what it says."""
+        """Apache checks only the group; a handle of another topic is refused because of its
+        content."""
         return (self._group(request.group, namespace),)
 
     def queue(self, request: Any, namespace: str) -> Iterable[Need]:
         return (self._topic(request.message_queue.topic, namespace, Action.SUB),)
 
     def told(self, command: Any, namespace: str) -> Iterable[Need]:
-        """Of a telemetry stream: a producer's topics, a consumer's group and topics."""
+        """The needs of a telemetry stream: a producer's topics, a consumer's group and topics."""
         if not command.HasField("settings"):
             return ()
         settings = command.settings
@@ -78,7 +79,7 @@ class MessagingNeeds:
 
 
 def messaging_needs(cluster: str) -> NeedsTable:
-    """By path."""
+    """The needs by path."""
     of = MessagingNeeds(Resources(cluster))
     methods: dict[str, MethodNeeds] = {
         "QueryRoute": needing(of.route),

@@ -1,7 +1,7 @@
-"""What requests of this API may cost: the table of all their fields.
+"""The limits of requests of this API: a table of all their fields.
 
-Wider than the rules for messages, names and settings, which have codes of their own: what reaches a
-limit here was made to hurt.
+Wider than the rules for messages, names and settings, which have their own codes: anything that
+reaches a limit here was made to do harm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MIB: Final = 1024 * KIB
 MESSAGES_PER_REQUEST_MAX: Final = 1_024
 ENTRIES_PER_REQUEST_MAX: Final = 1_024
 KEPT_NAMES_MAX: Final = 1_024
-"""Topics that a client's settings name."""
+"""Topics named in a client's settings."""
 
 _NAME: Final = Limit(length=1_024)
 _HANDLE: Final = Limit(length=4 * KIB)
@@ -28,7 +28,7 @@ _NONCE: Final = Limit(length=256)
 _REQUEST_BYTES_MAX: Final = {
     "QueryRouteRequest": 64 * KIB,
     "HeartbeatRequest": 8 * KIB,
-    # What is above the limits of messages and below this is refused with their codes.
+    # Sizes between the limits of messages and these are refused with the messages' codes.
     "SendMessageRequest": 16 * MIB,
     "QueryAssignmentRequest": 64 * KIB,
     "ReceiveMessageRequest": 256 * KIB,
@@ -39,7 +39,7 @@ _REQUEST_BYTES_MAX: Final = {
     "GetOffsetRequest": 64 * KIB,
     "QueryOffsetRequest": 64 * KIB,
     "EndTransactionRequest": 128 * KIB,
-    # Some commands have a message in them, which only servers send.
+    # Some commands contain a message, which only servers send.
     "TelemetryCommand": 9 * MIB,
     "NotifyClientTerminationRequest": 8 * KIB,
     "ChangeInvisibleDurationRequest": 64 * KIB,
@@ -54,7 +54,7 @@ _FIELDS: Final = {
     "Address.host": _NAME,
     "Broker.name": _NAME,
     "MessageQueue.accept_message_types": Limit(count=64),
-    # Shorter requests break only limits that messages have of their own, which are lower.
+    # Shorter requests can break only messages' own limits, which are lower.
     "SendMessageRequest.messages": Limit(
         count=MESSAGES_PER_REQUEST_MAX, looked_into_from=COUNTED_FROM
     ),
@@ -109,7 +109,7 @@ _FIELDS: Final = {
 
 
 def messaging_request_limits() -> RequestLimits:
-    """Of MessagingService."""
+    """The limits of MessagingService."""
     return RequestLimits(
         service_pb2.DESCRIPTOR.services_by_name.values(),
         _REQUEST_BYTES_MAX,

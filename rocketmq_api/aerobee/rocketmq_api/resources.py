@@ -1,13 +1,14 @@
-"""Names of topics and groups: what clients call them, and what they are called in a store.
+"""Names of topics and groups: what clients call them, and their names in a store.
 
    namespace `shop`, name `orders`             shop%orders
    namespace `shop`, name `%DLQ%billing`       %DLQ%shop%billing
    without a namespace                         the name
 
-A plain name `shop%orders` is the same topic, as in Apache's brokers that know no namespaces.
+A plain name `shop%orders` is the same topic, as in Apache's brokers, which do not interpret
+namespaces.
 
-Owns: the rules for both parts. Answers carry the resource as it was received, never one made of the
-stored name: a client takes on a namespace that differs from its own.
+Owns: the rules for both parts. Answers carry the resource as it was received, never one made from
+the stored name: a client adopts a namespace that differs from its own.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 
 NAMESPACE_LENGTH_MAX: Final = 64
 
-# Without `%`, so that a stored name has one reading only.
+# Without `%`, so that a stored name can be read in only one way.
 _NAMESPACE: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAMESPACE_LENGTH_MAX}}}")
 
 
 def stored_topic(resource: v2.Resource, caller_namespace: str = "") -> str:
     """The topic's name in the store. Raises Refused with ILLEGAL_TOPIC.
 
-    `caller_namespace` is the one in the call's metadata; it counts where the resource has none,
-    because some clients say it only there.
+    `caller_namespace` is from the call's metadata; it is used if the resource has none, because
+    some clients send it only there.
     """
     name = _stored(resource, caller_namespace, v2.ILLEGAL_TOPIC, "topic")
     try:

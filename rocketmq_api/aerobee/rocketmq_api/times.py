@@ -1,7 +1,7 @@
 """Times and durations of messages as whole milliseconds.
 
 Clients send any 64-bit number of seconds and any 32-bit number of nanoseconds. The results are
-exact numbers without a bound; who uses them compares them with limits first.
+exact and unbounded; callers compare them with limits first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def timestamp(ms: int) -> Timestamp:
 
 
 def set_timestamp(value: Timestamp, ms: int) -> None:
-    """As `timestamp`, in place; also 1970 is a time and not the lack of one."""
+    """As `timestamp`, in place; 1970 counts as a time, not as the absence of one."""
     seconds, rest = divmod(ms, 1_000)
     value.SetInParent()
     value.seconds = seconds

@@ -1,6 +1,6 @@
-"""Addresses as configurations have them: host:port, with a port that exists, each used once.
+"""Addresses in configurations: host:port, with a valid port, each used once.
 
-Owns: what counts as one. Names are not resolved here.
+Owns: what counts as an address. Names are not resolved here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def require_address(key: str, address: str) -> None:
     """For `__post_init__`: `address` is host:port; port 0 lets the system choose one.
 
     Raises:
-        InvalidArgument: it is something else, or there is no such port.
+        InvalidArgument: it is not, or the port is out of range.
     """
     parts = _ADDRESS.fullmatch(address)
     require(
@@ -31,11 +31,10 @@ def require_address(key: str, address: str) -> None:
 
 
 def require_dialled_address(key: str, address: str) -> None:
-    """For `__post_init__`: `address` is host:port of somebody else, who listens on a port that is
-    known beforehand.
+    """For `__post_init__`: `address` is the host:port of a peer, which listens on a fixed port.
 
     Raises:
-        InvalidArgument: it is something else, or nobody can be reached at such a port.
+        InvalidArgument: it is not, or no peer can be reached at such a port.
     """
     parts = _ADDRESS.fullmatch(address)
     require(
@@ -46,10 +45,10 @@ def require_dialled_address(key: str, address: str) -> None:
 
 
 def require_ports_of_their_own(addresses: Mapping[str, str]) -> None:
-    """For `__post_init__`: what one process is to listen on, by key; empty: it does not.
+    """For `__post_init__`: the addresses one process listens on, by key; empty: it does not listen.
 
     Raises:
-        InvalidArgument: two would be on one port of one host, or of all hosts.
+        InvalidArgument: two would use the same port of one host, or of all hosts.
     """
     used = [(key, *_host_and_port(address)) for key, address in addresses.items() if address]
     for (key, host, port), (other_key, other_host, other_port) in combinations(used, 2):
@@ -61,7 +60,7 @@ def require_ports_of_their_own(addresses: Mapping[str, str]) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether host:port is reached from this machine only."""
+    """Whether host:port can be reached from this machine only."""
     host, _ = _host_and_port(address)
     return not isinstance(host, str) and host.is_loopback
 

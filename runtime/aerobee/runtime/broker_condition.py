@@ -1,4 +1,4 @@
-"""What keeps a broker that runs from its work, as it says itself."""
+"""What keeps a running broker from its work, as reported by the broker itself."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from enum import StrEnum
 
 
 class BrokerCondition(StrEnum):
-    """The values are those of its record in etcd."""
+    """The values are those in its etcd record."""
 
     WELL = ""
     SLOW = "slow"
-    """Its event loop runs late: a group is better led by another replica."""
+    """Its event loop runs late: another replica should be master."""
     DISK_HUNG = "disk hung"
-    """Its disk does not answer: it is not elected, and not in sync."""
+    """Its disk does not answer: it can be neither elected nor in sync."""

@@ -1,20 +1,21 @@
-"""What surrounds every call that a server serves, on either engine.
+"""What happens around every call that a server serves, on either engine.
 
-Owns: the order. The request is read within its limits, log lines get the call's ids, the handler
-runs, its time is measured, and a typed error is answered as the protocol says. Any other exception
-of a handler is a bug: it is logged with its traceback and answered as INTERNAL without details.
+Owns: the order of steps. The request is read within its limits, log lines get the call's ids, the
+handler runs, its time is measured, and a typed error is answered in the protocol's way. Any other
+exception of a handler is a bug: it is logged with its traceback and answered as INTERNAL without
+details.
 
-Before the handler runs a guard is asked, if the server has one: whether the call proves who makes
-it, and whether that one may have what it asks for. Streams are asked of for each request, and end
-when they may no more.
+Before the handler runs, the server's guard, if any, decides whether the call proves who makes it
+and whether that caller may do what the call asks for. For streams it decides on each request, and
+ends the stream once it is no longer allowed.
 
-A protocol says errors in one of two ways: it ends the call with a gRPC status, or it succeeds with
-an answer that tells the error. Which one is decided for each method.
+A protocol reports errors in one of two ways: it ends the call with a gRPC status, or the call
+succeeds with an answer that contains the error. This is decided for each method.
 
-A single request that cannot be read is answered with that error, and the servicer does not run.
-Where requests stream, the servicer's read raises the error.
+A single request that cannot be read is answered with that error, and the servicer does not run. If
+requests are streamed, the servicer's read raises the error.
 
-Only calls with one answer are timed: a stream lasts as long as its client wants.
+Only calls with a single answer are timed: a stream lasts as long as its client wants.
 """
 
 from __future__ import annotations
@@ -47,27 +48,28 @@ INTERNAL = "internal"
 
 Read = Callable[[bytes], Any]
 Rest = Callable[[], Awaitable[Any]]
-"""What a call in completion style still has to do, in a task."""
+"""What a call in completion style still has to do, run in a task."""
 SayError = Callable[[AerobeeError], RpcError]
 """How a protocol ends a call with an error."""
 AnswerError = Callable[[AerobeeError, Any], Sequence[Any]]
-"""The answers that tell an error, of a protocol whose calls succeed then too: one where the method
-has one, else those that end the stream. Gets the request, or None if it could not be read, or if
-requests stream."""
+"""The answers that report an error, for a protocol whose calls succeed even then: one answer for a
+unary method, or those that end a stream. Gets the request, or None if it could not be read or if
+requests are streamed."""
 
 log = logging.getLogger(__name__)
 
 
 class RpcObserver(Protocol):
-    """Sums up how long calls took."""
+    """Records how long calls took."""
 
     def answered(self, method: str, outcome: str, elapsed_s: float) -> None:
-        """`method` is the name within its service; `outcome` SUCCESS, or an error in snake_case."""
+        """`method` is the name within its service; `outcome` is SUCCESS or an error in
+        snake_case."""
         ...
 
 
 class _ServedCall:
-    """A call that a servicer works on; its metadata is read only if something is logged."""
+    """A call that a servicer works on; its metadata is read only when something is logged."""
 
     __slots__ = ("_context", "_name")
 
@@ -95,9 +97,8 @@ class CallBorder:
         answer_errors: Mapping[str, AnswerError] = MappingProxyType({}),
         guard: CallGuard | None = None,
     ) -> None:
-        """A method without `limits` refuses only requests that cannot be read. `answer_errors` by
-        path, for methods that do not end with `say_error`. Without a `guard` everyone may do
-        everything."""
+        """A method without `limits` refuses only unreadable requests. `answer_errors` by path, for
+        methods that do not use `say_error`. Without a `guard` everyone may do everything."""
         self._say_error = say_error
         self._now = clock.monotonic_s
         self._answer_errors = answer_errors
@@ -107,7 +108,7 @@ class CallBorder:
         self._streams = None if guard is None else GuardedStreams(guard)
 
     def served(self, path: str, handler: Any) -> ServedMethod | None:
-        """From grpcio's handler of a method; None if the servicer does not have the method."""
+        """From grpcio's handler of a method; None if the servicer does not implement it."""
         name = path.rpartition("/")[2]
         failure = _Failure(
             self._say_error,
@@ -238,7 +239,7 @@ class CallBorder:
         return answered
 
     def tell(self, name: str, outcome: str, began_s: float) -> None:
-        """Report a call with one answer that has ended."""
+        """Record the end of a call with a single answer."""
         if self._observer is not None:
             self._observer.answered(name, outcome, self._now() - began_s)
 
@@ -302,7 +303,7 @@ class _Failure:
         return self._answer_error is not None
 
     def cause_of(self, error: Exception) -> tuple[AerobeeError | RpcError, str]:
-        """What is said, and the name of the outcome. Raises what the engine raised."""
+        """The error to report, and the name of the outcome. Re-raises errors of the engine."""
         cause = sole_cause(error)
         if isinstance(cause, AerobeeError):
             name = type(cause).__name__
@@ -311,11 +312,11 @@ class _Failure:
         if isinstance(cause, RpcError):
             return cause, cause.status.name.lower()
         if isinstance(cause, grpc.aio.InternalError):
-            # A write failed because the client is gone, which ends a call as cancelling does.
+            # A write failed because the client is gone, which ends a call like a cancellation.
             # grpcio would log it as a bug of the servicer.
             raise asyncio.CancelledError from None
         if isinstance(cause, grpc.aio.BaseError):
-            raise cause  # gRPC's own, of a call that has ended already
+            raise cause  # gRPC's own error, for a call that has already ended
         log_event(log, "a servicer failed because of a bug", level=logging.ERROR, error=cause)
         words = "the server failed because of a bug of its own; see its log"
         if self._answer_error is not None:
@@ -323,7 +324,7 @@ class _Failure:
         return RpcError(Status.INTERNAL, words), INTERNAL
 
     def answers(self, cause: AerobeeError | RpcError, request: Any) -> Sequence[Any]:
-        """What ends the call. Raises RpcError if that is a status."""
+        """The answers that end the call. Raises RpcError if it ends with a status."""
         if isinstance(cause, RpcError):
             raise cause from None
         if self._answer_error is None:
@@ -333,7 +334,7 @@ class _Failure:
 
 
 class Reply:
-    """The answer of a call, given later and once."""
+    """The answer of a call, given later, exactly once."""
 
     __slots__ = ("_began_s", "_border", "_call", "_failure", "_name", "_request", "_visit")
 
@@ -355,11 +356,11 @@ class Reply:
         self._visit: Visit | None = None
 
     def judge_again(self, visit: Visit) -> None:
-        """Ask once more before the answer whether the call may have it."""
+        """Check again before the answer whether the call is allowed it."""
         self._visit = visit
 
     def answer(self, message: Any) -> None:
-        """It succeeded. Nothing happens if the client is gone."""
+        """It succeeded. Does nothing if the client is gone."""
         if self._visit is not None:
             try:
                 self._visit.check_again()
@@ -393,7 +394,7 @@ class Reply:
 
 
 def _begin(name: str, context: Any) -> Any:
-    """Log lines name this call from now on; returns the token that undoes it."""
+    """From now on, log lines name this call; returns the token that undoes it."""
     before = CURRENT_CALL.set(_ServedCall(name, context))
     if log.isEnabledFor(logging.DEBUG):
         log_event(log, "call", level=logging.DEBUG)
@@ -404,7 +405,7 @@ def _begin(name: str, context: Any) -> Any:
 
 
 def _reading(reader: RequestReader | None, parse: Read | None) -> Read | None:
-    """`parse` is None where the servicer takes bytes."""
+    """`parse` is None if the servicer takes bytes."""
     if reader is not None:
         return reader.read if parse is not None else _checked_bytes(reader)
     if parse is None:

@@ -1,15 +1,15 @@
-"""Which call the running code works for: the ids that join its log lines across processes.
+"""The call for which the running code works: the ids that connect its log lines across processes.
 
-Owns: one context variable. A server sets it once for each call that it serves, a client or service
-may set it around what it does for one purpose (`request_scope`); tasks that are begun inside
-inherit it. Nothing is read or formatted until a line is logged or another service is called, so a
-call that does neither pays for setting one variable.
+Owns: one context variable. A server sets it once for each call that it serves; a client or service
+may set it around work with one purpose (`request_scope`); tasks started inside inherit it. Nothing
+is read or formatted until a line is logged or another service is called, so a call that does
+neither pays only for setting the variable.
 
     aerobee-request-id: 5f3a9c12-17          one id for a request and for all it brings about
     traceparent: 00-<trace id>-<span id>-01  W3C Trace Context, where a caller gives it
 
-Both come from outside: what does not look like an id is taken for none, so that nobody writes into
-the log of another.
+Both come from outside: anything that does not look like an id is ignored, so that no client can
+write into a foreign log.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class RequestIds:
-    """What a request is called; empty: no name was given."""
+    """The ids of a request; empty: it has none."""
 
     request_id: str = ""
     traceparent: str = ""
 
     def fields(self) -> dict[str, str]:
-        """As log lines name them."""
+        """The fields of log lines."""
         found = {"request_id": self.request_id} if self.request_id else {}
         trace = _TRACEPARENT.fullmatch(self.traceparent)
         if trace is not None:
@@ -47,13 +47,13 @@ class RequestIds:
         return found
 
     def metadata(self) -> Metadata:
-        """As calls carry them."""
+        """The metadata of calls."""
         given = ((REQUEST_ID_KEY, self.request_id), (TRACEPARENT_KEY, self.traceparent))
         return tuple((key, value) for key, value in given if value)
 
 
 class CallInfo(Protocol):
-    """A call as its log lines describe it; asked only when there is a line to write."""
+    """A call as its log lines describe it; asked only when a line is written."""
 
     def ids(self) -> RequestIds: ...
 
@@ -62,7 +62,7 @@ class CallInfo(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What a program does for one purpose of its own."""
+    """Work that a program does for a purpose of its own."""
 
     request_ids: RequestIds
 
@@ -78,7 +78,7 @@ CURRENT_CALL: ContextVar[CallInfo | None] = ContextVar("aerobee_call", default=N
 
 
 class RequestNames:
-    """Makes request ids: a prefix that says who asks, and a number.
+    """Makes request ids: a prefix that identifies the caller, and a number.
 
     All requests of one client or service share the prefix, so a search for it finds all of them.
     """
@@ -94,7 +94,7 @@ class RequestNames:
 
     @classmethod
     def of_chance(cls, chance: random.Random) -> RequestNames:
-        """With a prefix that no other client has."""
+        """With a random prefix that no other client has."""
         return cls(f"{chance.getrandbits(32):08x}")
 
     def next(self) -> str:
@@ -103,22 +103,22 @@ class RequestNames:
 
 
 def current_ids() -> RequestIds:
-    """The ids of the call or request that the caller works for."""
+    """The ids of the call or request on whose behalf the caller works."""
     call = CURRENT_CALL.get()
     return RequestIds() if call is None else call.ids()
 
 
 def current_fields() -> Mapping[str, object]:
-    """What log lines say about it; empty outside of all calls."""
+    """The fields of log lines about it; empty outside of all calls."""
     call = CURRENT_CALL.get()
     return {} if call is None else call.fields()
 
 
 @contextmanager
 def request_scope(request_id: str, *, traceparent: str = "") -> Iterator[None]:
-    """Everything inside is done for this request: log lines say so, and calls carry it on.
+    """Everything inside is done for this request: log lines show its ids, and calls pass them on.
 
-    Ids that are too long or hold other characters than ids do are left out.
+    Ids that are too long or contain other characters are left out.
     """
     ids = ids_from([(REQUEST_ID_KEY, request_id), (TRACEPARENT_KEY, traceparent)])
     token = CURRENT_CALL.set(_Request(ids))
@@ -129,14 +129,13 @@ def request_scope(request_id: str, *, traceparent: str = "") -> Iterator[None]:
 
 
 def outgoing_ids(names: RequestNames) -> RequestIds:
-    """What a call that leaves now is to carry: the ids of the request it is made for, or one of its
-    own."""
+    """The ids for a call made now: those of the request it is made for, or new ones."""
     ids = current_ids()
     return ids if ids.request_id else RequestIds(names.next(), ids.traceparent)
 
 
 def ids_from(metadata: Iterable[tuple[str, str | bytes]]) -> RequestIds:
-    """The ids in a call's metadata; what is malformed counts as absent."""
+    """The ids in a call's metadata; malformed ones count as absent."""
     request_id = traceparent = ""
     for key, value in metadata:
         if key == REQUEST_ID_KEY and _matches(_REQUEST_ID, value):

@@ -1,6 +1,7 @@
-"""Who may make a call, as the border of a server asks; and streams that end when they may no more.
+"""Who may make a call, as a server's border asks; and streams that end when they are no longer
+allowed.
 
-The rules are `aerobee.access`, and so is who pays for what a call uses; nothing here knows them.
+The rules, and who pays for what a call uses, are in `aerobee.access`; this file knows neither.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from aerobee.grpc_core.method import Style
 from aerobee.runtime.errors import AerobeeError, InvalidArgument
 
 STREAMS_PER_TURN = 100
-"""This many are judged again in one turn of the event loop."""
+"""How many streams are judged again in one turn of the event loop."""
 
 
 class Act(Protocol):
-    """Something that is to be known afterwards, while it is done."""
+    """Something to be recorded, while it is being done."""
 
     def answered(self, answer: Any) -> None:
-        """What will be the answer, if all goes well."""
+        """The answer that will be given if all goes well."""
         ...
 
 
@@ -29,32 +30,32 @@ class Visit(Protocol):
     """One call that was let in."""
 
     def check(self, request: Any) -> None:
-        """Whether it may have what a request, or one frame of a stream, asks for. Raises
+        """Check that the call may do what a request, or one frame of a stream, asks for. Raises
         AerobeeError."""
         ...
 
     def check_again(self) -> None:
-        """The same for all that it was allowed, after a change of the rules. Raises
+        """The same for everything that was allowed, after the rules have changed. Raises
         AerobeeError."""
         ...
 
     def enter(self) -> None:
-        """What runs from here on, until `leave`, works for this call."""
+        """What runs from here until `leave` works for this call."""
         ...
 
     def leave(self) -> None: ...
 
     def enter_stream(self) -> None:
-        """The same of a call that lasts, and has a task of its own."""
+        """The same for a long-lasting call with a task of its own."""
         ...
 
     def leave_stream(self) -> None:
-        """It is over, with all that it had."""
+        """It has ended; releases everything it held."""
         ...
 
     def act(self, request: Any) -> AbstractAsyncContextManager[Act]:
-        """Within this block the call does what it does; its answer comes after it. None: requests
-        stream. Raises AerobeeError on both ends: what is done could not be recorded."""
+        """The call does its work within this block and answers after it. None: requests are
+        streamed. Raises AerobeeError at either end: the act could not be recorded."""
         ...
 
 
@@ -66,7 +67,7 @@ class MethodGuard(Protocol):
 
     @property
     def is_judged_again(self) -> bool:
-        """A call with one answer that may wait for what it reads."""
+        """For a call with a single answer that may wait for what it reads."""
         ...
 
     def admit(self, context: Any) -> Visit:
@@ -75,20 +76,20 @@ class MethodGuard(Protocol):
 
 
 class CallGuard(Protocol):
-    """Of one server."""
+    """The guard of one server."""
 
     def method(self, path: str) -> MethodGuard | None:
-        """None: anyone may call it. Raises InvalidArgument: nothing is stated for it."""
+        """None: anyone may call it. Raises InvalidArgument: it has no entry."""
         ...
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Tell of each change of the rules."""
+        """Call back on each change of the rules."""
         ...
 
 
 class OpenVisit:
-    """A call that lasts, in the task that works for it. To be used with `with`: if its rights end,
-    so does the block, by the error that says so."""
+    """A long-lasting call, in the task that works for it. A context manager: when the call's rights
+    end, so does the block, with the matching error."""
 
     __slots__ = ("_cancelling", "_streams", "_task", "_visit", "_why")
 
@@ -128,7 +129,7 @@ class OpenVisit:
 
 
 class GuardedStreams:
-    """The calls of one server that last."""
+    """The long-lasting calls of one server."""
 
     def __init__(self, guard: CallGuard) -> None:
         self.open: set[OpenVisit] = set()
@@ -137,7 +138,7 @@ class GuardedStreams:
 
     def _judge_all(self) -> None:
         is_idle = not self._waiting
-        # What waits from an earlier change is judged by the newest rules, too.
+        # Those waiting since an earlier change are also judged by the newest rules.
         self._waiting = list(self.open)
         if is_idle and self._waiting:
             self._judge_some()
@@ -152,12 +153,12 @@ class GuardedStreams:
 
 
 class GuardedContext:
-    """A context whose requests are checked as they are read."""
+    """A context that checks requests as they are read."""
 
     __slots__ = ("_context", "_end", "_visit", "write", "write_at_once")
 
     def __init__(self, context: Any, visit: Visit, end: object) -> None:
-        """`end` is what `read` gives after the last request."""
+        """`end` is what `read` returns after the last request."""
         self._context = context
         self._visit = visit
         self._end = end
@@ -179,14 +180,14 @@ class GuardedContext:
 
 
 async def checked(requests: Any, visit: Visit) -> AsyncIterator[Any]:
-    """The requests of a stream, each checked when it comes."""
+    """The requests of a stream, each checked as it arrives."""
     async for request in requests:
         visit.check(request)
         yield request
 
 
 def guarded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> Callable[..., Any]:
-    """The same behaviour, of calls with one request and one answer, for those who may."""
+    """The same behaviour behind the guard, for calls with one request and one answer."""
     if guard.is_act:
         return _recorded(behaviour, guard, style)
 
@@ -228,7 +229,7 @@ def guarded(behaviour: Callable[..., Any], guard: MethodGuard, style: Style) -> 
 def _recorded(
     behaviour: Callable[..., Any], guard: MethodGuard, style: Style
 ) -> Callable[..., Any]:
-    """The same of acts, whose answers wait until they are recorded."""
+    """The same for acts, whose answers wait until the act is recorded."""
     if style is not Style.COROUTINE:
         raise InvalidArgument("a method that is recorded must be a coroutine, a bug")
 
@@ -256,7 +257,7 @@ def guarded_stream(
     streams_requests: bool,
     end: object,
 ) -> Callable[..., Any]:
-    """The same of calls that stream. `end` is what a context reads after the last request."""
+    """The same for streaming calls. `end` is what a context returns after the last request."""
 
     def admitted(requests: Any, context: Any) -> tuple[Visit, Any, Any]:
         visit = guard.admit(context)

@@ -1,8 +1,8 @@
-"""A client's connection to one address, by either engine.
+"""A client's connection to one address, with either engine.
 
-The shape is that of `grpc_core.Channel`, which is one; so are the errors, `CallError`. Where the
-engines differ the weaker promise counts: after a `read` or `write` that was cancelled, a stream can
-only be cancelled.
+It has the interface of `grpc_core.Channel`, which implements it, and the same errors, `CallError`.
+Where the engines differ, the weaker promise holds: after a cancelled `read` or `write`, a stream
+can only be cancelled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aerobee.runtime.log import log_event
 from aerobee.runtime.server_engine import FRAME_BYTES_MAX
 
 BACKOFF_MAX_S = 1.0
-"""The longest pause between two attempts to connect. All calls of a pause fail."""
+"""The longest pause between two attempts to connect. All calls during a pause fail."""
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +39,12 @@ class ClientCall(Protocol):
 
     @property
     def answer(self) -> Awaitable[bytes]:
-        """To be awaited once; raises CallError."""
+        """Await once; raises CallError."""
         ...
 
     @property
     def trailing_metadata(self) -> Metadata:
-        """What came with the status; empty until the answer has come."""
+        """The metadata that came with the status; empty until the answer has arrived."""
         ...
 
     def cancel(self) -> None:
@@ -53,16 +53,16 @@ class ClientCall(Protocol):
 
 
 class ClientStream(Protocol):
-    """A call that streams: one task may write while another reads."""
+    """A streaming call: one task may write while another reads."""
 
     async def wait_connected(self) -> None:
-        """Until the call is under way. What was not written before this failed cannot have reached
-        the server. Raises CallError."""
+        """Wait until the call has begun. What was not written before this failed cannot have
+        reached the server. Raises CallError."""
         ...
 
     def write_at_once(self, message: bytes) -> bool:
-        """Hand one message over, if that takes no waiting; otherwise nothing has happened. It may
-        leave at once, without others of this turn."""
+        """Hand one message over if that needs no waiting; otherwise do nothing. It may leave
+        immediately, ahead of others of this turn."""
         ...
 
     async def write(self, message: bytes) -> None:
@@ -79,7 +79,7 @@ class ClientStream(Protocol):
         ...
 
     async def read_each(self, told: Callable[[bytes], None]) -> None:
-        """Give each answer to `told` when it comes; return after the last. Raises CallError, and
+        """Pass each answer to `told` as it arrives; return after the last. Raises CallError, and
         what `told` raises."""
         ...
 
@@ -89,8 +89,8 @@ class ClientStream(Protocol):
 
 
 class ClientChannel(Protocol):
-    """Connects on first use and again when it must, with connections of its own: after `close`, a
-    new channel to the address begins with a new one."""
+    """Connects on first use and reconnects when necessary, with connections of its own: after
+    `close`, a new channel to the address starts with a new connection."""
 
     def start(
         self, path: str, request: bytes, *, timeout_s: float | None, metadata: Metadata
@@ -104,7 +104,7 @@ class ClientChannel(Protocol):
         timeout_s: float | None = None,
         metadata: Metadata,
     ) -> ClientStream:
-        """With a `request` it is the only one."""
+        """A `request` given here is the only one."""
         ...
 
     async def close(self) -> None:
@@ -115,7 +115,8 @@ class ClientChannel(Protocol):
 def open_channel(
     address: str, engine: Engine, chance: random.Random, tls: DialledTls | None = None
 ) -> ClientChannel:
-    """To host:port. `chance` spreads attempts to connect. Without `tls` it is plain text.
+    """A channel to host:port. `chance` randomises the pauses between attempts to connect. Without
+    `tls` it is plain text.
 
     Raises:
         InvalidArgument: `address` is not host:port, or the engine has no TLS.
@@ -149,7 +150,7 @@ _LIMITS = ChannelLimits(
 
 
 class _Observer:
-    """Logs what a server did that no server should."""
+    """Logs misbehaviour of servers."""
 
     def __init__(self, address: str) -> None:
         self._address = address

@@ -1,7 +1,7 @@
-"""Time and chance, as parameters.
+"""Time and randomness, as parameters.
 
-Owns: the only places of the product that read a clock or make a Random. Everything else takes a
-Clock, so that tests decide what time it is.
+Owns: the only places in the product that read a clock or make a Random. Everything else takes a
+Clock, so that tests control the time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import time
 from typing import Protocol
 
 LOOP_CLOCK = "aerobee_clock"
-"""The attribute of an event loop by which it says what time it is in it."""
+"""The event loop attribute that holds the loop's own clock."""
 
 
 class Clock(Protocol):
-    """What time it is, on two scales that must not be mixed."""
+    """The time, on two scales that must not be mixed."""
 
     def now_ms(self) -> int:
-        """Unix milliseconds. May step back or forward; for timestamps that people and files see."""
+        """Unix milliseconds. May step back or forward; for timestamps seen by people and files."""
         ...
 
     def monotonic_s(self) -> float:
@@ -30,8 +30,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks.
 
-    The monotonic one goes on while the machine sleeps, where the system has such a clock: a laptop
-    that wakes up must not believe that its leases still hold.
+    The monotonic clock also runs while the machine sleeps, if the system has such a clock: a laptop
+    that wakes up must not believe that its leases are still valid.
     """
 
     __slots__ = ()
@@ -46,7 +46,7 @@ class SystemClock:
 
 
 def clock_here() -> Clock:
-    """The machine's clocks; in a loop that a test runs in virtual time, the loop's."""
+    """The machine's clocks or, in a loop that a test runs in virtual time, the loop's."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -56,7 +56,7 @@ def clock_here() -> Clock:
 
 
 def thread_busy_s() -> float:
-    """For how long the calling thread has worked, in seconds of CPU time."""
+    """CPU time that the calling thread has used, in seconds."""
     return time.thread_time()
 
 
@@ -81,7 +81,7 @@ class ManualClock:
         self._monotonic_s += elapsed_ms / 1_000
 
     def step_wall_ms(self, step_ms: int) -> None:
-        """Move the wall clock alone, back or forward, as an operator or NTP would."""
+        """Step only the wall clock, back or forward, as an operator or NTP would."""
         self._now_ms += step_ms
 
 

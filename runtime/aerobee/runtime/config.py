@@ -1,18 +1,18 @@
 """A service's configuration: a frozen dataclass, filled from file, environment and flags.
 
-Owns: the merge and the conversion of values; what values are allowed is for the dataclass itself
-to say, in `__post_init__` (see `require`). Later sources win: defaults, TOML file, environment,
-flags. A key that no field answers to is an error that names the nearest known one, because a
-misspelt option that is silently ignored costs somebody a night.
+Owns: merging sources and converting values; the dataclass itself decides which values are allowed,
+in `__post_init__` (see `require`). Later sources win: defaults, TOML file, environment, flags. An
+unknown key is an error that names the nearest known one, because a misspelt option that is silently
+ignored can cost someone a night.
 
 A key is a field's path joined by dots (`flush.mode`). In the file, sections are tables; in the
 environment the key is upper case, joined by `_`, after the service's prefix
 (`AEROBEE_BROKER_FLUSH_MODE`). Types: int, float, bool, str, StrEnum, Path, tuple[T, ...], T | None,
 and nested dataclasses. Environment and flag values are text; tuples are comma-separated there.
 
-A field's metadata may say more of it: `{"key": False}`: it is for the program to fill and has no
-key; `{"change": Change.LIVE}`: when a changed value counts; `{"environment": "AEROBEE_X"}`: a
-variable that several services share, weaker than the service's own.
+A field's metadata may add to this: `{"key": False}`: the program fills it, and it has no key;
+`{"change": Change.LIVE}`: when a changed value takes effect; `{"environment": "AEROBEE_X"}`: a
+variable shared by several services; the service's own takes precedence.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FLAG_ORIGIN = "flag"
 
 T = TypeVar("T")
 
-# Kubernetes sets these for every Service, whatever the pod wants: AEROBEE_BROKER_SERVICE_HOST,
+# Kubernetes sets these for every Service, whether wanted or not: AEROBEE_BROKER_SERVICE_HOST,
 # AEROBEE_BROKER_PORT_10911_TCP_ADDR. They are not spelling mistakes.
 _KUBERNETES_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP).*)?)")
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -42,11 +42,11 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 
 
 class Change(StrEnum):
-    """When a changed value of a key counts."""
+    """When a changed value of a key takes effect."""
 
     LIVE = "live"  # SIGHUP: the file is read again
-    RESTART = "restart"  # the next start; what a key has that says nothing else
-    NEVER = "never"  # it must stay as it was when the data began
+    RESTART = "restart"  # the next start; the default for a key
+    NEVER = "never"  # it must stay as it was when the data was created
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Key:
     annotation: Any
     """The field's type, resolved."""
     default: object
-    """Its default, or dataclasses.MISSING when it must be given."""
+    """Its default, or dataclasses.MISSING if it is required."""
     change: Change = Change.RESTART
-    """When a changed value counts."""
+    """When a changed value takes effect."""
     shared_variable: str = ""
-    """An environment variable of several services that sets it, too."""
+    """An environment variable, shared by several services, that also sets it."""
 
     def environment_name(self, prefix: str) -> str:
         return f"{prefix}_{self.name.replace('.', '_')}".upper()
@@ -82,7 +82,7 @@ class Loaded(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value as a source has it."""
+    """A value as given by a source."""
 
     value: object
     origin: str
@@ -90,10 +90,10 @@ class Given:
 
 
 class RefusedConfig(InvalidArgument):
-    """Values that a configuration class does not accept."""
+    """Values that a configuration class rejects."""
 
     def __init__(self, sentence: str, keys: Sequence[str], given: Mapping[str, Given]) -> None:
-        """`keys`: those that were set and that the sentence is about."""
+        """`keys`: the keys that were set and that the message is about."""
         origins = ", ".join(f"{name} is set by {given[name].origin}" for name in keys)
         super().__init__(f"{sentence}; {origins}" if origins else sentence)
         self.sentence = sentence
@@ -119,7 +119,7 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Loaded[T]:
-    """Build `kind` from its defaults, `file`, `environment` and `overrides`, later ones winning.
+    """Build `kind` from its defaults, `file`, `environment` and `overrides`; later ones win.
 
     Args:
         environment_prefix: for example `AEROBEE_BROKER`, without the last underscore.
@@ -148,7 +148,7 @@ def load_config(
 
 
 def _walk(kind: type[Any], prefix: str, base: object | None = None) -> Iterator[Key]:
-    """The keys below `prefix`; `base` is a section's default, whose values are then defaults."""
+    """The keys below `prefix`; `base` is a section's default, which supplies their defaults."""
     annotations = typing.get_type_hints(kind)
     for field in _settable_fields(kind):
         name = prefix + field.name
@@ -175,7 +175,7 @@ def _default_of(field: dataclasses.Field[Any]) -> object:
 
 
 def _from_file(keys: Mapping[str, Key], file: Path) -> Iterator[tuple[str, Given]]:
-    import tomllib  # Clients have settings and no such files.
+    import tomllib  # Clients have settings but no such files.
 
     try:
         document = tomllib.loads(file.read_text("utf-8"))
@@ -235,7 +235,7 @@ def nearest(name: str, known: Mapping[str, object]) -> str:
 
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not matches:
-        # A right name in the wrong section is not close as a whole.
+        # A right name in the wrong section does not resemble the full key.
         last = name.rpartition(".")[2]
         matches = [key for key in known if key.rpartition(".")[2] == last]
     return f"; did you mean {matches[0]!r}?" if matches else f"; known are: {', '.join(known)}"
@@ -251,7 +251,7 @@ def _check_complete(keys: Mapping[str, Key], given: Mapping[str, Given], prefix:
 
 
 def build(kind: type[T], prefix: str, keys: Mapping[str, Key], given: Mapping[str, Given]) -> T:
-    """One dataclass from the keys' defaults and what is given; sections first."""
+    """One dataclass from the keys' defaults and the given values; sections first."""
     annotations = typing.get_type_hints(kind)
     arguments: dict[str, object] = {}
     for field in _settable_fields(kind):
@@ -270,8 +270,8 @@ def build(kind: type[T], prefix: str, keys: Mapping[str, Key], given: Mapping[st
 
 
 def _named(message: str, prefix: str, given: Mapping[str, Given]) -> list[str]:
-    """The keys of a section that a refusal mentions; of those further down, and at the top, only
-    whole paths count: many sections have a `listen`."""
+    """The keys of a section that a message mentions; for keys further down, and at the top, only
+    whole paths count, because many sections have a `listen`."""
     begin = r"\b" if prefix else r"(?<![\w.])"
     return [
         name

@@ -1,8 +1,8 @@
-"""Whether a service would take a configuration: everything that is wrong with it, at once.
+"""Whether a service would accept a configuration: reports everything that is wrong with it at once.
 
-Owns: the search for all faults. `load_config` stops at the first one, as a service that starts
-must; here a value that is refused is noted, set back to its default, and the rest is looked at.
-Each fault knows the keys that it is about, and so the lines of the file.
+Owns: finding all faults. `load_config` stops at the first one, as a starting service must; here a
+rejected value is recorded and set back to its default, and the check continues. Each fault knows
+its keys, and thus its lines in the file.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from aerobee.runtime.usable_memory import UsableMemory
 
 T = TypeVar("T")
 
-# What a required key is taken for when only a flag will give it; its value matters to no rule.
+# Stands in for a required key that only a flag will give; its value matters to no rule.
 _STAND_INS: dict[Any, object] = {Path: Path(), str: "unset", int: 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """Settings that are allowed and may surprise, for what they do together."""
+    """Allowed settings with consequences that may surprise."""
 
     keys: tuple[str, ...]
     sentence: str
@@ -53,33 +53,33 @@ class HasRisks(Protocol):
 
 @runtime_checkable
 class HasDerived(Protocol):
-    """A configuration that derives from the process's memory what was not set."""
+    """A configuration that derives settings that were not given from the process's memory."""
 
     def derived(self, memory: UsableMemory) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to say about a file."""
+    """One remark about a file."""
 
     keys: tuple[str, ...]
     sentence: str
     line: int
-    """Where in the file, counted from 1; 0: nowhere, it is something else that is wrong."""
+    """The line in the file, counted from 1; 0: the problem is not in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked(Generic[T]):
-    """What is to be said of a configuration."""
+    """The result of checking a configuration."""
 
     errors: tuple[Finding, ...]
-    """Why a service would not start; in the order of their lines."""
+    """Reasons why a service would not start, in line order."""
     warnings: tuple[Finding, ...]
-    """What it would start with, and what should be looked at."""
+    """Settings with which it would start, but that deserve attention."""
     keys: tuple[str, ...]
     """The keys that the file sets."""
     derived: tuple[str, ...] = ()
-    """What settings that depend on the process's memory are."""
+    """The values of settings that depend on the process's memory."""
 
 
 def check_config(
@@ -91,8 +91,8 @@ def check_config(
     overrides: Mapping[str, str] | None = None,
     memory: UsableMemory | None = None,
 ) -> Checked[T]:
-    """Look at the text of a file as a service of `kind` would, with its environment and flags, and
-    with that memory, if it is known.
+    """Check the text of a file as a service of `kind` would, with its environment and flags, and
+    with this memory, if known.
 
     Raises:
         InvalidArgument: the text is not TOML.
@@ -101,7 +101,7 @@ def check_config(
 
 
 def unknown_keys(kind: type[Any], text: str) -> int:
-    """How many keys of the text are none of `kind`'s; for guessing whose file it is.
+    """How many keys of the text do not belong to `kind`; for guessing whose file it is.
 
     Raises:
         InvalidArgument: the text is not TOML.
@@ -184,7 +184,7 @@ class _Check(Generic[T]):
         ]
 
     def _build(self) -> T | None:
-        """The configuration, as good as it gets; each round notes one refusal."""
+        """The best configuration that can be built; each round records one rejection."""
         while True:
             try:
                 return build(self._kind, "", self._keys, self._given)
@@ -192,7 +192,7 @@ class _Check(Generic[T]):
                 in_file = all(name in self._lines for name in error.keys)
                 self._error(error.keys, error.sentence if in_file else str(error))
                 if not error.keys:
-                    return None  # what to set back cannot be told
+                    return None  # unclear which value to set back
                 for name in error.keys:
                     del self._given[name]
                 if self._missing():

@@ -1,4 +1,4 @@
-"""What is risky in the settings that all services have."""
+"""Risks in the settings that all services have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aerobee.runtime.tls_config import NodeTlsConfig, PlainText
 
 
 class CommonConfig(Protocol):
-    """The settings of any service."""
+    """The settings that any service has."""
 
     @property
     def log(self) -> LogConfig: ...
@@ -24,7 +24,7 @@ class CommonConfig(Protocol):
 
 
 def common_risks(config: CommonConfig) -> Iterator[Risk]:
-    """What to say of them."""
+    """Their risks."""
     yield from _tls(config)
     yield from exposed_secrets({"tls.key": config.tls.key})
     if config.log.level is LogLevel.DEBUG and config.log.repeats_per_s_max == 0:
@@ -36,7 +36,7 @@ def common_risks(config: CommonConfig) -> Iterator[Risk]:
 
 
 def exposed_secrets(files: Mapping[str, str]) -> Iterator[Risk]:
-    """Of files that hold a secret, by their key: those that others can read, too."""
+    """Files holding a secret, by key, that other users can read too."""
     for key, path in files.items():
         if path and all_users_can_read(path):
             yield Risk(

@@ -1,8 +1,8 @@
 """Every failure that a user of Aerobee can cause or meet, as one shallow tree.
 
-Servers raise these and know no protocol. At its border each protocol has one table of how it says
-them; aerobee.v1's is in `aerobee.runtime.own_protocol`, where clients turn its answers back into
-the same classes.
+Servers raise these and know no protocol. At its border, each protocol has one table of how to
+report them; that of aerobee.v1 is in `aerobee.runtime.own_protocol`, where clients turn its answers
+back into the same classes.
 
 Users import them from `aerobee.errors`, and tracebacks show that name.
 """
@@ -20,7 +20,7 @@ class AerobeeError(Exception):
 
     retryable: ClassVar[bool] = False
     request_id: str = ""
-    """Of an error that a call brought: what the services' logs name the call; else empty."""
+    """For an error of a call: the id by which the services' logs name the call; otherwise empty."""
 
 
 def error_name(error: AerobeeError) -> str:
@@ -92,7 +92,8 @@ class MessageNotFound(AerobeeError):
 
 
 class OutOfSequence(AerobeeError):
-    """A producer's sequence before all that the broker remembers, or that cuts a stored one."""
+    """The producer's sequence number is older than everything the broker remembers, or overlaps a
+    stored batch."""
 
 
 class LimitReached(AerobeeError):
@@ -104,12 +105,13 @@ class Unauthenticated(AerobeeError):
 
 
 class AccessDenied(AerobeeError):
-    """Who makes the call may not do this; the message names the missing right or the rule."""
+    """The caller may not do this; the message names the missing right or the rule."""
 
     def __init__(self, message: str, *, resource: str = "") -> None:
         super().__init__(message)
         self.resource = resource
-        """What the missing right is about, such as `Topic:orders`; empty: nothing of a name."""
+        """What the missing right applies to, such as `Topic:orders`; empty: nothing that has a
+        name."""
 
 
 class ForeignCluster(AerobeeError):
@@ -117,11 +119,12 @@ class ForeignCluster(AerobeeError):
 
 
 class ReplicaDiverged(AerobeeError):
-    """A replica's log is not a part of its master's: only an operator can say which counts."""
+    """A replica's log is not a prefix of its master's: only an operator can decide which one
+    counts."""
 
 
 class ReplicationGap(AerobeeError):
-    """Log bytes that do not follow those before, or an acknowledgement beyond the log's end."""
+    """Log bytes that do not follow the previous ones, or an acknowledgement after the log's end."""
 
     retryable = True
 
@@ -165,17 +168,18 @@ class DuplicateBroker(AerobeeError):
 
 
 class UnknownMember(AerobeeError):
-    """Not a member (any more): join the group first."""
+    """Not, or no longer, a member: join the group first."""
 
     retryable = True
 
 
 class GroupDeleted(UnknownMember):
-    """The group is being deleted, and its members with it: who joins again begins a new group."""
+    """The group is being deleted together with its members: joining again creates a new group."""
 
 
 class StaleHandle(AerobeeError):
-    """Of a delivery that is not current: its message came again, was changed, or is finished."""
+    """The handle of a delivery that is no longer current: the message was delivered again, changed,
+    or finished."""
 
 
 class GroupInUse(AerobeeError):
@@ -205,7 +209,7 @@ class Busy(AerobeeError):
 
 
 class QuotaExceeded(Busy):
-    """The caller's quota is used up: nothing was done; come again after `retry_after_ms`."""
+    """The caller's quota is used up, and nothing was done; try again after `retry_after_ms`."""
 
 
 class StoreFailed(AerobeeError):
@@ -215,7 +219,7 @@ class StoreFailed(AerobeeError):
 
 
 class RegistryUnavailable(AerobeeError):
-    """etcd is away: what is known is still served, changes must wait."""
+    """etcd is unreachable: what is known is still served, changes must wait."""
 
     retryable = True
 
@@ -227,13 +231,13 @@ class DeadlineExceeded(AerobeeError, TimeoutError):
 
 
 class NotEnoughReplicas(AerobeeError):
-    """Fewer replicas are in sync than the broker must have; nothing was stored."""
+    """Fewer replicas are in sync than required; nothing was stored."""
 
     retryable = True
 
 
 class ReplicaBehind(AerobeeError):
-    """This replica cannot tell yet what is confirmed; ask another one, or again soon."""
+    """This replica does not know yet what is confirmed; ask another one, or try again soon."""
 
     retryable = True
 

@@ -1,4 +1,4 @@
-"""The event loop of the programs and threads that are ours."""
+"""The event loop of our programs and threads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's if it is installed: services need it, clients do not; else asyncio's own."""
+    """uvloop's if it is installed, which services require and clients do not; otherwise asyncio's
+    own."""
     try:
         import uvloop
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""What is inside an exception group, for callers that can name one cause only."""
+"""Looks inside exception groups, for callers that can name only one cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ E = TypeVar("E", bound=BaseException)
 
 
 def first_leaf(group: BaseExceptionGroup[E]) -> E:
-    """The first exception that is no group itself: of a task group's, the one that came first."""
+    """The first exception that is not itself a group: in a task group's, the one that came
+    first."""
     error: E | BaseExceptionGroup[E] = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -16,7 +17,8 @@ def first_leaf(group: BaseExceptionGroup[E]) -> E:
 
 
 def sole_cause(error: Exception) -> Exception:
-    """What a group consists of if all of it is of one kind, else the group; no group: `error`."""
+    """What a group consists of if all of it has the same type, else the group itself; `error` if it
+    is not a group."""
     if not isinstance(error, ExceptionGroup):
         return error
     inner = [sole_cause(one) for one in error.exceptions]

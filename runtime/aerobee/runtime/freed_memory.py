@@ -1,9 +1,9 @@
-"""What the C library does with memory that Python has freed: a part of it is kept for what is next.
+"""What the C library does with memory that Python has freed: it keeps some for reuse.
 
-Source: mallopt(3). Left alone, glibc gives freed memory at the heap's end back to the kernel as
-soon as there are a few MiB of it. A process that moves messages in frames of 512 KiB frees and asks
-again all the time; each time the kernel clears the pages and maps them one by one, which costs more
-than all else that is done with the bytes.
+Source: mallopt(3). By default, glibc returns freed memory at the heap's end back to the kernel as
+soon as there are a few MiB of it. A process that moves messages in frames of 512 KiB frees and
+allocates constantly; each time the kernel clears the pages and maps them one by one, which costs
+more than everything else done with the bytes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _ARENA_MAX: Final = -8
 
 
 def keep_freed_memory() -> bool:
-    """For this process, from now on; False where the C library has no such setting. Call it before
-    threads are started: they would have heaps of their own, each with its own freed memory."""
+    """Applies to this process from now on; False if the C library has no such setting. Call it
+    before starting threads: each would have a heap of its own, with its own freed memory."""
     if not sys.platform.startswith("linux"):
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # musl
         return False
-    # Both thresholds: setting one ends glibc's own adjustment of the other.
+    # Both thresholds: setting only one ends glibc's own adjustment of the other.
     settings = ((_TRIM_THRESHOLD, KEPT_BYTES), (_MMAP_THRESHOLD, KEPT_BYTES), (_ARENA_MAX, 1))
     return all(mallopt(name, value) for name, value in settings)

@@ -12,8 +12,7 @@ ENGINE_VARIABLE = "AEROBEE_GRPC_ENGINE"
 
 
 class Engine(StrEnum):
-    """Which implementation of gRPC a process has. Both speak the same protocol to the same
-    peers."""
+    """The gRPC implementation of a process. Both speak the same protocol to the same peers."""
 
     OWN = "own"  # aerobee.grpc_core
     GRPCIO = "grpcio"  # grpcio's asyncio server and client

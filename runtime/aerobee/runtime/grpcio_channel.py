@@ -1,8 +1,8 @@
-"""`client_channel.ClientChannel` on grpcio's asyncio client, as it is and with its oddities hidden.
+"""`client_channel.ClientChannel` on grpcio's asyncio client, with the oddities of grpcio hidden.
 
-A channel without a connection is replaced when it is used again, because gRPC asks for a name that
-could not be resolved less and less often. Calls under way on the replaced channel end in their own
-time: a server that stops answers what it has accepted.
+A channel without a connection is replaced when it is used again, because gRPC retries a name that
+could not be resolved less and less often. Calls running on the replaced channel may finish: a
+server that stops answers what it has accepted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from aerobee.grpc_core.status import Metadata, Status
 from aerobee.runtime.server_engine import FRAME_BYTES_MAX
 
 RENEW_AFTER_S = 1.0
-"""How long a channel may try by itself."""
+"""How long a channel may try on its own."""
 RETIRED_GRACE_S = 60.0
 """How long calls of a replaced channel may continue; longer than any server takes to stop."""
 
 _WITHOUT_CONNECTION = (
     grpc.ChannelConnectivity.TRANSIENT_FAILURE,
-    # Its connection ended. It would begin with the address that the name had then, and if no peer
-    # has that any more, wait for an answer for as long as an attempt may take.
+    # Its connection ended. It would start with the address that the name had then and, if no peer
+    # has that any more, wait as long as an attempt may take.
     grpc.ChannelConnectivity.IDLE,
 )
 _FAILURES = (
@@ -36,8 +36,9 @@ _FAILURES = (
     asyncio.CancelledError,
 )
 _BROKEN = ("Internal error from Core", "RST_STREAM")
-"""How gRPC calls it when a connection ends in the middle of a call: no server has said so."""
-# How gRPC's resolvers begin what they say about a name that they cannot look up.
+"""gRPC's texts for a connection that ended in the middle of a call, as opposed to a status from the
+server."""
+# The beginning of the resolvers' texts about a name that they cannot resolve.
 _LOOKUP_FAILED = ("DNS resolution failed", "errors resolving", "address lookup failed")
 
 
@@ -51,8 +52,8 @@ CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # How long one attempt to connect may take: an address that is gone may not answer at all.
     ("grpc.min_reconnect_backoff_ms", 3_000),
-    # A process that comes back may have another address behind its name. By default a name is asked
-    # for once in 30 s.
+    # A process that comes back may have another address under the same name. By default a name is
+    # resolved once in 30 s.
     ("grpc.dns_min_time_between_resolutions_ms", 500),
 )
 
@@ -61,8 +62,8 @@ def build_channel(address: str, *, own_connection: bool = False) -> grpc.aio.Cha
     """A client channel to host:port that reconnects by itself within 2 s.
 
     Channels of one process to one address share a connection, even one that is dead until keepalive
-    notices after 15 s. With `own_connection` a channel does not: another channel, built after its
-    peer was given up, begins with a new connection.
+    notices after 15 s. A channel with `own_connection` does not: another channel, built after its
+    peer was given up, starts with a new connection.
     """
     options = list(CHANNEL_OPTIONS)
     if own_connection:
@@ -71,7 +72,7 @@ def build_channel(address: str, *, own_connection: bool = False) -> grpc.aio.Cha
 
 
 class GrpcioChannel:
-    """To one address."""
+    """A channel to one address."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -127,13 +128,13 @@ class GrpcioChannel:
             self._retire(channel)
             channel = None
         if channel is None:
-            # Channels that share a connection share one that is dead, too.
+            # Channels that share a connection would also share a dead one.
             channel = self._channel = build_channel(self._address, own_connection=True)
             self._opened_s = now_s
         return channel
 
     def _retire(self, channel: grpc.aio.Channel) -> None:
-        """It has no connection for new calls; those under way may end on the one it had."""
+        """It has no connection for new calls; running ones may finish on the one they have."""
 
         async def close() -> None:
             await channel.close(RETIRED_GRACE_S)
@@ -165,7 +166,7 @@ class _GrpcioCall:
 
 
 class _GrpcioStream:
-    """A call that streams."""
+    """A streaming call."""
 
     def __init__(self, call: Any, address: str) -> None:
         self._call = call
@@ -181,7 +182,7 @@ class _GrpcioStream:
         )
 
         def on_done(call: Any) -> None:
-            # A call that is cancelled before it has a connection never says that it has none.
+            # A call cancelled before it has a connection never reports that it has none.
             if call.cancelled():
                 connecting.cancel()
 
@@ -214,7 +215,7 @@ class _GrpcioStream:
 
     def done_writing(self) -> None:
         async def end() -> None:
-            with contextlib.suppress(*_FAILURES):  # its reader meets them, too
+            with contextlib.suppress(*_FAILURES):  # its reader sees them too
                 await self._call.done_writing()
 
         self._ending = asyncio.get_running_loop().create_task(end(), name=f"end:{self._address}")
@@ -235,12 +236,12 @@ class _GrpcioStream:
 
 
 def _raise_typed(error: BaseException, address: str) -> NoReturn:
-    """As a CallError, or as the cancellation that it is if the task was cancelled. What the
-    transport raised tells a user nothing more, in a dozen frames."""
+    """Raise as CallError, or as a cancellation if the task was cancelled. Without its cause: the
+    transport's exception adds a dozen frames that tell a user nothing."""
     if isinstance(error, grpc.aio.AioRpcError):
         raise call_error(error, address) from None
     if isinstance(error, asyncio.CancelledError):
-        # grpc.aio also raises this when the call, not the task, was cancelled.
+        # grpc.aio also raises this if the call, not the task, was cancelled.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise error
@@ -249,7 +250,7 @@ def _raise_typed(error: BaseException, address: str) -> NoReturn:
 
 
 def call_error(error: grpc.aio.AioRpcError, address: str) -> CallError:
-    """The same in the words of `grpc_core`."""
+    """The corresponding error of `grpc_core`."""
     details = error.details() or ""
     status = Status(error.code().value[0])
     is_broken = status is Status.INTERNAL and any(one in details for one in _BROKEN)

@@ -29,7 +29,8 @@ class GrpcioEngine:
             ("grpc.max_send_message_length", options.message_bytes_max),
             ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
             ("grpc.keepalive_permit_without_calls", 1),
-            # Two processes must not share one port by accident: the second start fails instead.
+            # Two processes must not share a port by accident: the second one fails to start
+            # instead.
             ("grpc.so_reuseport", 0),
         ]
         if options.connections_max is not None:
@@ -64,7 +65,7 @@ class GrpcioEngine:
 
 
 class _Methods(grpc.GenericRpcHandler):
-    """All that is served, by path."""
+    """Everything that is served, by path."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Any] = {}
@@ -82,7 +83,7 @@ _MAKERS: dict[tuple[bool, bool], Callable[..., Any]] = {
 
 
 def _handler(method: ServedMethod) -> Callable[..., Any]:
-    """Of coroutines alone: grpcio knows nothing else on the event loop."""
+    """Always a coroutine: grpcio knows nothing else on the event loop."""
     handle = method.handler
     if method.style is Style.GENERATOR:
         return _generator(handle)
@@ -133,15 +134,15 @@ def _generator(handle: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_metadata_first(handle: Callable[..., Any]) -> Callable[..., Any]:
-    """A stream whose writes may be given up, because reading failed, can still end with an error:
-    gRPC sends the first metadata with the first write, and if that is given up sends them again
+    """Lets a stream end with an error although its writes may be abandoned because reading failed.
+    gRPC sends the initial metadata with the first write; if that is abandoned, it sends them again
     with the error, which fails and leaves the client without an answer."""
 
     async def served(requests: Any, context: Any) -> Any:
         try:
             await context.send_initial_metadata(())
         except grpc.aio.InternalError:
-            raise asyncio.CancelledError from None  # the client is gone already
+            raise asyncio.CancelledError from None  # the client is already gone
         return await handle(requests, context)
 
     return served

@@ -1,13 +1,13 @@
-"""What a process can be asked about itself, and where: the values of the health port.
+"""What a process reports about itself, and where: the values of the health port.
 
-Three questions, each a service name of gRPC health; no name is `readiness`.
+Three questions, each a service name of gRPC health; an empty name means `readiness`.
 
     startup    has it begun its work, so that `liveness` can judge it from now on?
     liveness   is it worth keeping, or would a restart help?
     readiness  can clients use it, and could another one of its kind be stopped now?
 
-An answer is a reason why not; empty means SERVING. Who answers looks at what is at that moment, so
-nothing here has to be told of changes.
+The answer is the reason for a no; empty means SERVING. It is computed from the state at that
+moment, so nothing has to be notified of changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol
 from aerobee.runtime.addresses import require_address
 
 REASON_METADATA_KEY = "aerobee-reason-bin"
-"""Trailing metadata of an answer that is not SERVING: why, as UTF-8."""
+"""Trailing metadata of an answer other than SERVING: the reason, as UTF-8."""
 
 
 class Question(StrEnum):
@@ -31,10 +31,10 @@ class Question(StrEnum):
 
 
 class Health(Protocol):
-    """Who knows how a process is."""
+    """Knows the state of a process."""
 
     def why_not(self, question: Question) -> str:
-        """Why the answer is no, in one sentence; empty if it is yes. Never waits."""
+        """The reason for a no, in one sentence; empty if the answer is yes. Never waits."""
         ...
 
 

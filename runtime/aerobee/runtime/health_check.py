@@ -1,4 +1,4 @@
-"""Asks gRPC health once: what probes do, for commands and tests."""
+"""Asks gRPC health once, as probes do; for commands and tests."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _CHECK = "/grpc.health.v1.Health/Check"
 class HealthAnswer:
     is_serving: bool
     reason: str
-    """Why it is not; empty if it is, and if no reason is known."""
+    """Why it is not serving; empty if it is, or if no reason is known."""
 
 
 async def check_health(
     address: str, service: str = "", *, timeout_ms: int = 2_000, tls: FollowedTls | None = None
 ) -> HealthAnswer:
-    """What the process at host:port says about `service`. Without `tls` it is asked in plain text.
+    """What the process at host:port reports about `service`. Without `tls`, over plain text.
 
     Raises:
         InvalidArgument: it has no such service, or `address` is not host:port.

@@ -1,8 +1,7 @@
-"""The health port: gRPC health on an address of its own, as long as the process lives.
+"""The health port: gRPC health on a separate address, as long as the process lives.
 
-Owns: the server. It runs on the event loop that it reports: a loop that hangs does not answer,
-and every asker takes that for a no. Every answer is made when it is asked for; a change of it is
-logged once.
+Owns: the server. It runs on the event loop that it reports on: a loop that hangs does not answer,
+which every caller takes for a no. Each answer is computed when asked; a change is logged once.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ log = logging.getLogger(__name__)
 
 WATCH_INTERVAL_S = 0.25
 CONNECTIONS_MAX = 512
-"""Probes come one at a time; nobody is to take the process's files through this port."""
+"""Probes come one at a time; nobody may use up the process's file descriptors through this port."""
 WATCHES_MAX = 64
-"""A watch keeps its connection for as long as it likes. So many at most, far below the connections,
-and there is always room for a probe."""
+"""A watch keeps its connection as long as it likes. With at most this many, far fewer than the
+connections, there is always room for a probe."""
 IDLE_S = 3.0
-"""A connection without a call, or one that has not even become HTTP/2, is closed after it: those of
-nobody must not keep probes out. A probe opens a new one each time."""
+"""After this, a connection without a call, or one that has not even started HTTP/2, is closed, so
+that idle ones cannot keep probes out. A probe opens a new one each time."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -125,10 +124,10 @@ async def serve_health(
     observer: LimitObserver | None = None,
     tls: AcceptedTls | None = None,
 ) -> AsyncIterator[int]:
-    """Answer on `listen` within the block; gives the port. Without an address nothing is served.
+    """Answer on `listen` within the block; yields the port. Without an address nothing is served.
 
-    Connections that make no call are closed after `idle_s`. `observer` gets each peer that meets a
-    limit of the engine. Without `tls` everything is plain text.
+    Connections that make no call are closed after `idle_s`. `observer` gets each peer that exceeds
+    a limit of the engine. Without `tls` everything is plain text.
 
     Raises:
         InvalidArgument: the address is in use or not of this machine.

@@ -1,4 +1,4 @@
-"""Names of a module that are imported when they are asked for."""
+"""Names of a module that are imported when first used."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from importlib import import_module
 
 
 def load_name(namespace: dict[str, object], modules: Mapping[str, str], name: str) -> object:
-    """What a module's `__getattr__` answers; from then on the name is simply there.
+    """The implementation of a module's `__getattr__`; afterwards the name is an ordinary attribute.
 
     Args:
         namespace: the module's `globals()`.
-        modules: in which module each of its names is defined.
+        modules: the module that defines each of its names.
 
-    Raises AttributeError: it has no such name; the message has the nearest that it has.
+    Raises AttributeError: it has no such name; the message suggests the nearest one.
     """
     if name not in modules:
-        from difflib import get_close_matches  # only who mistypes a name waits for it
+        from difflib import get_close_matches  # only a mistyped name pays for this import
 
         near = get_close_matches(name, modules, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

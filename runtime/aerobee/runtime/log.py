@@ -7,10 +7,10 @@ loggers:
     log = logging.getLogger(__name__)
     log_event(log, "segment rolled", base=1073741824, bytes=1073741824)
 
-An event's name is a fixed phrase that can be searched for; what varies is a field. The text of a
-record has both, so that handlers of other libraries show the fields, too. The ids of the
-call that is being served are fields of every line (see `call_context`). What a message holds is
-never a field; should bytes or a protobuf message become one, the line says how long they are.
+An event's name is a fixed phrase that can be searched for; whatever varies is a field. The text of
+a record has both, so that handlers of other libraries also show the fields. The ids of the call
+that is being served are fields of every line (see `call_context`). The content of a message is
+never a field; for bytes or a protobuf message, the line shows only the length.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = [
 ]
 
 EVENT_ATTRIBUTE = "event_name"
-"""Where a LogRecord carries its event without fields."""
+"""The LogRecord attribute that holds the event without fields."""
 FIELD_CHARACTERS_MAX = 4_096
-"""A longer text is cut: a line has a bound."""
+"""Longer texts are cut, so that lines are bounded."""
 
 
 def log_event(
@@ -61,7 +61,7 @@ def log_event(
     """Log one event with its fields; `error` adds the exception and its traceback."""
     if logger.isEnabledFor(level):
         for name, value in (*_ids_of_errors(fields, error), *current_fields().items()):
-            # What the line says about itself counts more than what is known of the call.
+            # The line's own fields take precedence over those of the call.
             fields.setdefault(name, value)
         extra = {FIELDS_ATTRIBUTE: fields, EVENT_ATTRIBUTE: event}
         phrase = event.replace("%", "%%") + "%s"
@@ -69,8 +69,8 @@ def log_event(
 
 
 class _Facts:
-    """Fields as text, made when a handler that is not ours writes the line, so that the facts
-    are also in the output of other logging configurations, or of none."""
+    """Fields formatted as text when a foreign handler writes the line, so that they appear with
+    other logging configurations, or with none."""
 
     __slots__ = ("_fields",)
 
@@ -84,7 +84,7 @@ class _Facts:
 def _ids_of_errors(
     fields: Mapping[str, object], error: BaseException | None
 ) -> Iterator[tuple[str, str]]:
-    """An error that a call brought names the call, which the other side's log does, too."""
+    """The error of a call has the call's id, which is also in the other side's log."""
     for value in (error, *fields.values()):
         if isinstance(value, AerobeeError) and value.request_id:
             yield "request_id", value.request_id
@@ -104,7 +104,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, event, the fields, and `traceback` if any."""
+    """One JSON object per line: time, level, logger, event, the fields, and `traceback` if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         document: dict[str, object] = {
@@ -122,10 +122,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class EventHandler(logging.StreamHandler[TextIO]):
-    """Writes lines to a stream, like events beyond a rate as one line with their count.
+    """Writes lines to a stream; similar events beyond a rate become one line with their count.
 
-    What was held back is written when its second is over: by the next line, whatever it is, or by
-    the thread of a timer, which runs only while something is held back.
+    What was held back is written once its second is over: by the next line, whatever it is, or by a
+    timer thread, which runs only while something is held back.
     """
 
     def __init__(self, stream: TextIO, limit: RepeatLimit) -> None:
@@ -180,8 +180,8 @@ class EventHandler(logging.StreamHandler[TextIO]):
 def configure_logging(config: LogConfig | None = None, *, stream: TextIO | None = None) -> None:
     """Send all logging of this process to `stream` (default: standard error).
 
-    Takes the place of what was configured before, which then writes what it held back. No line that
-    another thread logs meanwhile is lost or written twice.
+    Replaces the previous configuration, which first writes what it held back. No line logged by
+    another thread in the meantime is lost or written twice.
     """
     config = config or LogConfig()
     limit = RepeatLimit(SystemClock(), config.repeats_per_s_max)
@@ -189,7 +189,7 @@ def configure_logging(config: LogConfig | None = None, *, stream: TextIO | None 
     handler.setFormatter(JsonFormatter() if config.format is LogFormat.JSON else TextFormatter())
     root = logging.getLogger()
     before = root.handlers[:]
-    root.handlers[:] = [handler]  # in one step: there is never none, and never two
+    root.handlers[:] = [handler]  # in one step: there is always exactly one handler
     root.setLevel(config.level.upper())
     for previous in before:
         if isinstance(previous, EventHandler):
@@ -202,7 +202,7 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 def _event(record: logging.LogRecord) -> str:
-    """The phrase alone, of a line of ours; the text of a line of another library."""
+    """The bare event for our lines; the text for lines of other libraries."""
     event: str | None = getattr(record, EVENT_ATTRIBUTE, None)
     return record.getMessage() if event is None else event
 
@@ -217,10 +217,10 @@ def _short(name: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """As JSON has it: what is neither a number nor made of such is text, and has a bound."""
+    """As JSON: anything other than numbers and their containers becomes text of bounded length."""
     if value is None or isinstance(value, bool | int | float):
         return value
-    # A named tuple that says how it is written, a queue for one, is text.
+    # A named tuple with its own text form, such as a queue, is text.
     says_itself = isinstance(value, tuple) and type(value).__str__ is not object.__str__
     if isinstance(value, list | tuple | set | frozenset) and not says_itself:
         return [_plain(item) for item in value]
@@ -232,7 +232,7 @@ def _plain(value: object) -> object:
         return f"<{type(value).__name__}>"
     text = str(value)
     if not text and isinstance(value, BaseException):
-        # A line that gives a reason gives one.
+        # Takes the place of an empty text: a line that gives a reason must show one.
         text = "no answer in time" if isinstance(value, TimeoutError) else type(value).__name__
     if len(text) > FIELD_CHARACTERS_MAX:
         return f"{text[:FIELD_CHARACTERS_MAX]}... ({len(text)} characters)"
@@ -240,7 +240,7 @@ def _plain(value: object) -> object:
 
 
 def _text(value: object) -> str:
-    """Bare when it cannot be misread, else quoted as JSON, so that a line stays one line."""
+    """Unquoted if it cannot be misread, otherwise quoted as JSON, so that a line stays one line."""
     text = str(_plain(value))
     if text and text.isprintable() and not any(mark in text for mark in ' "='):
         return text

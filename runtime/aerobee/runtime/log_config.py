@@ -12,13 +12,13 @@ class LogFormat(StrEnum):
     """How a line is written."""
 
     TEXT = "text"  # for people
-    JSON = "json"  # one object a line, for what collects logs
+    JSON = "json"  # one object per line, for log collectors
 
 
 class LogLevel(StrEnum):
-    """The least important lines that are written."""
+    """The lowest level that is written."""
 
-    DEBUG = "debug"  # each call, too
+    DEBUG = "debug"  # also each call
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"

@@ -1,12 +1,12 @@
-"""An event that repeats must not fill the disk: at most this many lines of it a second.
+"""A repeating event must not fill the disk: at most this many of its lines are written per second.
 
-Owns: the counts. An event is a logger, a level, a text, and what it is about: one broker group's
-trouble does not hide another's. Its first lines of a second pass as they are; those beyond are held
-back, and when the second is over one line stands for all of them: the last one, with the field
-`repeated`, how many it stands for. So nothing is lost uncounted: lines without `repeated` stand for
-one event. An exception is told apart by its type and where it was raised, so no bug hides another.
+Owns: the counts. An event is a logger, a level, a text, and its subject: trouble in one broker
+group does not hide another's. The first lines in a second pass unchanged; the rest are held back,
+and at the end of the second one line stands for all of them: the last one, with their number in the
+field `repeated`. So nothing is lost uncounted: a line without `repeated` stands for one event. An
+exception is identified by its type and where it was raised, so no bug hides another.
 
-Pure: its owner says when to write what is due (see `EventHandler`).
+Pure: its owner decides when to write what is due (see `EventHandler`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from aerobee.runtime.clock import Clock
 
 FIELDS_ATTRIBUTE = "event_fields"
-"""Where a LogRecord carries its fields."""
+"""The LogRecord attribute that holds the fields."""
 REPEATED_FIELD = "repeated"
 OBJECT_FIELDS = ("group", "topic", "broker", "broker_id", "replica")
-"""Fields that say what an event is about."""
+"""Fields that identify the subject of an event."""
 WINDOW_S = 1.0
 EVENTS_MAX = 1_024
-"""Events of a second that are told apart; the texts of events are fixed, so there are about as many
-as places in the code that log, times what they are about. Those beyond share a count."""
+"""How many events are distinguished per second; the texts of events are fixed, so there are about
+as many as logging calls in the code, times their subjects. Further ones share a count."""
 
 _Event = tuple[str, int, str, tuple[str, ...]]
 
@@ -39,7 +39,7 @@ class _Window:
 
 @dataclass(frozen=True, slots=True)
 class Collapsed:
-    """The last of several like events, and how many it stands for."""
+    """The last of several similar events, and how many it stands for."""
 
     record: logging.LogRecord
     repeated: int
@@ -49,14 +49,14 @@ class RepeatLimit:
     """Counts lines by event and second. Not thread-safe: its owner has a lock."""
 
     def __init__(self, clock: Clock, per_second_max: int) -> None:
-        """`per_second_max`: lines of one event in a second; 0: no limit."""
+        """`per_second_max`: lines of one event in a second; 0: unlimited."""
         self._clock = clock
         self._per_second_max = per_second_max
         self._windows: dict[_Event, _Window] = {}
         self._holding: dict[_Event, _Window] = {}
 
     def passes(self, record: logging.LogRecord) -> bool:
-        """Whether the line is to be written now; if not, it is counted. Take what is due first."""
+        """Whether the line is to be written now; otherwise it is counted. Call `take_due` first."""
         if self._per_second_max == 0:
             return True
         now_s = self._clock.monotonic_s()
@@ -73,7 +73,7 @@ class RepeatLimit:
         return False
 
     def take_due(self) -> list[Collapsed]:
-        """What was held back in seconds that are over."""
+        """What was held back in seconds that have ended."""
         if not self._holding:
             return []
         now_s = self._clock.monotonic_s()
@@ -82,11 +82,11 @@ class RepeatLimit:
         )
 
     def take_all(self) -> list[Collapsed]:
-        """All that was held back; for the end."""
+        """Everything that was held back; for the end."""
         return self._take(list(self._holding))
 
     def due_in_s(self) -> float | None:
-        """Until `take_due` has something; None: nothing is held back."""
+        """Seconds until `take_due` has something; None: nothing is held back."""
         if not self._holding:
             return None
         first_s = min(window.begin_s for window in self._holding.values())
@@ -114,7 +114,7 @@ class RepeatLimit:
 
 
 def _raised(record: logging.LogRecord) -> tuple[str, ...]:
-    """The type of the exception that a line tells, and where it was raised."""
+    """The type of a line's exception, and where it was raised."""
     exception = record.exc_info[1] if record.exc_info else None
     if exception is None:
         return ()

@@ -1,7 +1,7 @@
 """How late the event loop runs what is due.
 
-Sampled ten times a second while the loop works or was late just now, every 2 s while it only waits:
-a process with nothing to do should not wake to find that out.
+Sampled ten times a second while the loop is working or was recently late, and every 2 s while it
+only waits: an idle process should not wake up to find that out.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from aerobee.runtime.metrics.histogram import LATENCY_S, Histogram
 INTERVAL_S = 0.1
 IDLE_INTERVAL_S = 2.0
 IDLE_SHARE = 0.02
-"""A loop that has worked less of the time is idle."""
+"""A loop that works less of the time than this is idle."""
 WATCHED_S = 5.0
-"""A loop that was late is looked at for this long, whatever it does."""
+"""A loop that was late is sampled often for this long, whatever it does."""
 KEPT_S = 60.0
 
 
 class LoopDelay:
-    """Owns the samples of the last minute, and the counts of all."""
+    """Owns the samples of the last minute, and the total counts."""
 
     __slots__ = ("_busy_s", "_clock", "_late", "_samples", "histogram", "last_ms")
 
     def __init__(self, clock: Clock, *, busy_s: Callable[[], float] = thread_busy_s) -> None:
-        """`busy_s` says for how long the loop's thread has worked."""
+        """`busy_s` gives the CPU time of the loop's thread."""
         self._clock = clock
         self._busy_s = busy_s
-        # When, and how late in milliseconds.
+        # When it was taken, and how late in milliseconds.
         self._samples: deque[tuple[float, float]] = deque()
         self._late: list[tuple[float, Callable[[], None]]] = []
         self.last_ms = 0.0
@@ -39,7 +39,7 @@ class LoopDelay:
         """In seconds, since the start."""
 
     def on_late(self, late_s: float, told: Callable[[], None]) -> None:
-        """Call this whenever something ran late by this much."""
+        """Call this whenever something ran late."""
         self._late.append((late_s, told))
 
     async def run(self) -> None:
@@ -53,7 +53,7 @@ class LoopDelay:
             self._take(now_s, late_s)
             if late_s >= INTERVAL_S:
                 was_late_s = now_s
-            # A loop that is kept from working does as little as an idle one.
+            # A loop that is kept from running works as little as an idle one.
             has_worked = self._busy_s() - busy_before_s >= IDLE_SHARE * interval_s
             is_idle = not has_worked and now_s - was_late_s >= WATCHED_S
             interval_s = IDLE_INTERVAL_S if is_idle else INTERVAL_S
@@ -69,13 +69,13 @@ class LoopDelay:
                 told()
 
     def late_share(self, late_s: float, window_s: float) -> float:
-        """Which part of the time until now passed while something was late, by `late_s` or more."""
+        """The share of the time during which something was late by `late_s` or more."""
         since_s = self._clock.monotonic_s() - window_s
         late_ms = sum(ms for at_s, ms in self._samples if at_s > since_s and ms >= late_s * 1_000)
         return min(1.0, late_ms / 1_000 / window_s)
 
     def p99_ms(self) -> float:
-        """The delay that 99 of 100 samples of the last minute stay below."""
+        """The 99th percentile of the delays in the last minute."""
         if not self._samples:
             return 0.0
         ordered = sorted(late_ms for _, late_ms in self._samples)

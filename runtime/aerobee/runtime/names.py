@@ -75,27 +75,27 @@ def check_client_id(client_id: str) -> None:
 
 
 def check_text(what: str, text: str) -> None:
-    """Raises InvalidArgument for a text that a terminal or a log could not show as it is: with
-    control characters, ends of lines, or marks that turn the direction of writing."""
+    """Raises InvalidArgument for a text that a terminal or a log cannot show safely: with control
+    characters, line ends, or marks that change the direction of writing."""
     shown = printable(text)
     if shown != text:
         raise InvalidArgument(f"{what} {shown[:80]!r} has unprintable characters; leave them out")
 
 
 def is_system_topic(name: str) -> bool:
-    """Topics that clients neither create nor delete, nor send to: our own, and those of Apache's
-    brokers, which a folder that was taken over may have."""
+    """Topics that clients may neither create, delete nor send to: our own, and those of Apache's
+    brokers, which an imported folder may contain."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
 
 
 def is_system_group(name: str) -> bool:
-    """Groups of the system's own and of tools."""
+    """Internal groups, and groups of tools."""
     return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_retry_topic(name: str) -> bool:
-    """A legal name of a topic in which a group's failed messages are redelivered, or kept as dead
-    letters. Each replica set makes its own when it needs it, and no nameserver keeps a list."""
+    """A legal name of a topic in which a group's failed messages are redelivered or kept as dead
+    letters. Each replica set creates its own when it needs it, and no nameserver lists them."""
     is_one = name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
     return is_one and len(name) <= RETRY_TOPIC_LENGTH_MAX and _LEGAL.fullmatch(name) is not None
 

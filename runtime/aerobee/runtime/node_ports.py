@@ -1,5 +1,4 @@
-"""What every node has beside the port of its work: TLS, health and metrics, from its first moment
-to its last."""
+"""What every node serves besides its main port: TLS, health and metrics, from start to stop."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from aerobee.runtime.tls_config import TlsSections
 
 
 class NodeConfig(TlsSections, OutsideSections, Protocol):
-    """The settings of any node."""
+    """The settings that any node has."""
 
     @property
     def cluster(self) -> str: ...
@@ -29,8 +28,8 @@ class NodeConfig(TlsSections, OutsideSections, Protocol):
 async def serve_node_ports(
     config: NodeConfig, node_type: str, health: Health, observer: LimitObserver
 ) -> AsyncIterator[tuple[NodeTls, MetricsEndpoint]]:
-    """Within the block health and metrics are served, where the settings say so, and the files of
-    TLS are followed. `observer` gets each peer that meets a limit of the health port.
+    """Within the block, health and metrics are served if the settings say so, and the TLS files are
+    watched. `observer` gets each peer that exceeds a limit of the health port.
 
     Raises:
         InvalidArgument: an address or a file cannot be used.

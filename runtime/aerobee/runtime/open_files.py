@@ -1,7 +1,7 @@
-"""How many files and connections this process may have open at once.
+"""How many files and connections this process may have open at the same time.
 
-Connections and files are of one budget. What the service needs for its own files is set aside, so
-that clients can use up the rest and nothing else: a store that cannot open a file has to stop.
+Connections and files share one budget. What the service needs for its own files is reserved, so
+that clients can use up only the rest: a store that cannot open a file has to stop.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import resource
 from aerobee.runtime.errors import InvalidArgument
 
 CONNECTIONS_MIN = 64
-"""With less than that a service is of no use."""
+"""With fewer, a service is useless."""
 _UNLIMITED = 1 << 20
 
 
 def raise_limit() -> None:
-    """Let this process open as many files as it is allowed to; shells often start with fewer."""
+    """Raise the limit of open files as far as allowed; shells often start with less."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # a platform's own bound: it stays as it is
+        with contextlib.suppress(ValueError, OSError):  # a limit of the platform: it stays as it is
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def connections_max(own_files: int) -> int:
-    """How many clients may be connected beside `own_files` files of the service itself.
+    """How many clients may be connected in addition to `own_files` files of the service itself.
 
     Raises:
         InvalidArgument: the limit leaves no room for clients.

@@ -1,9 +1,9 @@
 """The two listeners of a node: one inside the cluster, one for clients outside.
 
-Owns: how a call tells through which it came. Nodes talk to each other inside alone. A client is
-told the addresses of the listener that it asked through, so it needs to know nothing of this. Each
-listener has a port of its own: behind a load balancer nothing else of a connection tells them
-apart.
+Owns: how to tell which one a call came through. Nodes talk to each other only through the inside
+one. A client is given addresses that fit the listener it used, so it needs to know nothing of this.
+Each listener has a port of its own: behind a load balancer, nothing else distinguishes the
+connections.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ OUTSIDE: Final = "outside"
 
 
 def came_outside(context: Any) -> bool:
-    """Whether a call came through the outside listener. grpcio's contexts have no word for it, and
-    its servers no such listener."""
+    """Whether a call came through the outside listener. grpcio's contexts do not say, and its
+    servers have no such listener."""
     return getattr(context, "listener", "") == OUTSIDE
 
 
 def require_inside(context: Any, what: str) -> None:
-    """For what only nodes do.
+    """For calls that only nodes make.
 
     Raises:
         AccessDenied: the call came through the outside listener.

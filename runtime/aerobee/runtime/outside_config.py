@@ -115,7 +115,7 @@ class BrokerOutsideConfig:
 
 
 class Listener(Protocol):
-    """The outside listener of any node."""
+    """The outside listener that any node may have."""
 
     @property
     def listen(self) -> str: ...
@@ -124,7 +124,7 @@ class Listener(Protocol):
 
 
 class OutsideSections(Protocol):
-    """The settings of any node, as far as the outside listener goes."""
+    """The settings of any node that concern the outside listener."""
 
     @property
     def outside(self) -> Listener: ...
@@ -153,7 +153,7 @@ def require_outside_that_works(config: OutsideSections) -> None:
 
 
 def outside_risks(config: OutsideSections) -> Iterator[Risk]:
-    """What to say of the outside listener."""
+    """Risks of the outside listener."""
     listen = config.outside.listen
     if not listen or is_loopback(listen):
         return

@@ -39,7 +39,7 @@ class OwnEngine:
             limits = replace(limits, idle_s=options.idle_s, preface_s=options.idle_s)
         self._server = Server(
             now=clock.monotonic_s,
-            # Spreads the ages of connections, and ours have none.
+            # Randomises the maximum ages of connections, which ours do not have.
             random=random.Random(0),
             observer=observer,
             on_bug=_log_bug,
@@ -83,8 +83,8 @@ class OwnEngine:
 
 
 class ServicerContext:
-    """One call, as far as servicers ask grpcio's context for it; and `write_at_once`, which grpcio
-    does not have. A call that is over is cancelled: nothing else is heard of it."""
+    """One call, with the parts of grpcio's context that servicers use, plus `write_at_once`, which
+    grpcio does not have. A call that has ended is cancelled, which is the only sign of it."""
 
     __slots__ = ("_call",)
 
@@ -96,11 +96,11 @@ class ServicerContext:
 
     @property
     def listener(self) -> str:
-        """The one that the call came through, see `aerobee.runtime.outside`."""
+        """The listener through which the call came; see `aerobee.runtime.outside`."""
         return self._call.listener
 
     def peer_certificate(self) -> dict[str, Any] | None:
-        """What the client's certificate says, as `ssl` has it, where TLS asked for one."""
+        """The content of the client's certificate, as `ssl` returns it, if TLS asked for one."""
         return self._call.peer_certificate()
 
     def is_encrypted(self) -> bool:
@@ -113,7 +113,7 @@ class ServicerContext:
         return self._call.time_remaining_s()
 
     def request_bytes(self) -> int:
-        """Of the request that was read last."""
+        """Size of the request read last."""
         return self._call.request_bytes
 
     def send_head(self) -> None:
@@ -122,7 +122,7 @@ class ServicerContext:
             self._call.send_initial_metadata()
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
-        """Metadata that goes with the status, whatever it is."""
+        """Metadata to send with the status, whatever it is."""
         self._call.set_trailers(metadata)
 
     async def read(self) -> Any:
@@ -142,14 +142,14 @@ class ServicerContext:
         call = self._call
         if call.is_over:
             raise asyncio.CancelledError
-        # Not at once: only what leaves with the turn counts towards the bytes of a turn, after
+        # Not immediately: only what leaves with the turn counts towards the bytes of a turn, after
         # which others have theirs. A servicer may write without end.
         call.send_nowait(answer)
         if call.outbox is not None:
             await call.sendable()
 
     def write_at_once(self, answer: Any) -> bool:
-        """The same if it takes no waiting; otherwise nothing has happened."""
+        """The same if it needs no waiting; otherwise do nothing."""
         call = self._call
         if call.is_over or call.outbox is not None:
             return False

@@ -1,11 +1,10 @@
-"""How aerobee.v1 says an error, on gRPC: the one table, and its reverse for clients.
+"""How aerobee.v1 reports an error over gRPC: the single table, and its reverse for clients.
 
-An error that a servicer raises ends its call with the status of the table below, the message, and
-the code, a number of aerobee.v1.Code, in the trailing metadata `aerobee-code`; when to come again,
-where the error knows, in `aerobee-retry-after-ms`; what a missing right is about, in
-`aerobee-denied-resource`. Answers about many things carry both themselves.
-The numbers are plain integers so that this package needs no protobuf of ours; a test keeps them
-equal to common.proto.
+An error raised by a servicer ends its call with the status from the table below, the message, and
+the code, a number of aerobee.v1.Code, in the trailing metadata `aerobee-code`; the time to retry,
+if known, in `aerobee-retry-after-ms`; what a missing right applies to in `aerobee-denied-resource`.
+Answers about several things carry code and message themselves. The numbers are plain integers so
+that this package does not need our protobuf; a test keeps them equal to common.proto.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ CODE_METADATA_KEY = "aerobee-code"
 RETRY_METADATA_KEY = "aerobee-retry-after-ms"
 RESOURCE_METADATA_KEY = "aerobee-denied-resource"
 RESOURCE_LENGTH_MAX = 512
-"""Names are shorter. One that breaks their rules is in the message alone."""
+"""Names are shorter. One that breaks the rules appears only in the message."""
 
 
 class Said(NamedTuple):
-    """How an error is said."""
+    """How an error is reported."""
 
     code: int
-    """Of aerobee.v1.Code."""
+    """A number of aerobee.v1.Code."""
     status: Status
 
 
@@ -88,7 +87,7 @@ def code_of(error: errors.AerobeeError) -> int:
 
 
 def error_from_code(code: int, message: str) -> errors.AerobeeError:
-    """The typed error for a code that came over the wire; unknown codes give AerobeeError."""
+    """The typed error for a code received over the wire; unknown codes give AerobeeError."""
     kind = _CLASSES.get(code, errors.AerobeeError)
     if not message:
         meaning = (kind.__doc__ or "").partition("\n")[0].rstrip(".")
@@ -97,12 +96,12 @@ def error_from_code(code: int, message: str) -> errors.AerobeeError:
 
 
 def _said(error: errors.AerobeeError) -> Said:
-    # A client's own classes derive from those of the table.
+    # A client's own classes derive from those in the table.
     return next(ERRORS[kind] for kind in type(error).__mro__ if kind in ERRORS)
 
 
 def say_error(error: errors.AerobeeError) -> RpcError:
-    """A call's end with the status, message and code of a typed error."""
+    """The end of a call with the status, message and code of a typed error."""
     said = _said(error)
     trailers: tuple[tuple[str, str], ...] = ((CODE_METADATA_KEY, str(said.code)),)
     if isinstance(error, errors.Busy):
@@ -113,7 +112,7 @@ def say_error(error: errors.AerobeeError) -> RpcError:
 
 
 def error_from_call(error: CallError, address: str) -> errors.AerobeeError:
-    """The typed error of a failed call: the mirror of `say_error`."""
+    """The typed error of a failed call: the reverse of `say_error`."""
     told = {key: int(str(value)) for key, value in error.trailers if _is_number(value)}
     if CODE_METADATA_KEY in told:
         typed = error_from_code(told[CODE_METADATA_KEY], error.message)
@@ -133,10 +132,10 @@ def error_from_call(error: CallError, address: str) -> errors.AerobeeError:
 
 
 def _is_resource(text: str) -> bool:
-    """That metadata can hold."""
+    """Whether metadata can carry it."""
     return 0 < len(text) <= RESOURCE_LENGTH_MAX and text.isascii() and text.isprintable()
 
 
 def _is_number(value: str | bytes) -> bool:
-    """That is short enough to be read."""
+    """Whether it is short enough to parse."""
     return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10

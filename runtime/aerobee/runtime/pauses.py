@@ -1,4 +1,4 @@
-"""Waiting for a time that may come earlier than it seemed."""
+"""Waiting for a time that may come earlier than expected."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import suppress
 
 
 class Pauses:
-    """Belongs to the loop."""
+    """The running pauses. Belongs to the loop."""
 
     def __init__(self) -> None:
         self._over = asyncio.Event()
 
     async def pause(self, wait_s: float) -> None:
-        """So long, or until `end_all`."""
+        """Wait this long, or until `end_all`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._over.wait()
 
     def end_all(self) -> None:
-        """Those that are under way; what they waited for has changed."""
+        """End the running pauses: what they wait for has changed."""
         self._over.set()
         self._over = asyncio.Event()

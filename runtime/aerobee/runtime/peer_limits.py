@@ -1,6 +1,6 @@
-"""Peers that ask for more than gRPC's limits allow, or break its protocol: counted and logged.
+"""Peers that exceed gRPC's limits or break its protocol: counted and logged.
 
-Owns: the counts. A peer cannot fill the log: the lines of one event are limited in number.
+Owns: the counts. A peer cannot fill the log: the lines of one event are limited.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PeerLimits:
         )
 
     def family(self) -> Family:
-        """All limits, including those that were never met."""
+        """All limits, including those never exceeded."""
         family = counter(
             "aerobee_grpc_limits_met_total",
             "Calls and connections that gRPC refused or ended, by the limit that the peer met.",

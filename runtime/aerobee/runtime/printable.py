@@ -1,8 +1,8 @@
-"""Text that others wrote, made fit for a terminal or a line of a log.
+"""Text from others, made safe for a terminal or a log line.
 
-What may reach a terminal as it is: characters that are seen, and spaces. Everything else (control
-characters of ASCII and Latin 1, so also escape sequences, ends of lines, marks that turn the
-direction of writing, half surrogates) is shown as an escape such as `\\x1b` or `\\u202e`.
+What may reach a terminal unchanged: visible characters and spaces. Everything else (control
+characters of ASCII and Latin 1, including escape sequences, line ends, marks that change the
+direction of writing, lone surrogates) is shown as an escape such as `\\x1b` or `\\u202e`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# Fast and slightly too wide: each match is looked at again.
+# Fast and slightly too broad: each match is checked again.
 _SUSPECT = re.compile(r"[^\x20-\x7e]")
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """`text` with everything that is not to be seen as escapes; characters of `keep` stay."""
+    """`text` with everything invisible as escapes; characters in `keep` stay."""
     if text.isprintable():
         return text
     return _SUSPECT.sub(lambda found: _shown(found[0], keep), text)
 
 
 def printable_json(text: str) -> str:
-    """The same for JSON: its escapes, so that it still says the same; ends of lines stay."""
+    """The same for JSON, with JSON's escapes, so that its meaning is unchanged; line ends stay."""
     if text.isprintable():
         return text
     return _SUSPECT.sub(lambda found: _in_json(found[0]), text)
@@ -42,5 +42,5 @@ def _in_json(character: str) -> str:
 
 
 def _is_seen(character: str) -> bool:
-    # Spaces of other widths are not "printable" for Python, and yet harmless and in use.
+    # Spaces of other widths are not "printable" in Python, but harmless and in use.
     return character.isprintable() or unicodedata.category(character) == "Zs"

@@ -1,6 +1,6 @@
 """Files and folders that only their owner can read, whatever the umask allows.
 
-On a machine with several users, message bodies, offsets and logs belong to one of them only.
+On a machine with several users, message bodies, offsets and logs belong to only one of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OTHERS = 0o077
 
 
 def make_private_folder(path: str | os.PathLike[str]) -> None:
-    """The folder and its missing parents; those that are there stay as they are. Raises OSError."""
+    """The folder and its missing parents; existing ones stay as they are. Raises OSError."""
     try:
         os.mkdir(path, FOLDER_MODE)
     except FileExistsError:
@@ -42,16 +42,17 @@ class Closing:
 
     closed: tuple[str, ...] = ()
     still_open: tuple[str, ...] = ()
-    """Not ours to change, or not ours alone."""
+    """Folders that are not ours to change, or are shared."""
 
 
 def close_to_others(folder: str | os.PathLike[str]) -> Closing:
-    """Take the rights of group and others from a folder that is there, and so from all below it.
+    """Take the rights of group and others from an existing folder, and thereby from everything
+    below it.
 
-    A folder of another user's, as the root of a mounted volume, stays as it is; what is directly
-    in it is closed instead. Costs no walk: deeper files are out of reach once the folder above is
-    closed. A folder that all users write to, as /tmp, stays open with all that is in it. A folder
-    that is missing is none.
+    A folder owned by another user, such as the root of a mounted volume, stays as it is; its direct
+    contents are closed instead. There is no recursive walk: deeper files are out of reach once the
+    folder above is closed. A folder that all users may write to, such as /tmp, stays open with all
+    its contents. A missing folder is ignored.
 
     Raises OSError.
     """
@@ -78,7 +79,8 @@ def close_to_others(folder: str | os.PathLike[str]) -> Closing:
 
 
 def all_users_can_read(file: str | os.PathLike[str]) -> bool:
-    """Whether its mode and those of the folders above let everybody; False if it is not there."""
+    """Whether its mode and those of the folders above let everyone read it; False if it does not
+    exist."""
     try:
         path = Path(file).resolve(strict=True)
         if not path.stat().st_mode & stat.S_IROTH:
@@ -90,7 +92,7 @@ def all_users_can_read(file: str | os.PathLike[str]) -> bool:
 
 class _State(Enum):
     PRIVATE = auto()
-    """It was closed already."""
+    """It was already closed."""
     CLOSED = auto()
     ANOTHERS = auto()
     """Others may reach it, and it is not ours to change."""

@@ -1,7 +1,7 @@
 """gRPC server reflection: what is served, and its descriptors, for tools such as grpcurl.
 
-Served as v1alpha, whose messages the package grpcio-reflection has, and as v1, whose messages are
-the same but for their package: they are made here of the others.
+Served as v1alpha, whose messages are in the package grpcio-reflection, and as v1, whose messages
+differ only in their package: they are derived from the others here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _V1: Final = "grpc.reflection.v1"
 
 
 def reflection_files() -> tuple[FileDescriptor, FileDescriptor]:
-    """Of v1alpha and of v1, each with its service ServerReflection."""
+    """For v1alpha and for v1, each with its service ServerReflection."""
     alpha: FileDescriptor = reflection_pb2.DESCRIPTOR
     return alpha, _renamed(alpha)
 
 
 def _renamed(alpha: FileDescriptor) -> FileDescriptor:
-    """In a pool of its own: the default one may have v1 of another package already."""
+    """In a separate pool: the default one may already have v1 from another package."""
     file = descriptor_pb2.FileDescriptorProto()
     alpha.CopyToProto(file)
     file.name, file.package = "grpc/reflection/v1/reflection.proto", _V1
@@ -55,7 +55,8 @@ class Reflection:
     def __init__(
         self, file: FileDescriptor, files: Iterable[FileDescriptor], service_names: Iterable[str]
     ) -> None:
-        """`file` is this version's of `files`; `service_names` are all that are served."""
+        """`file` is the one in `files` for this version; `service_names` are all that are
+        served."""
         self.service_name: str = service_of(file).full_name
         self._names = sorted(service_names)
         self._pools = list(dict.fromkeys((descriptor_pool.Default(), *(f.pool for f in files))))
@@ -103,7 +104,7 @@ class Reflection:
         return find(last)
 
     def _add_files(self, answer: Any, file: FileDescriptor) -> None:
-        """It and all that it imports."""
+        """Adds the file and everything it imports."""
         files: dict[str, FileDescriptor] = {}
         waiting = [file]
         while waiting:

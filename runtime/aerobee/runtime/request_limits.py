@@ -1,9 +1,10 @@
 """What a request may cost: its bytes, its elements and its texts, checked before anything reads it.
 
-Owns: nothing; a server's table says the limits and this turns each method's into a reader of bytes.
-Always holds: a field without a limit stops the server from starting, so a request's price is known
-when the field is written. A message above `COUNTED_FROM` is counted on the wire before it is
-parsed, because parsing alone makes an object of each two bytes; the counting takes no more steps
+Owns: nothing; a server's table gives the limits, and this turns each method's into a reader of
+bytes.
+Invariant: a field without a limit stops the server from starting, so a request's cost is decided
+when the field is added. A message above `COUNTED_FROM` is counted on the wire before it is parsed,
+because parsing alone may create an object for every two bytes; the counting takes no more steps
 than the table allows elements. Pure.
 """
 
@@ -21,11 +22,12 @@ from google.protobuf.message_factory import GetMessageClass
 from aerobee.runtime.errors import InvalidArgument
 
 COUNTED_FROM = 65_536
-"""Bytes. What fits makes at most 32,768 elements, a few milliseconds and MiB."""
+"""Bytes. A request of this size has at most 32,768 elements, which cost a few milliseconds and MiB.
+"""
 OTHER_FIELDS_MAX = 1_024
-"""Fields of a counted request that are no elements, unknown ones included."""
+"""Fields of a counted request that are not elements, including unknown ones."""
 FIELDS_PER_ELEMENT_MAX = 64
-"""The same of each element that has elements of its own."""
+"""The same for each element that has elements of its own."""
 
 _Fields = Mapping[str, "Limit"]
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
@@ -33,24 +35,24 @@ _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """Of one field; a limit that its type has no use for stays None."""
+    """The limit of one field; limits that do not apply to its type stay None."""
 
     count: int | None = None
     """Elements of a repeated field, entries of a map."""
     length: int | None = None
-    """Characters of a string or bytes of a `bytes` field: of each element, key and value."""
+    """Characters of a string or bytes of a `bytes` field: for each element, key and value."""
     total: int | None = None
-    """Elements in the whole request, where several messages of it have the field. Elements of
-    elements need it: the price of a request is that of all of them."""
+    """Elements in the whole request, if several of its messages have the field. Required for nested
+    elements: the cost of a request is that of all of them."""
     looked_into_from: int = 0
-    """Bytes of a request from which its elements are counted before they are made, and checked one
-    by one. Above 0 only where the code that works on them refuses each that breaks a limit, and
-    where looking at each would be felt."""
+    """Size of a request, in bytes, above which its elements are counted before they are created,
+    and checked one by one. Above 0 only if the code that handles them refuses each one that
+    breaks a limit, and if checking each would be noticeable."""
 
 
 @dataclass(slots=True)
 class _Request:
-    """What is known of the request that is being checked."""
+    """What is known about the request being checked."""
 
     size: int
     totals: dict[str, int] = field(default_factory=dict)
@@ -65,7 +67,7 @@ class _Wire:
 
     name: str
     count_max: int | None
-    """None: one submessage, only looked into."""
+    """None: a single submessage, which is only searched for elements."""
     inside: Mapping[int, _Wire]
 
 
@@ -80,14 +82,15 @@ class RequestReader:
         self._wires = _wires_of(descriptor, fields)
         self._counted_from = max(COUNTED_FROM, _looked_into_from(self._wires, fields))
         self._steps_max = OTHER_FIELDS_MAX + _elements_of(self._wires)
-        # A request this short breaks no limit: each element and each character takes a byte.
+        # A request this short breaks no limit: each element and each character takes at least a
+        # byte.
         self._harmless_size = _smallest_limit(descriptor, fields)
 
     def read(self, data: bytes) -> Message:
         """The request, within its limits.
 
         Raises:
-            InvalidArgument: it breaks one, or is no such message.
+            InvalidArgument: it breaks one, or is not such a message.
         """
         self._check_size(data)
         try:
@@ -100,8 +103,7 @@ class RequestReader:
         return message
 
     def check(self, data: bytes) -> None:
-        """The limits of a request that its servicer reads from the bytes, and says what is wrong
-        with them.
+        """Check the limits of a request that its servicer parses, and reports on, itself.
 
         Raises:
             InvalidArgument: it breaks one.
@@ -113,7 +115,7 @@ class RequestReader:
                 self._check(self._parse(data), _Request(size))
 
     def _check_size(self, data: bytes) -> None:
-        """Bytes, and elements before they are made."""
+        """Check bytes, and elements before they are created."""
         size = len(data)
         if size > self.bytes_max:
             raise InvalidArgument(
@@ -135,8 +137,8 @@ class RequestReader:
         counts: dict[str, int],
         steps: int,
     ) -> int:
-        """Walk over the fields from `at` to `end`; returns the steps that are left. Raises
-        InvalidArgument, and IndexError where the bytes end too early."""
+        """Walk over the fields from `at` to `end`; returns the number of steps left. Raises
+        InvalidArgument, and IndexError if the bytes end too early."""
         while at < end:
             steps -= 1
             if steps < 0:
@@ -187,8 +189,8 @@ class RequestLimits:
         *,
         package: str,
     ) -> None:
-        """`requests`: most bytes by the name of a request message; `fields`: by `Message.field`;
-        all names within `package`.
+        """`requests`: maximum bytes by the name of a request message; `fields`: limits by
+        `Message.field`; all names within `package`.
 
         Raises:
             ValueError: a request or a field of one has no limit.
@@ -213,7 +215,7 @@ class RequestLimits:
 
 
 def bounded_fields(descriptor: Descriptor) -> list[FieldDescriptor]:
-    """The fields of a message and of all in it that need a limit, each once."""
+    """The fields of a message and its nested messages that need a limit, each once."""
     found: dict[str, FieldDescriptor] = {}
     for each in descriptor.fields:
         if each.is_repeated or each.type in _TEXTS:
@@ -224,7 +226,7 @@ def bounded_fields(descriptor: Descriptor) -> list[FieldDescriptor]:
 
 
 def limit_of(each: FieldDescriptor, fields: Mapping[str, Limit]) -> Limit:
-    """Raises ValueError without one, or with one that says too little for the field's type."""
+    """Raises ValueError if there is none, or one that is incomplete for the field's type."""
     limit = fields.get(each.full_name)
     entry = each.message_type if _is_map(each) else None
     texts = [each] if entry is None else entry.fields
@@ -251,7 +253,7 @@ def _smallest_limit(descriptor: Descriptor, fields: _Fields) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends. Raises IndexError at the end of the bytes, or beyond 64 bits."""
+    """A number and its end. Raises IndexError at the end of the bytes, or beyond 64 bits."""
     value = data[at]
     at += 1
     if value < 0x80:
@@ -269,8 +271,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def _wires_of(
     descriptor: Descriptor, fields: _Fields, *, of_elements: bool = False
 ) -> dict[int, _Wire]:
-    """What must be counted before it is parsed: elements that become objects. Numbers do not, so
-    they cost little more than their bytes. Elements of elements are counted together."""
+    """What must be counted before parsing: elements that become objects. Numbers do not, so they
+    cost little more than their bytes. Nested elements are counted together."""
     wires: dict[int, _Wire] = {}
     for each in descriptor.fields:
         element, inside = each.message_type, {}
@@ -289,7 +291,7 @@ def _wires_of(
 
 
 def _elements_of(wires: Mapping[int, _Wire]) -> int:
-    """Also what else there may be in them."""
+    """Includes other fields that may be inside them."""
     return sum(
         (wire.count_max or 0) * (FIELDS_PER_ELEMENT_MAX if wire.inside else 1)
         + _elements_of(wire.inside)
@@ -298,7 +300,7 @@ def _elements_of(wires: Mapping[int, _Wire]) -> int:
 
 
 def _looked_into_from(wires: Mapping[int, _Wire], fields: _Fields) -> int:
-    """The largest of the elements' own."""
+    """The largest value among the elements."""
     return max(
         (
             max(
@@ -315,7 +317,7 @@ def _looked_into_from(wires: Mapping[int, _Wire], fields: _Fields) -> int:
 
 
 def _check_of(descriptor: Descriptor, fields: _Fields) -> _Check | None:
-    """The check of one message; None where nothing of it can be too long."""
+    """The check of one message; None if nothing in it can be too long."""
     checks = [made for each in descriptor.fields if (made := _field_check(each, fields))]
     if not checks:
         return None
@@ -351,7 +353,7 @@ def _field_check(each: FieldDescriptor, fields: _Fields) -> _Check | None:
     assert length_max is not None, "limit_of has looked"
 
     def check_text(message: Any, request: _Request) -> None:
-        # Reading `bytes` copies them: not where the whole request is shorter.
+        # Reading `bytes` copies them: skip that if the whole request is shorter.
         if request.size > length_max and (length := len(getattr(message, name))) > length_max:
             raise _too_long(full_name, length, length_max)
 

@@ -1,7 +1,7 @@
-"""Back-off as a value: how long to wait before the next attempt.
+"""Backoff as a value: how long to wait before the next attempt.
 
-Owns: the arithmetic of delays. The caller that retries decides on
-what and how often; the jitter comes from a Random that the caller gives.
+Owns: the arithmetic of delays. The caller decides what to retry and how often; the jitter comes
+from a Random that the caller passes in.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from aerobee.runtime.errors import InvalidArgument
 class Backoff:
     """Delays that grow by `factor` from `base_ms` up to `max_ms`.
 
-    `jitter` is the share of each delay that chance may take away, 0 (none) to 1 (all of it), so
-    that many clients that lost one server do not come back in step.
+    `jitter` is the share of each delay that randomness may take away, 0 (none) to 1 (all of it), so
+    that clients that lost the same server do not return in step.
     """
 
     base_ms: int = 100
@@ -39,7 +39,7 @@ class Backoff:
 
     def delay_s(self, attempt: int, chance: random.Random) -> float:
         """Seconds to wait after the `attempt`-th failure in a row (the first is 1)."""
-        # Beyond 64 doublings every sensible back-off has long reached its maximum.
+        # After 64 doublings every sensible backoff has reached its maximum.
         exponent = min(max(attempt, 1) - 1, 64)
         full_ms = min(float(self.max_ms), self.base_ms * self.factor**exponent)
         return (full_ms - full_ms * self.jitter * chance.random()) / 1_000

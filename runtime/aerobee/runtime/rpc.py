@@ -1,6 +1,7 @@
 """The gRPC server that every service has, with health and reflection.
 
-A setting chooses the implementation of gRPC; what surrounds each call is the same (`call_border`).
+A setting chooses the gRPC implementation; what happens around each call is the same
+(`call_border`).
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ class RpcServer:
         tls: AcceptedTls | None = None,
         on_disconnected: Callable[[str], None] | None = None,
     ) -> None:
-        """`say_error` of the protocol; `answer_errors`, by path, of methods that say errors in
+        """`say_error` of the protocol; `answer_errors`, by path, for methods that report errors in
         their answers. `service_names`: full protobuf names, listed by reflection and health.
-        `limits` of these services' requests; without them only what cannot be read is refused.
-        Connections beyond `connections_max` are closed at once. `latencies` gets the time
-        of each call with one answer, `observer` each peer that meets a limit of the engine.
-        `guard` says who may call what; without it everyone may. Without `tls` everything is plain
-        text. `on_disconnected` gets the peer of each connection that ends, from the own engine."""
+        `limits` for these services' requests; without them, only unreadable requests are refused.
+        Connections beyond `connections_max` are closed at once. `latencies` gets the time of each
+        call with a single answer, `observer` each peer that exceeds a limit of the engine. `guard`
+        decides who may call what; without it, everyone may. Without `tls` everything is plain text.
+        `on_disconnected` gets the peer of each connection that ends, with our own engine only."""
         files = reflection_files()
         self._service_names = tuple(service_names)
         self._health = ServingHealth(service_names)
@@ -79,9 +80,9 @@ class RpcServer:
         self.port = 0
 
     async def start(self, listen: str, *, serving: bool = True) -> int:
-        """Bind and serve; returns the port (of use when `listen` ends in :0).
+        """Bind and serve; returns the port (which matters if `listen` ends in :0).
 
-        `serving` is what health answers from the first moment.
+        `serving` is what health answers at first.
 
         Raises:
             InvalidArgument: the address is in use or not of this machine.
@@ -127,24 +128,24 @@ def new_engine(
     clock: Clock | None = None,
     observer: LimitObserver | None = None,
 ) -> ServerEngine:
-    """A server of that kind, which does not listen yet."""
+    """A server of that kind, not listening yet."""
     if engine is Engine.GRPCIO:
         return GrpcioEngine(options)
     return OwnEngine(options, clock or SystemClock(), observer or PeerLimits())
 
 
 class MethodTable:
-    """What protoc's `add_XServicer_to_server` takes for a server."""
+    """Takes the place of a server in protoc's `add_XServicer_to_server`."""
 
     def __init__(self, engine: ServerEngine, border: CallBorder) -> None:
         self._engine = engine
         self._border = border
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The same handlers come by `add_registered_method_handlers`, with their names."""
+        """The same handlers arrive through `add_registered_method_handlers`, with their names."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """Serve the methods of one service that its servicer has."""
+        """Serve those methods of one service that its servicer implements."""
         for name, handler in handlers.items():
             method = self._border.served(f"/{service}/{name}", handler)
             if method is not None:
@@ -152,7 +153,7 @@ class MethodTable:
 
 
 def add_reflection(reflection: Reflection, server: MethodTable) -> None:
-    """What protoc generates for v1alpha alone."""
+    """What protoc generates, which it does for v1alpha only."""
     handler = grpc.stream_stream_rpc_method_handler(
         reflection.ServerReflectionInfo,
         request_deserializer=reflection.request.FromString,

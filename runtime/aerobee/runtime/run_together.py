@@ -1,4 +1,4 @@
-"""Tasks that live and end together, as those of one stream do."""
+"""Tasks that live and end together, such as those of one stream."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ T = TypeVar("T")
 
 
 async def run_together(main: Coroutine[Any, Any, T], **others: Coroutine[Any, Any, None]) -> T:
-    """What `main` returns, unless any of them raises before; then none of them runs any more.
+    """Returns what `main` returns, unless any of them raises first; afterwards none of them is
+    running.
 
-    Raises the first cause as it is; but a cancellation that meets a failure is not
-    forgotten, as a task group forgets it: a caller that takes it for an ordinary failure, and tries
-    again, would never end.
+    Raises the first cause unchanged. But a cancellation that coincides with a failure is not lost,
+    as it is in a task group: a caller that takes it for an ordinary failure and tries again would
+    never end.
     """
     caller = asyncio.current_task()
     assert caller is not None, "called by a task"
@@ -30,7 +31,8 @@ async def run_together(main: Coroutine[Any, Any, T], **others: Coroutine[Any, An
             for task in running:
                 task.cancel()
     except BaseExceptionGroup as errors:
-        # Once `main` has ended, the group itself may have left a cancellation behind (Python 3.11).
+        # After `main` has ended, the group itself may have left a cancellation behind (Python
+        # 3.11).
         if not has_ended and caller.cancelling() > cancelled_before:
             raise asyncio.CancelledError from None
         raise first_error(errors) from None
@@ -38,8 +40,8 @@ async def run_together(main: Coroutine[Any, Any, T], **others: Coroutine[Any, An
 
 
 def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The cause rather than what follows from it in other tasks: a bug, then what a peer answered,
-    then that the stream broke."""
+    """The cause rather than its consequences in other tasks: first a bug, then a peer's answer,
+    then a broken stream."""
     flat: list[BaseException] = []
     waiting: list[BaseException] = [group]
     while waiting:

@@ -1,4 +1,4 @@
-"""A method as every engine serves it, and how a servicer says what its handler costs.
+"""A method as every engine serves it, and how a servicer declares what its handler costs.
 
 A handler takes a request and a context, as protoc's servicers do, and has one of these styles:
 
@@ -11,7 +11,7 @@ A handler takes a request and a context, as protoc's servicers do, and has one o
                                                         is what this function returns; it does not
                                                         run if the call ends before
 
-Calls that stream are coroutines or async generators. A method that is neither is one of protoc's
+Streaming calls are coroutines or async generators. A method that is neither is one of protoc's
 placeholders: it is not served.
 """
 
@@ -39,18 +39,19 @@ class OpenCall(Protocol):
         ...
 
     def finish(self, answer: Any) -> None:
-        """End it by OK; nothing happens if it is over."""
+        """End it with OK; does nothing if it has ended."""
         ...
 
     def abort(self, status: Status, message: str = "", *, trailers: Metadata = ()) -> None:
-        """End it by another status; nothing happens if it is over."""
+        """End it with another status; does nothing if it has ended."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServedMethod:
-    """One method of one service. The handler ends its call otherwise than by OK by raising
-    aerobee.grpc_core.status.RpcError; one in completion style gets an OpenCall beside the context.
+    """One method of one service. The handler ends its call with a status other than OK by raising
+    aerobee.grpc_core.status.RpcError; one in completion style gets an OpenCall in addition to the
+    context.
     """
 
     path: str
@@ -62,7 +63,7 @@ class ServedMethod:
     read: Callable[[bytes], Any] | None
     """None: the handler takes bytes."""
     write: Callable[[Any], bytes] | None
-    """None: the handler gives bytes."""
+    """None: the handler returns bytes."""
 
 
 def answered_at_once(method: F) -> F:
@@ -80,14 +81,14 @@ def answered_later(method: F) -> F:
 def writer_at_once(context: Any) -> Callable[[Any], bool]:
     """A function that writes an answer of a stream in this turn of the event loop and returns True,
     or does nothing and returns False: while the client is behind, and always with grpcio.
-    `context.write` waits."""
+    `context.write` waits instead."""
     write: Callable[[Any], bool] | None = getattr(context, "write_at_once", None)
     return write if write is not None else lambda answer: False
 
 
 def request_bytes(context: Any, request: Any) -> int:
-    """The size of the request that a stream has just read. grpcio does not tell, so it is encoded
-    again."""
+    """The size of the request that a stream has just read. grpcio does not report it, so there it
+    is encoded again."""
     told: Callable[[], int] | None = getattr(context, "request_bytes", None)
     return int(request.ByteSize()) if told is None else told()
 
@@ -101,7 +102,7 @@ def send_head(context: Any) -> None:
 
 
 def style_of(behaviour: Callable[..., Any]) -> Style | None:
-    """None for protoc's placeholder of a method that a servicer does not have."""
+    """None for protoc's placeholder of a method that a servicer does not implement."""
     style: Style | None = getattr(behaviour, _STYLE, None)
     if style is not None:
         return style

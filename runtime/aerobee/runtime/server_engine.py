@@ -1,7 +1,7 @@
-"""What a server needs of an implementation of gRPC.
+"""What a server needs from a gRPC implementation.
 
 There are two (`own_engine`, `grpcio_engine`), with the same methods and options. Only our own
-reports which limits peers met: grpcio does not.
+reports which limits peers exceed: grpcio does not.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from aerobee.grpc_core.tls import FollowedTls
 from aerobee.runtime.served_method import ServedMethod
 
 FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Largest gRPC message either side accepts: a maximal batch plus its envelope, with room."""
+"""Largest gRPC message that either side accepts: a maximal batch plus its envelope, with a margin.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTls:
-    """How a port speaks TLS."""
+    """How a port uses TLS."""
 
     context: FollowedTls
     accepts_plain_text: bool
-    """Beside TLS, on the same port."""
+    """In addition to TLS, on the same port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,22 +32,22 @@ class ServerOptions:
     """What a server allows its peers. They may send a PING every 5 s, even without a call."""
 
     message_bytes_max: int = FRAME_BYTES_MAX
-    """Of one message, in either direction."""
+    """Per message, in either direction."""
     connections_max: int | None = None
     """Further ones are closed at once; None: no limit."""
     idle_s: float | None = None
-    """How long a connection may be without a call, or without even HTTP/2; None: any time."""
+    """How long a connection may be without a call, or even without HTTP/2; None: unlimited."""
     tls: AcceptedTls | None = None
-    """None: plain text. Only our own engine has it."""
+    """None: plain text. Our own engine only."""
     on_disconnected: Callable[[str], None] | None = None
-    """Told of the peer of each connection that ends. Only our own engine does."""
+    """Called with the peer of each connection that ends. Our own engine only."""
 
 
 class ServerEngine(Protocol):
     """One server. Belongs to the event loop it was made in."""
 
     def add(self, method: ServedMethod) -> None:
-        """Serve this method; all must be added before `listen`."""
+        """Serve this method; add all of them before `listen`."""
         ...
 
     async def listen(self, address: str) -> int:

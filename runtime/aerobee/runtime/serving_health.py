@@ -1,6 +1,6 @@
-"""gRPC health of a server (grpc.health.v1): does it serve, as a whole and each of its services?
+"""gRPC health of a server (grpc.health.v1): whether it serves, as a whole and for each service.
 
-Owns: the one answer for all of them, and the watches that wait for it to change.
+Owns: the single answer for all of them, and the watches that wait for it to change.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ class ServingHealth:
     """The servicer of grpc.health.v1.Health."""
 
     def __init__(self, service_names: Iterable[str]) -> None:
-        """Nothing serves yet."""
+        """Starts as not serving."""
         self._names = frozenset(("", *service_names))
         self._status = _Answer.NOT_SERVING
         self._has_ended = False
         self._changed = asyncio.Event()
 
     def set(self, serving: bool) -> None:
-        """Answer this from now on, to watches at once."""
+        """Answer this from now on; watches receive it at once."""
         if not self._has_ended:
             self._status = _Answer.SERVING if serving else _Answer.NOT_SERVING
             self._changed.set()
             self._changed = asyncio.Event()
 
     def end(self) -> None:
-        """NOT_SERVING permanently: the server stops."""
+        """NOT_SERVING for good: the server is stopping."""
         self.set(False)
         self._has_ended = True
 

@@ -1,12 +1,11 @@
-"""Keeps the garbage collector from stopping the loop over and over.
+"""Keeps the garbage collector from pausing the loop over and over.
 
-A full collection looks through all that is in memory, while nothing else runs: for ten thousand
-clients that wait this takes more than a second. Python begins one whenever a quarter of what there
-is has come since the last, which a steady flow of calls brings about several times a minute.
+A full collection traverses everything in memory while nothing else runs: with ten thousand waiting
+clients this takes more than a second. Python starts one whenever the objects created since the last
+amount to a quarter of all, which happens several times a minute under a steady load.
 
-Owns: this process's thresholds. Always: full collections take at most one part in a hundred of the
-time, so what refers to itself in a circle stays a little longer. Younger objects are looked at as
-ever.
+Owns: this process's thresholds. Invariant: full collections take at most one hundredth of the time,
+so reference cycles live a little longer. Younger generations are collected as usual.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from aerobee.runtime.clock import Clock
 _SHARE: Final = 100
 _LOOK_S: Final = 1.0
 _SHORT_S: Final = 0.01
-"""A collection that is not worth a pause."""
+"""A collection shorter than this is not worth a pause."""
 _NEVER: Final = 1 << 30
 
 
 class SparedCollector:
-    """Of one process; the collections may be any thread's."""
+    """The collector of one process; collections may run on any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -42,7 +41,7 @@ class SparedCollector:
         self._look()
 
     def end(self) -> None:
-        """Python decides again."""
+        """Restore Python's own thresholds."""
         gc.callbacks.remove(self._on_collection)
         if self._timer is not None:
             self._timer.cancel()
@@ -50,14 +49,14 @@ class SparedCollector:
         gc.set_threshold(self._young, self._middle, self._old)
 
     def opened(self) -> None:
-        """What was opened lives as long as the process, and is never looked through: 80,000 queues
-        would take tens of milliseconds each time."""
+        """Objects that live as long as the process are no longer traversed: 80,000 queues would
+        take tens of milliseconds each time."""
         if self._has_opened:
-            gc.unfreeze()  # of a store that was closed to be opened again
+            gc.unfreeze()  # from a store that was closed and is opened again
             gc.collect()
         else:
-            # Most of what is older is what was imported, and looking through it costs a start
-            # more than all of its garbage is worth.
+            # Most older objects come from imports, and traversing them would cost the start more
+            # than all of its garbage is worth.
             gc.collect(1)
         self._has_opened = True
         gc.freeze()

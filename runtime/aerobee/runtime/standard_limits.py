@@ -22,7 +22,7 @@ def health_limits() -> RequestLimits:
 
 
 def reflection_limits(files: Iterable[FileDescriptor]) -> list[RequestLimits]:
-    """Of each version of reflection."""
+    """For each version of reflection."""
     return [
         RequestLimits(
             file.services_by_name.values(),

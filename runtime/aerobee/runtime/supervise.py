@@ -4,7 +4,7 @@ Owns: the way from `main` to a service coroutine and back to an exit code. A ser
 that takes a Lifecycle, opens what it owns, calls `ready()`, waits for `stop`, closes, and returns.
 
 SIGTERM or SIGINT asks it to stop; a second one, or a stop that outlasts its deadline, ends the
-process at once. SIGHUP does what the caller says, on a thread, for that may read files. A failure
+process at once. SIGHUP runs the caller's function on a thread, since it may read files. A failure
 that Aerobee reports on purpose (AerobeeError) is one sentence on standard error; anything else is a
 bug and keeps its traceback.
 """
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 class ExitCode(IntEnum):
     OK = 0
     USAGE = 2
-    """Wrong flags, file or environment variables: nothing was started."""
+    """Invalid flags, file or environment variables: nothing was started."""
     REFUSED = 3
     """The environment does not allow a start: port in use, folder locked or not writable."""
     FAILED = 4
-    """It ran and had to give up."""
+    """It ran, and had to give up."""
 
 
 class Lifecycle:
@@ -49,7 +49,7 @@ class Lifecycle:
         self._ready = False
 
     def ready(self) -> None:
-        """Told by the service when it serves; failures from now on are failures while running."""
+        """Called by the service once it serves; later failures are failures while running."""
         self._ready = True
 
     @property
@@ -70,8 +70,8 @@ def run_service(
     """Run `service` until it returns; the exit code says how it went.
 
     Takes over SIGTERM and SIGINT, so it is called once, from a process's main thread.
-    `stop_timeout_s` bounds the time from the first signal to the end. With `on_hangup` SIGHUP is
-    taken over, too: it is called once for each signal, one call at a time.
+    `stop_timeout_s` limits the time from the first signal to the end. With `on_hangup`, SIGHUP is
+    taken over too: it is called once for each signal, one call at a time.
     """
     lifecycle = Lifecycle()
     try:
@@ -113,7 +113,7 @@ def _hangups(
 
 
 def report_failure(name: str, error: BaseException, *, was_ready: bool = False) -> ExitCode:
-    """Tell a person on standard error why `name` ended, and give the exit code that says so."""
+    """Explain on standard error why `name` ended, and return the matching exit code."""
     leaves = _leaves(error)
     expected = [leaf for leaf in leaves if isinstance(leaf, errors.AerobeeError)]
     if len(expected) == len(leaves):

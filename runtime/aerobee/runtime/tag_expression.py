@@ -1,4 +1,4 @@
-"""Tag expressions, by which consumers say which messages they want: `a || b`, `*`, empty."""
+"""Tag expressions, with which consumers select messages: `a || b`, `*`, empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def parse_tags(expression: str) -> tuple[str, ...] | None:
     """The wanted tags in the order written, each once; None means every message.
 
     Raises:
-        FilterIllegal: no tag in it, `*` beside other tags, or unprintable characters.
+        FilterIllegal: it contains no tag, `*` beside other tags, or unprintable characters.
     """
     wanted = expression.strip()
     if wanted in ("", ALL_TAGS):
@@ -40,11 +40,11 @@ def parse_tags(expression: str) -> tuple[str, ...] | None:
 
 
 def sendable_tags(expression: str) -> tuple[str, ...] | None:
-    """As `parse_tags`, for our own clients. They also refuse parts that are no tag of any message
-    of theirs: consumers would silently pass by what was meant.
+    """As `parse_tags`, for our own clients. Also refuses parts that no message can have as its tag:
+    consumers would silently skip the intended messages.
 
     Raises:
-        FilterIllegal: as `parse_tags`; or `|` or white space within a tag.
+        FilterIllegal: as `parse_tags`; or `|` or white space inside a tag.
     """
     tags = parse_tags(expression)
     if tags is None or all("|" not in tag and len(tag.split()) == 1 for tag in tags):

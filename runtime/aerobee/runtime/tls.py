@@ -1,7 +1,8 @@
-"""The TLS of one process: contexts from files, which are followed.
+"""The TLS of one process: contexts made from files, which are watched.
 
-Owns: the contexts. New connections use what the files say now; open ones go on. Files that cannot
-be used, as while they are being replaced, are logged, and what was read before stays in use.
+Owns: the contexts. New connections use the current content of the files; open ones continue. Files
+that cannot be used, for example while being replaced, are logged, and the previous content stays in
+use.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
     from aerobee.runtime.outside_config import OutsideTlsConfig
 
 CHECK_INTERVAL_S: Final = 5.0
-"""How often files are looked at."""
+"""How often files are checked."""
 
 log = logging.getLogger(__name__)
 
 
 class NodeTls:
-    """Follows the files while it is entered. Without a certificate everything in it is None."""
+    """Watches the files while its context is entered. Without a certificate everything in it is
+    None."""
 
     def __init__(
         self,
@@ -49,20 +51,20 @@ class NodeTls:
         *,
         check_interval_s: float = CHECK_INTERVAL_S,
     ) -> None:
-        """Reads the files; those of `outside` count where they are given.
+        """Reads the files; those of `outside` take precedence.
 
         Raises:
-            InvalidArgument: one cannot be used; says which and why.
+            InvalidArgument: a file cannot be used; says which and why.
         """
         self._check_interval_s = check_interval_s
         self._following: asyncio.Task[None] | None = None
         self._certificates: list[_Certificate] = []
         self.accepted: AcceptedTls | None = None
-        """For ports of gRPC."""
+        """For gRPC ports."""
         self.outside: AcceptedTls | None = None
         """For the port of the outside listener."""
         self.http: FollowedTls | None = None
-        """For ports of HTTP/1.1."""
+        """For HTTP/1.1 ports."""
         self.dialled: FollowedTls | None = None
         """For calls to other nodes."""
         if config.is_on:
@@ -89,7 +91,7 @@ class NodeTls:
 
     @property
     def expires(self) -> datetime | None:
-        """The first end of a certificate in the files."""
+        """The earliest expiry of a certificate in the files."""
         ends = [one.expires for one in self._certificates if one.expires is not None]
         return min(ends, default=None)
 
@@ -117,12 +119,12 @@ class NodeTls:
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
-        """Look at the files now. Blocks."""
+        """Check the files now. Blocks."""
         for certificate in self._certificates:
             certificate.refresh()
 
     async def gather(self, cluster: str, node_type: str) -> Gathered:
-        """When the certificate expires, as a figure."""
+        """The expiry of the certificate, as a metric."""
         family = gauge(
             "aerobee_tls_certificate_expiry_timestamp_seconds",
             "When the certificate in use expires, in seconds since 1970.",
@@ -136,7 +138,7 @@ class _Certificate:
     """The files of one certificate, and the contexts made from them."""
 
     def __init__(self, files: TlsFiles, names: str) -> None:
-        """`names` stands before what a file is called in an error."""
+        """`names` is a prefix for the name of a file in an error."""
         self._files = files
         self._names = names
         self._followed: list[FollowedTls] = []
@@ -149,12 +151,12 @@ class _Certificate:
         return followed
 
     def begin(self) -> None:
-        """All contexts are made: report the files."""
+        """All contexts have been made: log the files."""
         self.expires = expiry(self._files.certificate)
         _log_files("TLS is on", self._files, self.expires)
 
     def refresh(self) -> None:
-        """Look at the files now. Blocks."""
+        """Check the files now. Blocks."""
         if refreshed(self._followed, self._files, self._names):
             with suppress(OSError, ValueError):
                 self.expires = expiry(self._files.certificate)
@@ -164,7 +166,7 @@ class _Certificate:
 class ClientTls:
     """A client's context. Reads the files.
 
-    Raises InvalidArgument if one cannot be used.
+    Raises InvalidArgument if a file cannot be used.
     """
 
     def __init__(self, config: TlsConfig, *, check_interval_s: float = CHECK_INTERVAL_S) -> None:
@@ -173,18 +175,18 @@ class ClientTls:
         self.dialled = followed_files(self._files, client_context, names="TLS ")
 
     async def keep_following(self) -> None:
-        """Look at the files until cancelled."""
+        """Check the files until cancelled."""
         while True:
             await asyncio.sleep(self._check_interval_s)
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
-        """Look at the files now. Blocks."""
+        """Check the files now. Blocks."""
         refreshed([self.dialled], self._files, "TLS ")
 
 
 def client_tls(tls: bool | TlsConfig | None) -> ClientTls | None:
-    """What a client's argument `tls` means, see `client_tls_config`. Blocks.
+    """What a client's argument `tls` means; see `client_tls_config`. Blocks.
 
     Raises:
         InvalidArgument: a file or a variable cannot be used.
@@ -194,7 +196,7 @@ def client_tls(tls: bool | TlsConfig | None) -> ClientTls | None:
 
 
 def dialled_tls(tls: bool | TlsConfig | None) -> FollowedTls | None:
-    """The same for one call, whose files nobody follows. Blocks, and raises the same."""
+    """The same for a single call, whose files are not watched. Blocks, and raises the same."""
     found = client_tls(tls)
     return None if found is None else found.dialled
 
@@ -202,7 +204,7 @@ def dialled_tls(tls: bool | TlsConfig | None) -> FollowedTls | None:
 def followed_files(
     files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext], *, names: str
 ) -> FollowedTls:
-    """`names` stands before what a file is called in an error. Blocks.
+    """`names` is a prefix for the name of a file in an error. Blocks.
 
     Raises:
         InvalidArgument: a file cannot be used; says which and why.
@@ -214,7 +216,7 @@ def followed_files(
 
 
 def refreshed(followed: list[FollowedTls], files: TlsFiles, names: str) -> bool:
-    """Whether there was something new; what cannot be used is logged. Blocks."""
+    """Whether there was anything new; what cannot be used is logged. Blocks."""
     try:
         return True in [one.refresh() for one in followed]
     except OSError as error:
@@ -255,7 +257,7 @@ def _is_encrypted(path: Path) -> bool:
 
 
 def expiry(certificate: Path | None) -> datetime | None:
-    """The first end of a certificate in the file. Blocks."""
+    """The earliest expiry of a certificate in the file. Blocks."""
     if certificate is None:
         return None
     from cryptography import x509

@@ -13,7 +13,7 @@ from aerobee.grpc_core.tls import ClientAuth, TlsFiles
 from aerobee.runtime.config import require
 from aerobee.runtime.grpc_config import Engine, GrpcConfig
 
-if TYPE_CHECKING:  # Clients import this file, and have neither.
+if TYPE_CHECKING:  # Clients import this file, but have neither.
     from aerobee.runtime.health import HealthConfig
     from aerobee.runtime.metrics.config import MetricsConfig
 
@@ -29,7 +29,7 @@ class PlainText(StrEnum):
     """What a node that has a certificate still does without TLS."""
 
     REFUSED = "refused"  # nothing
-    ACCEPTED = "accepted"  # its ports serve both; it calls others by TLS
+    ACCEPTED = "accepted"  # its ports serve both; it calls others over TLS
     SPOKEN = "spoken"  # its ports serve both; it calls others without TLS
 
 
@@ -126,7 +126,7 @@ class TlsConfig:
 
 
 class TlsSections(Protocol):
-    """The settings of any node, as far as TLS goes."""
+    """The settings of any node that concern TLS."""
 
     @property
     def tls(self) -> NodeTlsConfig: ...
@@ -168,11 +168,12 @@ def _path(text: str | Path) -> Path | None:
 def client_tls_config(
     tls: bool | TlsConfig | None, environment: Mapping[str, str] = os.environ
 ) -> TlsConfig | None:
-    """What a client's argument `tls` means; None: no TLS. Without the argument the environment
+    """What a client's argument `tls` means; None: no TLS. Without the argument, the environment
     decides: AEROBEE_TLS, or one of the variables that name files.
 
     Raises:
-        InvalidArgument: AEROBEE_TLS is neither true nor false, or a file is missing beside another.
+        InvalidArgument: AEROBEE_TLS is neither true nor false, or a file is set without one that it
+        needs.
     """
     if isinstance(tls, TlsConfig):
         return tls

@@ -1,17 +1,18 @@
-"""How often something may happen: a number at once, and after that this many a second."""
+"""How often something may happen: a burst at once, and after that so many per second."""
 
 from __future__ import annotations
 
 from typing import Final
 
 _TOLERANCE: Final = 1e-6
-"""Who comes at the very time that it was told must not be a rounding error too early."""
+"""A caller that returns exactly when it was told to must not be too early by a rounding error."""
 
 
 class TokenBucket:
     """Pure: the caller passes the monotonic time.
 
-    What costs more than the burst waits for a full bucket, and what comes next until it is paid.
+    Something that costs more than the burst waits for a full bucket, and whatever follows waits
+    until it is paid for.
     """
 
     __slots__ = ("_burst", "_filled_s", "_per_s", "_tokens")
@@ -38,14 +39,15 @@ class TokenBucket:
         return missing / self._per_s if missing > _TOLERANCE else 0.0
 
     def spend(self, now_s: float, cost: float) -> float:
-        """Take this much in any case; returns in how many seconds it may be used. Who asks first is
-        served first, so nobody waits for those who come later. A negative cost gives back."""
+        """Take this much unconditionally; returns in how many seconds it may be used. First come,
+        first served, so nobody waits for later callers. A negative cost is a refund."""
         wait_s = self.wait_s(now_s, cost)
         self._tokens -= cost
         return wait_s
 
     def take(self, now_s: float) -> float:
-        """Take one; returns 0, or in how many seconds there will be one: then nothing was taken."""
+        """Take one; returns 0, or in how many seconds there will be one, in which case nothing was
+        taken."""
         wait_s = self.wait_s(now_s)
         if wait_s == 0:
             self._tokens -= 1

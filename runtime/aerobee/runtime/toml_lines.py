@@ -1,7 +1,7 @@
-"""Where each key of a TOML document stands, which `tomllib` does not say.
+"""The line of each key in a TOML document, which `tomllib` does not report.
 
-Owns: a scanner of keys. It reads documents that `tomllib` accepts, so it needs to know only where
-keys, strings, and brackets begin and end, not what values mean.
+Owns: a scanner for keys. It reads documents that `tomllib` accepts, so it needs to find only where
+keys, strings and brackets begin and end, not what values mean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCALAR = re.compile(r"[^,\]}\n#]+")
 
 
 def lines_of(text: str) -> Mapping[str, int]:
-    """Dotted key -> number of its line, counted from 1; tables, too.
+    """Dotted key -> line number, counted from 1; includes tables.
 
     `text` must be valid TOML.
     """
@@ -61,7 +61,7 @@ class _Scanner:
         self._value(path)
 
     def _key(self, table: tuple[str, ...]) -> tuple[str, ...]:
-        """Reads a dotted key and the blanks after it; notes its line."""
+        """Reads a dotted key and the blanks after it; records its line."""
         line = self._text.count("\n", 0, self._at) + 1
         path = table
         while True:

@@ -1,6 +1,6 @@
-"""The attributes of a topic that mean something to us: their names and what they may be.
+"""The attributes of a topic that have a meaning for us: their names and allowed values.
 
-Others are kept as they are, because Apache's brokers and people's own tools have theirs.
+Others are stored unchanged, because Apache's brokers and users' tools have their own.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from aerobee.runtime.names import check_text
 from aerobee.runtime.printable import printable
 
 KEEP_UNREAD_MAX_BYTES = "keep_unread_max_bytes"
-"""Unread messages of the topic keep the log only while at most so many bytes of it lie from them to
-its end; 0: they never do. Without the attribute they keep it whatever it takes."""
+"""Unread messages of the topic keep the log only while at most this many bytes follow them; 0: they
+never do. Without the attribute they always keep it."""
 
 MESSAGE_TYPE = "message.type"
-"""Which messages official clients may send to the topic, under Apache RocketMQ's names."""
+"""Which messages official clients may send to the topic, with Apache RocketMQ's names."""
 
 MESSAGE_TYPES = (
     "NORMAL",
@@ -33,8 +33,8 @@ _DIGITS_MAX = 18
 
 
 def check_topic_attributes(attributes: Mapping[str, str]) -> None:
-    """Raises InvalidArgument for a value that cannot work, for an empty name, and for text that
-    cannot be shown; an empty value stands for a removal."""
+    """Raises InvalidArgument for an invalid value, an empty name, or text that cannot be shown; an
+    empty value stands for a removal."""
     for name, value in attributes.items():
         if not name:
             raise InvalidArgument(
@@ -55,12 +55,13 @@ def check_topic_attributes(attributes: Mapping[str, str]) -> None:
 
 
 def topic_type(attributes: Mapping[str, str]) -> str:
-    """The value of `message.type`, NORMAL without one; others may have set what is unknown here."""
+    """The value of `message.type`, NORMAL without one; others may have set a value that is unknown
+    here."""
     return attributes.get(MESSAGE_TYPE) or "NORMAL"
 
 
 def keep_unread_max_bytes(attributes: Mapping[str, str]) -> int | None:
-    """None: without limit; also for a value that was not checked and cannot be read."""
+    """None: no limit; also for an unchecked value that cannot be read."""
     return _bytes_of(attributes.get(KEEP_UNREAD_MAX_BYTES, ""))
 
 

@@ -1,7 +1,7 @@
 """How much memory this process may use: its cgroup's limit, or else the machine's memory.
 
-Both versions of cgroups count, and so do the groups above this process's own, of which the lowest
-limit holds. A container that sees only its own part of the tree finds its limit at the root.
+Both versions of cgroups count, and so do the groups above this process's own: the lowest limit
+applies. A container that sees only its own part of the tree finds its limit at the root.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _V1_CONTROLLER = "memory"
 class UsableMemory:
     bytes: int
     source: str
-    """What sets this: `the machine`, or the file that has the limit."""
+    """Where the limit comes from: `the machine`, or the file that contains it."""
 
 
 def usable_memory(root: Path = Path("/"), machine_bytes: int | None = None) -> UsableMemory:
-    """As it is now; reads some small files. `root` and `machine_bytes` are for tests.
+    """The current limit; reads a few small files. `root` and `machine_bytes` are for tests.
 
-    Files that are missing or make no sense set no limit.
+    Files that are missing or invalid set no limit.
     """
     if machine_bytes is None:
         machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -43,7 +43,7 @@ def _limit_files(root: Path) -> Iterator[Path]:
     except OSError:
         return
     for line in lines:
-        # Hierarchy, controllers, path. The one without controllers is version 2.
+        # Hierarchy, controllers, path. A line without controllers is version 2.
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if not controllers:
@@ -54,10 +54,10 @@ def _limit_files(root: Path) -> Iterator[Path]:
 
 
 def _upwards(mount: Path, path: str, name: str) -> Iterator[Path]:
-    """The file of a group and of those above it."""
+    """The file of a group and of the groups above it."""
     group = PurePosixPath(path.lstrip("/"))
     for one in (group, *group.parents):
-        if ".." not in one.parts:  # a group outside of what this process sees
+        if ".." not in one.parts:  # a group outside of what this process can see
             yield mount / one / name
 
 
@@ -66,5 +66,5 @@ def _number_in(file: Path) -> int | None:
         text = file.read_text().strip()
     except OSError:
         return None
-    # Version 2 writes `max` for no limit, version 1 a number beyond all memory.
+    # Version 2 writes `max` for no limit, version 1 a number larger than any memory.
     return int(text) if text.isdecimal() and int(text) > 0 else None

@@ -1,4 +1,4 @@
-"""Protobuf's numbers, for messages that are encoded by hand."""
+"""Protobuf's integers, for messages that are encoded by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small file whose content counts as it is now: secrets are exchanged without a restart."""
+"""A small file whose current content counts: secrets are replaced without a restart."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 
 class WatchedFile(Generic[T]):
-    """What `parse` makes of a file's text. A later content that cannot be read changes nothing but
-    the log, which never shows the content."""
+    """What `parse` makes of a file's text. If a later content cannot be read, that is only logged,
+    without the content."""
 
     def __init__(self, path: str, parse: Callable[[str], T], now_s: Callable[[], float]) -> None:
         """Raises InvalidArgument: the file cannot be read."""
@@ -35,7 +35,7 @@ class WatchedFile(Generic[T]):
         return f"WatchedFile({str(self._path)!r})"
 
     def value(self) -> T:
-        """The present one; looks at the file at most once a second."""
+        """The current value; checks the file at most once a second."""
         now_s = self._now_s()
         if now_s - self._looked_s >= LOOK_INTERVAL_S:
             self._looked_s = now_s

@@ -1,4 +1,4 @@
-"""Whole numbers that users give: what is no number is as wrong as one out of range."""
+"""Whole numbers from users: something that is not a number is as wrong as one out of range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front door: an SQL92 filter, parsed and compiled once, that judges messages."""
+"""The front door: an SQL92 filter, parsed and compiled once, that evaluates messages."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ CHARACTERS_MAX: Final = 1 << 18
 
 
 class SqlExpression:
-    """An expression that is of the language. Equal ones have the same text."""
+    """A valid expression. Equal ones have the same text."""
 
     __slots__ = ("_judge", "names", "size", "text")
 
     def __init__(self, text: str) -> None:
-        """Costs some tens of microseconds, and 10 ms for the longest. Raises SqlIllegal."""
+        """Takes some tens of microseconds, and 10 ms for the longest. Raises SqlIllegal."""
         tree = parse(text)
         self.text = text
         self.names: tuple[str, ...] = tuple(dict.fromkeys(names_of(tree)))
-        """The properties that it looks at, in the order of the rows that it judges."""
+        """The properties that it uses, in the order of the rows that it evaluates."""
         self.size = size_of(tree)
-        """Values and operators: each is looked at once for a judgement, at most."""
+        """Number of values and operators: each is evaluated at most once per message."""
         places = {name: place for place, name in enumerate(self.names)}
         self._judge: Judge = judge_of(tree, places)
 
@@ -41,8 +41,8 @@ class SqlExpression:
         return hash(self.text)
 
     def judges(self, row: Row) -> bool:
-        """Whether a message whose properties `names` have these values matches; None: it does not
-        have the property."""
+        """Whether a message matches if its properties `names` have these values; None: it lacks the
+        property."""
         try:
             return self._judge(row) is True
         except (NoVerdict, NoNumber):
@@ -54,10 +54,10 @@ class SqlExpression:
 
 
 class CompiledExpressions:
-    """Keeps the expressions that were asked for last: polls bring the same text again and again.
+    """Keeps the most recently used expressions: polls bring the same text again and again.
 
-    Their texts have at most CHARACTERS_MAX characters; compiled, they take up to 50 times as many
-    bytes.
+    Their texts have at most CHARACTERS_MAX characters in total; compiled, they take up to 50 times
+    as many bytes.
     """
 
     def __init__(self, kept_max: int = COMPILED_MAX) -> None:

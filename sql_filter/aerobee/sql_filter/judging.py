@@ -1,8 +1,8 @@
-"""From tree to functions: each node becomes one, which is given the values of the properties.
+"""From tree to functions: each node becomes one, which gets the values of the properties.
 
-A condition is true, false or None, which is SQL's NULL. A text that is not the number that it is
-compared with ends the judgement: NoVerdict, and the message does not match, whatever else is asked.
-Nothing is generated as source, so an expression cannot become anything but these functions.
+A condition is true, false or None, which is SQL's NULL. Comparing a number with a text that is not
+one ends the evaluation: NoVerdict, and the message does not match, whatever else the expression
+says. No source code is generated, so an expression cannot become anything but these functions.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from aerobee.sql_filter.tree import (
 )
 
 Row = Sequence[str | None]
-"""The values of the named properties, in the order of their places."""
+"""The values of the named properties, in order."""
 Found = str | int | float | bool | None
 Evaluate = Callable[[Row], Found]
 Judge = Callable[[Row], bool | None]
 
 
 class NoVerdict(ValueError):
-    """The message cannot be judged, so it does not match."""
+    """The message cannot be evaluated, so it does not match."""
 
 
 _OPERATORS: Final[Mapping[Order, Callable[[int, int], bool]]] = {
@@ -62,7 +62,7 @@ _LOOKS: Final[Mapping[Part, Callable[[str, str], bool]]] = {
 
 
 def judge_of(node: Condition, places: Mapping[str, int]) -> Judge:
-    """`places`: where each named property is in a row. Judges raise NoVerdict and NoNumber."""
+    """`places`: the index of each named property in a row. Judges raise NoVerdict and NoNumber."""
     if isinstance(node, Ordered):
         return _ordered(node, places)
     if isinstance(node, Equal):
@@ -88,7 +88,7 @@ def judge_of(node: Condition, places: Mapping[str, int]) -> Judge:
 
 
 def _joined(operands: tuple[Judge, ...], *, decisive: bool) -> Judge:
-    """AND is decided by false, OR by true; what follows is not looked at."""
+    """AND is decided by false, OR by true; what follows is not evaluated."""
     if len(operands) == 2:
         first, second = operands
 
@@ -164,7 +164,7 @@ def _ordered(node: Ordered, places: Mapping[str, int]) -> Judge:
 
 
 def _above_or_below(place: int, compare: Callable[[int, int], bool], value: Found) -> Judge:
-    """A property against a number."""
+    """Compares a property with a number."""
     if isinstance(value, int):
         limit = value
 
@@ -214,8 +214,8 @@ def _equal(node: Equal, places: Mapping[str, int]) -> Judge:
 
 
 def _comparison(left: str | int | float | bool, right: str | int | float | bool) -> int:
-    """0 for equal values. A text beside a number or a truth value is read as one. Raises NoVerdict
-    if a truth value is on the left of a text."""
+    """0 for equal values. A text compared with a number or a boolean is parsed as one. Raises
+    NoVerdict if a boolean is on the left of a text."""
     if isinstance(left, str):
         if isinstance(right, str):
             return 0 if left == right else -1
@@ -246,7 +246,7 @@ def _evaluation(node: Value, places: Mapping[str, int]) -> Evaluate:
         operand = _evaluation(node.operand, places)
 
         def nothing(row: Row) -> None:
-            operand(row)  # it may have no verdict
+            operand(row)  # it may raise NoVerdict
 
         return nothing
     return judge_of(node, places)

@@ -1,8 +1,9 @@
-"""Property texts as numbers, read and compared as Java does: that is what RocketMQ's clients mean.
+"""Property texts as numbers, parsed and compared as in Java, which is what RocketMQ's clients
+expect.
 
-`Long.valueOf` takes digits with an optional sign. `Double.valueOf` takes blanks around, `1.5d`,
-`0x1p4`, NaN and Infinity. Of two doubles NaN is the greatest and equal to itself, and -0.0 is below
-0.0.
+`Long.valueOf` accepts digits with an optional sign. `Double.valueOf` accepts surrounding blanks,
+`1.5d`, `0x1p4`, NaN and Infinity. Among doubles, NaN is the greatest and equal to itself, and -0.0
+is below 0.0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _SURE_DIGITS: Final = 18
 _DIGITS_MAX: Final = 19
 _ASTRAL: Final = "\U00010000"
 
-# What is repeated never gives back: else a value could take the square of its length.
+# Possessive repetition: with backtracking, a value could take time quadratic in its length.
 _DOUBLE: Final = re.compile(
     r"""
     [\x00-\x20]*+
@@ -35,7 +36,7 @@ _DOUBLE: Final = re.compile(
 
 
 class NoNumber(ValueError):
-    """A text that is no number of the wanted kind."""
+    """A text that is not a number of the wanted kind."""
 
 
 def to_integer(text: str) -> int:
@@ -74,7 +75,7 @@ def to_double(text: str) -> float:
 
 
 def compare_numbers(left: int | float, right: int | float) -> int:
-    """Below 0, 0, or above 0. If one is a double, both are compared as such."""
+    """Below 0, 0, or above 0. If one is a double, both are compared as doubles."""
     if isinstance(left, int) and isinstance(right, int):
         return (left > right) - (left < right)
     left, right = float(left), float(right)
@@ -87,7 +88,7 @@ def compare_numbers(left: int | float, right: int | float) -> int:
 
 
 def _rank(value: float) -> int:
-    """Among doubles that are neither below nor above each other."""
+    """Orders doubles that are neither below nor above each other."""
     if math.isnan(value):
         return 2
     return 0 if value == 0.0 and math.copysign(1.0, value) < 0 else 1

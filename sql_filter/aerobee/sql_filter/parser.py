@@ -1,8 +1,8 @@
-"""From text to tree: RocketMQ's grammar, and what is refused although the grammar has it.
+"""From text to tree: RocketMQ's grammar, minus what is refused although the grammar has it.
 
-Precedence from low to high: OR; AND; `=`, `<>`, IS; comparisons; NOT, plus and minus. So
-`NOT a = 1` asks whether `NOT a` equals 1, as in RocketMQ. Bounds: TERMS_MAX, NAMES_MAX and
-DEPTH_MAX keep a judgement short and a tree shallow, whatever the text.
+Precedence from low to high: OR; AND; `=`, `<>`, IS; comparisons; NOT, plus and minus. So `NOT a =
+1` asks whether `NOT a` equals 1, as in RocketMQ. Limits: TERMS_MAX, NAMES_MAX and DEPTH_MAX keep an
+evaluation short and a tree shallow, whatever the text.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from aerobee.sql_filter.tree import (
 LENGTH_MAX: Final = 16_384
 """Characters."""
 DEPTH_MAX: Final = 50
-"""Parentheses, NOT and signs inside each other; and operators beyond one that follow a value."""
+"""Nesting of parentheses, NOT and signs; also operators after the first that follow a value."""
 TERMS_MAX: Final = 1_024
-"""Values and comparisons; a list of IN is one."""
+"""Values and comparisons; an IN list counts as one."""
 NAMES_MAX: Final = 64
 """Properties that one expression names."""
 
@@ -137,7 +137,7 @@ class _Parser:
             chain = self._chain(chain, sign)
 
     def _worded(self, left: Value, *, is_negated: bool, sign: Token) -> Condition:
-        """After the value: BETWEEN, IN, or a look for text."""
+        """After the value: BETWEEN, IN, or a text search."""
         word = self._token.text
         self._next()
         if word == "BETWEEN":
@@ -216,7 +216,7 @@ class _Parser:
     # ------------------------------------------------------------------------------ checks
 
     def _condition(self, value: Value, begin: Token) -> Condition:
-        """Where a truth value belongs."""
+        """Requires a condition here."""
         if isinstance(value, Property):
             return IsSet(value.name)
         if isinstance(value, Negated) or (
@@ -296,7 +296,7 @@ class _Parser:
             self._token = next(self._tokens)
 
     def _negates(self) -> bool | None:
-        """Whether NOT precedes the keyword that comes; None: no comparison comes."""
+        """Whether NOT precedes the next keyword; None: no comparison follows."""
         token = self._token
         if token.text == "NOT":
             if self._ahead is None:
@@ -339,7 +339,7 @@ _WORDS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
 def _number(value: Value) -> int | float | None:
-    """Of a literal that is one."""
+    """The value of a numeric literal."""
     if not isinstance(value, Constant) or isinstance(value.value, bool | str | None):
         return None
     return value.value

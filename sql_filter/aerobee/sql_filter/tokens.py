@@ -48,7 +48,7 @@ class Token(NamedTuple):
     position: int
 
 
-# What is repeated never gives back: else a text could take the square of its length.
+# Possessive repetition: with backtracking, a text could take time quadratic in its length.
 _WORDS: Final = re.compile(
     r"""
       (?P<skipped> [ \t\n\r\f]++ | --[^\n\r]*+ | /\*(?s:.*?)\*/ )

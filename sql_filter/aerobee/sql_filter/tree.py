@@ -1,4 +1,4 @@
-"""An expression as a tree: what it says, without how it was written."""
+"""An expression as a tree: its meaning, without how it was written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Order(StrEnum):
 
 
 class Part(StrEnum):
-    """Where a text is looked for in another."""
+    """Where in a text another is searched for."""
 
     INSIDE = "CONTAINS"
     FRONT = "STARTSWITH"
@@ -40,14 +40,15 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Negated:
-    """Minus: NULL of anything but a number."""
+    """Minus: NULL for anything but a number."""
 
     operand: Value
 
 
 @dataclass(frozen=True, slots=True)
 class IsSet:
-    """A property where a condition belongs: NULL without it, else false, for text is no boolean."""
+    """A property in place of a condition: NULL if it is missing, else false, because text is not a
+    boolean."""
 
     name: str
 
@@ -98,7 +99,8 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """A text in another one. Unlike all others it is false of NULL, and so is its negation."""
+    """A text search in another text. Unlike all others it is false for NULL, and so is its
+    negation."""
 
     part: Part
     operand: Value
@@ -111,7 +113,7 @@ Value = Property | Negated | Condition
 
 
 def names_of(node: Value) -> Iterator[str]:
-    """The properties that are looked at, in order, perhaps repeatedly."""
+    """The properties that are used, in order, possibly with repetitions."""
     if isinstance(node, Property | IsSet | In):
         yield node.name
     elif isinstance(node, All | Any):
@@ -125,7 +127,7 @@ def names_of(node: Value) -> Iterator[str]:
 
 
 def size_of(node: Value) -> int:
-    """Nodes of the tree."""
+    """Number of nodes in the tree."""
     if isinstance(node, All | Any):
         return 1 + sum(map(size_of, node.operands))
     if isinstance(node, Equal | Ordered):

@@ -1,4 +1,4 @@
-"""What a subscription wants of a topic, whichever language it says it in."""
+"""What a subscription wants from a topic, in either language."""
 
 from __future__ import annotations
 

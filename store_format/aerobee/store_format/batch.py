@@ -1,9 +1,9 @@
-"""A batch of records as the broker takes it in: checked as a whole before anything is stored.
+"""A batch of records as the broker accepts it: checked as a whole before anything is stored.
 
 A batch is refused as a whole, with the index of the first bad record. Large batches are checked
 with arrays, smaller ones in a loop over records that have the same layout. Both only find out
-*whether* something is wrong; what is wrong is always said by the check of single records, so all
-paths refuse alike.
+*whether* something is wrong; the check of single records always says what, so all paths refuse
+alike.
 """
 
 from __future__ import annotations
@@ -57,17 +57,18 @@ MIB: Final = 1 << 20
 
 # Below this many records the arrays cost more than they save.
 ARRAY_RECORDS_MIN: Final = 100
-# Below this many they are checked one by one, without looking for what they have in common.
+# Below this many they are checked one by one, without looking for a common layout.
 ALIKE_RECORDS_MIN: Final = 3
 
-# By how many of the two hosts are IPv6.
+# By the number of IPv6 hosts among the two.
 _HEADS: Final = tuple(struct.Struct(f">iii24xi{44 + HOST_V6_EXTRA * n}xi") for n in range(3))
 _HEAD: Final = _HEADS[0]
 _I32: Final = struct.Struct(">i")
 
 
 Rows = tuple[list[int], list[int], list[int], list[bytes]]
-"""Of each record where it begins, its system flag, and where its properties begin; and those."""
+"""For each record its start, its system flag, and the start of its properties; and the properties.
+"""
 
 
 class BatchFault(StrEnum):
@@ -103,7 +104,7 @@ class BatchIllegal(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """What a broker takes in, in bytes."""
+    """What a broker accepts, in bytes."""
 
     body_bytes_min: int = 0
     """1 refuses empty bodies, which the format allows."""
@@ -128,7 +129,7 @@ def check_batch(
     """Copy `records` once and verify them. Raises BatchIllegal.
 
     `store_host_ipv6` is the family of the broker's own host: the slot in each record must fit it.
-    From `array_records_min` records on arrays do the work; the result is the same.
+    From `array_records_min` records on, arrays are used; the result is the same.
     """
     topic_bytes = topic.encode("utf-8", "surrogatepass")
     _check_whole(records, sizes, topic, len(topic_bytes), limits)
@@ -141,9 +142,9 @@ def check_batch(
 
 
 def number_batch(batch: CheckedBatch, runs: Sequence[ProducerRun]) -> None:
-    """Let the stamp write producers' numbers; `runs` are all records in order.
+    """Let the stamp write producers' numbers; `runs` cover all records in order.
 
-    Raises BatchIllegal: records of transactions keep something else in that field.
+    Raises BatchIllegal: records of transactions use that field for something else.
     """
     if batch.has_transactions:
         message = "messages of a transaction have no producer's number; send them without one"
@@ -226,7 +227,7 @@ def _batch_of_arrays(
 
 
 class _RecordCheck:
-    """What every record of a batch must satisfy, for one record and for many."""
+    """What every record of a batch must satisfy, checked for one record or for many."""
 
     __slots__ = (
         "buffer",
@@ -241,7 +242,7 @@ class _RecordCheck:
     def __init__(
         self, records: bytes, topic: bytes, limits: BatchLimits, store_host_ipv6: bool
     ) -> None:
-        # The incoming bytes are read, for their slices are hashable; the copy is what is kept.
+        # The incoming bytes are read because their slices are hashable; the copy is what is kept.
         self.records = records
         self.buffer = bytearray(records)
         self.view = memoryview(records)
@@ -251,8 +252,8 @@ class _RecordCheck:
         self.store_host_bit = SYSFLAG_STORE_HOST_V6 if store_host_ipv6 else 0
 
     def alike(self, sizes: Sequence[int]) -> Rows | None:
-        """The columns of all records, or None if one of them is illegal, or if they are not all of
-        version 1 with hosts of the same families, as what one producer sends is."""
+        """The columns of all records, or None if one of them is illegal, or unless all are of
+        version 1 with hosts of the same families, as one producer's are."""
         records, view, topic = self.records, self.view, self.topic
         limits = self.limits
         size_min = min(sizes)

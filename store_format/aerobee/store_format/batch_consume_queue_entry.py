@@ -6,7 +6,7 @@
    |                 |      |           |            | offset    | batch| -1        |          |
 
 Apache keeps them in `batchconsumequeue/<topic>/<queue>/` for topics of the kind BatchCQ. Entry n
-says nothing of queue offset n: readers search by the base offset. Big-endian numbers.
+does not belong to queue offset n: readers search by base offset. Big-endian numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BatchEntriesCorrupt(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """Where a record of `batch_size` messages is; they have the offsets from `base_offset` on."""
+    """Where a record of `batch_size` messages is; their offsets start at `base_offset`."""
 
     physical_offset: int
     size: int
@@ -73,7 +73,7 @@ class BatchEntry:
 def unpack_batch_entries(
     data: bytes | bytearray | memoryview,
 ) -> npt.NDArray[np.void]:
-    """Entries end to end as a structured array.
+    """Entries end to end, as a structured array.
 
     Raises BatchEntriesCorrupt unless `data` is a whole number of entries.
     """
@@ -85,7 +85,7 @@ def unpack_batch_entries(
 
 
 def scan_batch_entries(data: bytes | bytearray | memoryview) -> list[BatchEntry]:
-    """The valid entries that the bytes begin with: up to the first that is none, or zeros."""
+    """The valid entries at the start of the bytes, up to zeros or the first invalid one."""
     entries = unpack_batch_entries(data[: len(data) - len(data) % BATCH_ENTRY_SIZE])
     valid = (
         (entries["physical_offset"] >= 0)

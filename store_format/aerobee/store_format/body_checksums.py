@@ -1,4 +1,4 @@
-"""Which of many records have the body that was written, as their checksums say."""
+"""Which of many records have the body that was written, according to their checksums."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def sound_bodies(buffer: bytes | bytearray | memoryview, arrays: RecordArrays) -
 
 
 def bodies_match(buffer: bytes | bytearray | memoryview, arrays: RecordArrays) -> BoolArray:
-    """Whether each record's body has its checksum, which that of an empty one is too: 0."""
+    """Whether each record's body has its checksum, including empty ones, whose checksum is 0."""
     view = memoryview(buffer)
-    # What is done for each record is done here and nowhere else: it is most of the time of all.
+    # Keep per-record work inside this loop: it is most of the total time.
     crcs = [
         crc32(view[start:end])
         for start, end in zip(arrays.body_starts.tolist(), arrays.body_ends.tolist(), strict=True)

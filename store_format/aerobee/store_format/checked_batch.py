@@ -2,7 +2,7 @@
 
 Owns: the bytes. `stamp` writes queue id, queue offset, physical offset, store timestamp, store host
 and the producer's number into every record, as arrays for many records and one by one for few.
-Always: prepared and rollback records get queue offset 0, use up no offset and give no entry.
+Invariant: prepared and rollback records get queue offset 0, use up no offset and have no entry.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _MAGIC_V1_LAST_BYTE: Final = MAGIC_V1 & 0xFF
 UNQUEUED_BIT: Final = SYSFLAG_TRANSACTION_PREPARED
 
 HASHED_BYTES_MAX: Final = 1 << 16
-"""Properties of a batch whose keys are hashed at once; those of longer ones wait for a thread."""
+"""Up to this many bytes of properties, a batch's keys are hashed at once; larger ones are left to a
+thread."""
 _COPIED_RECORDS_MAX: Final = 4_096
 
 _QUEUE_ID: Final = struct.Struct(">i")
@@ -60,8 +61,8 @@ class CheckedBatch:
 
     `buffer` must not be resized. `starts` and `sizes` are relative to it; `tags_codes` are final
     once stamped (those of the schedule topic depend on the store timestamp). `property_crcs` are
-    the indexes of the records that end in a CRC of the whole record. `producers` says whose the
-    records are, all of them in order, before they are stamped; empty: nobody's.
+    the indexes of the records that end in a CRC of the whole record. `producers`, set before
+    stamping, assigns all records, in order, to their producers; empty: no producer.
     """
 
     __slots__ = (
@@ -115,7 +116,7 @@ class CheckedBatch:
             if isinstance(sys_flags, list)
             else int(np.bitwise_or.reduce(sys_flags))
         )
-        # How many queue offsets the batch takes.
+        # How many queue offsets the batch uses.
         self.queued_count = self.count
         if self._any_flags & UNQUEUED_BIT:
             self.queued_count -= int(np.count_nonzero(self.sys_flags & UNQUEUED_BIT))
@@ -138,7 +139,8 @@ class CheckedBatch:
     @property
     def body_ends(self) -> list[int]:
         """Position in the buffer after each record's body."""
-        # Before the properties are their length and the topic, whose length depends on the version.
+        # The properties are preceded by their length and the topic, whose own length field depends
+        # on the version.
         after_body = 2 + len(self.topic.encode())
         buffer = self.buffer
         return [
@@ -163,8 +165,8 @@ class CheckedBatch:
         return min(sizes) if isinstance(sizes, list) else int(sizes.min())
 
     def size_counts(self, bounds: Sequence[int]) -> list[int]:
-        """How many records have at most this many bytes, and more than the bound before; the last
-        number is of those beyond all bounds, which rise."""
+        """How many records are at most as large as each bound, but larger than the bound before;
+        the last number counts those above all bounds, which must rise."""
         counts = [0] * (len(bounds) + 1)
         largest = bisect_left(bounds, self.largest)
         if bisect_left(bounds, self.smallest) == largest:
@@ -184,7 +186,8 @@ class CheckedBatch:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether any record takes part in a transaction; these carry no producer's number."""
+        """Whether any record takes part in a transaction; such records carry no producer's
+        number."""
         return self.has_flags(SYSFLAG_TRANSACTION_MASK)
 
     def has_flags(self, mask: int) -> bool:
@@ -222,7 +225,7 @@ class CheckedBatch:
                 self._tags.scheduled_code_in(text, 0, len(text), store_timestamp_ms)
                 for text in self.properties
             ]
-        # The CRC covers all that was stamped.
+        # The CRC covers everything that was stamped.
         for index in self._property_crcs:
             start = int(self._starts[index])
             write_property_crc(self.buffer, start, start + int(self._sizes[index]))
@@ -248,10 +251,10 @@ class CheckedBatch:
     def index_keys(
         self, base_physical_offset: int, store_timestamp_ms: int
     ) -> IndexKeys | UnhashedKeys | list[LooseRecord]:
-        """What the key index is to know of the records: all but rollbacks.
+        """What the key index needs of the records: all but rollbacks.
 
-        Of few records only their properties, to be hashed together with those of other batches; of
-        many long ones too, because their keys would take too long here.
+        For few records only their properties, to be hashed together with those of other batches;
+        also for many long ones, because hashing their keys here would take too long.
         """
         if isinstance(self._starts, list):
             return self._loose_records(base_physical_offset, store_timestamp_ms)
@@ -286,7 +289,7 @@ class CheckedBatch:
     ) -> UnhashedKeys:
         properties: bytes | bytearray = self.buffer
         places = properties_starts, ends
-        # Copying many little pieces takes longer than keeping all is worth.
+        # Copying many small pieces takes longer than keeping everything costs.
         if len(ends) <= _COPIED_RECORDS_MAX:
             properties = gather_pieces(self.buffer, properties_starts, ends)
             sizes = ends - properties_starts
@@ -369,7 +372,8 @@ class CheckedBatch:
         self._stamp_numbers(stored_at)
 
     def _stamp_numbers(self, stored_at: Int64Array) -> None:
-        """`stored_at`: where records begin, moved by what their born hosts take beyond IPv4's."""
+        """`stored_at`: the starts of records, shifted by what their born hosts take beyond IPv4's
+        size."""
         at = stored_at + PREPARED_TRANSACTION_OFFSET_AT
         if self.store_host_ipv6:
             at += HOST_V6_EXTRA

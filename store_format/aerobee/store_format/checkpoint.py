@@ -1,4 +1,4 @@
-"""The checkpoint file: up to when log and derived files are surely on disk.
+"""The checkpoint file: up to which time the log and derived files are certainly on disk.
 
    0        8        16       24       32       40          4096
    | log ts | cq ts  | idx ts | master | confirm | 0 ... 0  |
@@ -19,7 +19,7 @@ CHECKPOINT_SIZE: Final = 4096
 CHECKPOINT_MARGIN_MS: Final = 3_000
 
 _LAYOUT: Final = struct.Struct(">qqqqq")
-# Releases before 5.0 know the timestamps only.
+# Releases before 5.0 have only the timestamps.
 _TIMESTAMPS_SIZE: Final = 24
 
 
@@ -29,7 +29,7 @@ class CheckpointIllegal(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Store timestamps (Unix ms) of what has been flushed, and two log offsets."""
+    """Store timestamps (Unix ms) up to which data has been flushed, and two log offsets."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0

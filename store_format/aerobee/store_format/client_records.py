@@ -1,7 +1,7 @@
 """What clients may not write into a record, although the format has it.
 
-Replicas, the broker's own journal and stores that are taken over may hold such records; a client's
-are refused before they are stored, since no queue would ever show them, or not as they are meant.
+Replicas, the broker's own journal and imported stores may contain such records; a client's are
+refused before they are stored, since no queue would ever show them, or not as intended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bodies compressed and decompressed as the system flag says; records keep what was sent.
+"""Compresses and decompresses bodies as the system flag says; records keep what was sent.
 
 Formats: zlib stream, gzip, LZ4 frame, one Zstandard frame. LZ4 and Zstandard are loaded when first
-used, so that those who only read fields need not have them.
+used, so that code that only reads fields does not need them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from aerobee.store_format.record_layout import (
     SYSFLAG_COMPRESSION_ZSTD,
 )
 
-# What a compressed body may become; protects readers from a few bytes that claim gigabytes.
+# The size limit of a decompressed body; protects readers from a few bytes that claim gigabytes.
 PLAIN_BYTES_MAX: Final = 64 << 20
 
-# No zlib stream begins like this.
+# No zlib stream starts like this.
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 16 + 15
 
@@ -41,12 +41,12 @@ class CompressionKind(IntEnum):
 
     @property
     def sys_flag(self) -> int:
-        """What to set in a record whose body is compressed this way."""
+        """The bits to set in a record whose body is compressed this way."""
         return SYSFLAG_COMPRESSED | self.value
 
 
 class BodyCorrupt(ValueError):
-    """A body that is not what its compression flags say, or too large when decompressed."""
+    """A body that does not match its compression flags, or is too large when decompressed."""
 
 
 def compress(body: bytes, kind: CompressionKind) -> bytes:
@@ -63,19 +63,19 @@ def compress(body: bytes, kind: CompressionKind) -> bytes:
 
 
 def is_gzip(body: bytes) -> bool:
-    """Whether a compressed body is gzip: clients of Apache's gRPC API send it under the flags of
+    """Whether a compressed body is gzip: clients of Apache's gRPC API send it with the flags of
     zlib."""
     return body.startswith(_GZIP_MAGIC)
 
 
 def gzip(body: bytes) -> bytes:
-    """`body` as gzip, whose flag is SYSFLAG_COMPRESSED alone."""
+    """`body` as gzip, which has only the flag SYSFLAG_COMPRESSED."""
     compressor = isal_zlib.compressobj(3, isal_zlib.DEFLATED, _GZIP_WINDOW)
     return compressor.compress(body) + compressor.flush()
 
 
 def decompress(body: bytes, sys_flag: int, *, plain_bytes_max: int = PLAIN_BYTES_MAX) -> bytes:
-    """The body as the sender had it; `body` itself if `sys_flag` says it is not compressed.
+    """The body before compression; `body` itself if `sys_flag` says it is not compressed.
 
     Raises BodyCorrupt for damaged bytes, an unknown format, and results above `plain_bytes_max`.
     """
@@ -124,7 +124,8 @@ def _decompress_zstd(body: bytes, plain_bytes_max: int) -> bytes:
 
 
 def _zstd() -> ModuleType:
-    """Of the standard library from Python 3.14 on; before, a package with the same names."""
+    """From the standard library since Python 3.14; before that, from a package with the same
+    names."""
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:

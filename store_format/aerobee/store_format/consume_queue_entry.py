@@ -18,7 +18,7 @@ import numpy.typing as npt
 ENTRY_SIZE: Final = 20
 ENTRY_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
-# Fills a queue's first file below its first real entry; no record is of this size.
+# Fills a queue's first file before its first real entry; no record has this size.
 PRE_BLANK_SIZE: Final = 0x7FFF_FFFF
 PRE_BLANK_ENTRY: Final = struct.pack(">qiq", 0, PRE_BLANK_SIZE, 0)
 

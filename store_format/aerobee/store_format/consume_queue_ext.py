@@ -1,11 +1,12 @@
-"""Consume queue extensions: what an entry can say beyond its 20 bytes.
+"""Consume queue extensions: what an entry can hold beyond its 20 bytes.
 
    0      2           10           18              20
    | size | tags code | store time | bitmap length | bitmap ...        i16, i64, i64, i16, bytes
 
 With `enableConsumeQueueExt` Apache puts such a unit into `consumequeue_ext/<topic>/<queue>/` and
 its address in place of the entry's tags code: the unit's position in that folder's files - 2^63. No
-tags code is that small. A unit never crosses a file; where none fits, the size -1 ends the file.
+tags code is that small. A unit never crosses a file boundary; if none fits, the size -1 ends the
+file.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _HEAD: Final = struct.Struct(">hqqh")
 
 
 class ExtUnitCorrupt(ValueError):
-    """Bytes that are no extension unit."""
+    """Bytes that are not an extension unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtUnit:
-    """The tags code that the entry would have, the record's store time (Unix ms), and which
-    filters the record's properties may match, a bit each."""
+    """The tags code of the entry, the record's store time (Unix ms), and one bit for each filter
+    that the record's properties may match."""
 
     tags_code: int
     store_timestamp_ms: int
@@ -40,22 +41,22 @@ class ExtUnit:
 
 
 def is_ext_address(tags_code: int) -> bool:
-    """Whether what stands for the tags code of an entry is an address."""
+    """Whether the value in place of an entry's tags code is an address."""
     return tags_code <= EXT_ADDRESS_MAX
 
 
 def ext_address(position: int) -> int:
-    """What an entry holds whose unit is at `position`."""
+    """The address of the unit at `position`, as stored in an entry."""
     return position + _ADDRESS_BASE
 
 
 def ext_position(address: int) -> int:
-    """Where the unit of an address is, counted over all files of the queue."""
+    """The position of an address's unit, counted over all files of the queue."""
     return address - _ADDRESS_BASE
 
 
 def decode_ext_unit(data: bytes | bytearray | memoryview, position: int = 0) -> ExtUnit:
-    """The unit at `position`. Raises ExtUnitCorrupt for anything else, a file's end too."""
+    """The unit at `position`. Raises ExtUnitCorrupt for anything else, including a file's end."""
     try:
         size, tags_code, store_timestamp_ms, bitmap_length = _HEAD.unpack_from(data, position)
     except struct.error:

@@ -1,6 +1,6 @@
-"""What the records of failed messages and dead letters tell, and the names of their topics.
+"""What the records of failed messages and dead letters contain, and the names of their topics.
 
-Reading alone: what brokers make of a message that failed is in `retry_records`.
+Reading only: `retry_records` makes these records.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ _N: Final = PropertyName
 
 
 class GroupNameTooLong(ValueError):
-    """A group whose retry or dead-letter topic would have too long a name."""
+    """A group name so long that its retry or dead-letter topic's name would be too long."""
 
 
 def retry_topic(group: str) -> str:
-    """Where a group's failed messages come again. Raises GroupNameTooLong."""
+    """The topic of a group's redelivered messages. Raises GroupNameTooLong."""
     return _topic(RETRY_PREFIX, group, RETRY_TOPIC_BYTES_MAX, "a retry topic")
 
 
 def dead_letter_topic(group: str) -> str:
-    """Where a group's dead letters are. Raises GroupNameTooLong: above 122 bytes there is none."""
+    """The topic of a group's dead letters. Raises GroupNameTooLong: the group name has more than
+    122 bytes."""
     return _topic(DEAD_LETTER_PREFIX, group, TOPIC_V1_BYTES_MAX, "a dead-letter topic")
 
 
@@ -45,17 +46,18 @@ def _topic(prefix: str, group: str, bytes_max: int, what: str) -> str:
 
 
 class Origin(NamedTuple):
-    """Where a message was first; -1 for a queue or an offset that its copy does not tell."""
+    """Where a message was first stored; -1 for a queue or an offset that its copy does not
+    contain."""
 
     topic: str
     queue_id: int
     queue_offset: int
     message_id: str
-    """The broker's, of host and log position."""
+    """The broker's id, made of host and log position."""
 
 
 def origin_of(record: Record) -> Origin:
-    """Of a message as it was consumed, from its own topic or as a copy."""
+    """The origin of a consumed message, from its own topic or a copy."""
     topic = record.property_value(_N.RETRY_TOPIC)
     message_id = record.property_value(_N.ORIGIN_MESSAGE_ID)
     if topic is None and message_id is None:
@@ -81,7 +83,7 @@ def _number(record: Record, name: str, otherwise: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Why a message is a dead letter. Texts of any length and content: they are shortened."""
+    """Why a message is a dead letter. Texts may have any length and content: they are shortened."""
 
     group: str
     attempts: int
@@ -91,11 +93,11 @@ class Death:
     """The class of the last exception, or another short name."""
     reason: str = ""
     member: str = ""
-    """Who tried last."""
+    """The member that tried last."""
 
 
 class Resend(NamedTuple):
-    """One way that a dead letter was sent again."""
+    """One route by which a dead letter was resent."""
 
     time_ms: int
     source: str
@@ -104,8 +106,8 @@ class Resend(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What a record in a dead-letter topic tells. Letters of Apache's brokers tell the origin's
-    topic and id, the rest is empty, 0 or -1."""
+    """What a record in a dead-letter topic contains. Those of Apache's brokers have only the
+    origin's topic and id; the rest is empty, 0 or -1."""
 
     origin: Origin
     death: Death
@@ -113,7 +115,7 @@ class DeadLetter:
 
 
 def read_dead_letter(record: Record) -> DeadLetter:
-    """From a record of a dead-letter topic; what cannot be read is as if it were not there."""
+    """Parse a record of a dead-letter topic; unreadable values count as absent."""
     value = record.property_value
     return DeadLetter(
         origin_of(record),

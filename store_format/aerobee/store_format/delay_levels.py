@@ -1,8 +1,8 @@
-"""Delay levels: the fixed times for which messages of the schedule topic wait.
+"""Delay levels: the fixed delays of messages in the schedule topic.
 
 Apache's broker reads them from its option `messageDelayLevel`: numbers with a unit (s, m, h or d),
 separated by spaces. Level 1 is the first. A message waits in the queue of its level, counted from
-0, so a queue of the schedule topic is in order of time.
+0, so each queue of the schedule topic is ordered by time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2
 """Apache's default."""
 
 DELAY_MAX_MS: Final = 10 * 366 * 86_400_000
-"""Of any delay: ten years. Apache's broker takes three days at most (`timerMaxDelaySec`)."""
+"""The maximum of any delay: ten years. Apache's broker accepts three days at most
+(`timerMaxDelaySec`)."""
 
 LEVELS_MAX: Final = 1_000
 """Each level is a queue with files of its own."""
@@ -25,7 +26,7 @@ _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class DelayLevelsIllegal(ValueError):
-    """A text that is no list of delay levels."""
+    """A text that is not a list of delay levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +55,17 @@ class DelayLevels:
         return len(self.delays_ms)
 
     def capped(self, level: int) -> int:
-        """`level`, or the highest one if there is none with that number. `level` is at least 1."""
+        """`level`, or the highest level if it is greater. `level` is at least 1."""
         return min(level, len(self.delays_ms))
 
     def delay_ms(self, level: int) -> int:
-        """How long a message of `level` waits; levels too high wait as long as the highest."""
+        """How long a message of `level` waits; levels above the highest wait as long as the
+        highest."""
         assert level >= 1, level
         return self.delays_ms[self.capped(level) - 1] if self.delays_ms else _WITHOUT_LEVEL_MS
 
     def level_of(self, delay_ms: int) -> int | None:
-        """The level that waits at least this long, and the least of those; None: there is none."""
+        """The lowest level that waits at least this long; None: there is none."""
         long_enough = [
             (delay, level) for level, delay in enumerate(self.delays_ms, 1) if delay >= delay_ms
         ]

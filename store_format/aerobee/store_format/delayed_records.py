@@ -1,13 +1,14 @@
-"""Records of messages that arrive later: how they wait in system topics, and what becomes of them.
+"""Records of messages to be delivered later: how they wait in system topics, and how they are
+delivered.
 
    delay level   SCHEDULE_TOPIC_XXXX, the level's queue    DELAY
    a time        rmq_sys_wheel_timer, queue 0              TIMER_OUT_MS, TIMER_DELIVER_MS
 
 Both keep the message's topic and queue in REAL_TOPIC and REAL_QID. TIMER_OUT_MS names a slot of
-Apache's timer wheel, which its broker delivers when the slot is over; this broker goes by
-TIMER_DELIVER_MS, which is in the slot or at its end, or by the end if there is none. So neither
-is early. All these properties stay in the message when it is delivered: they do not tell whether a
-message still waits, its topic does.
+Apache's timer wheel, which Apache's broker delivers when the slot is over; this broker uses
+TIMER_DELIVER_MS, which is in the slot or at its end, or without one the end of the slot. So neither
+is early. All these properties stay in the message when it is delivered: only its topic shows
+whether it still waits.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from aerobee.store_format.record_view import Record
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 
 PRECISION_MS: Final = 1_000
-"""Apache's default for the time that one slot of its timer wheel stands for."""
+"""Apache's default for the length of one slot of its timer wheel."""
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 MOVING_BYTES_MAX: Final = 256
-"""What the properties of a record that waits may still grow by, until its message is delivered: by
-when it was moved, how often, and a time instead of a level."""
+"""How much the properties of a waiting record may still grow until its message is delivered: when
+and how often it was moved, and a time instead of a level."""
 
 Changes = Mapping[bytes, bytes | None]
-"""Properties to set, or to take out (None)."""
+"""Properties to set, or to remove (None)."""
 
 _DELAY: Final = b"DELAY"
 _REAL_TOPIC: Final = b"REAL_TOPIC"
@@ -57,7 +58,7 @@ _DELETES: Final = b"TIMER_DEL_UNIQKEY"
 _HALF: Final = b"TRAN_MSG"
 
 REQUESTS: Final = (_DELAY_SEC, _DELAY_MS, _DELIVER)
-"""How a client asks for a time; the first one that is there counts."""
+"""The properties with which a client asks for a delay; the first one present counts."""
 _NO_REQUESTS: Final[Changes] = dict.fromkeys(REQUESTS)
 
 WAITING_MARKS: Final[Changes] = dict.fromkeys(
@@ -66,7 +67,7 @@ WAITING_MARKS: Final[Changes] = dict.fromkeys(
         *(_OUT, _ENQUEUED, _DEQUEUED, _ROLL_TIMES, b"TIMER_DELAY_LEVEL"),
     )
 )
-"""Takes out everything that says a message waits or has waited."""
+"""Removes everything that says a message waits or has waited."""
 
 _MOVING_MARKS: Final[Changes] = dict.fromkeys((_OUT, _DELIVER, _ENQUEUED, _DEQUEUED, _ROLL_TIMES))
 """What MOVING_BYTES_MAX is for."""
@@ -78,7 +79,7 @@ _NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,18}")
 
 
 class DelayIllegal(ValueError):
-    """A client's message that asks for a time which cannot be."""
+    """A client's message that asks for an impossible time."""
 
 
 class NotDelayed(ValueError):
@@ -86,7 +87,8 @@ class NotDelayed(ValueError):
 
 
 class Delay(NamedTuple):
-    """How long a message waits: by a level from 1 on, or, if that is 0, until a time (Unix ms)."""
+    """How long a message waits: by a level of at least 1 or, if that is 0, until a time (Unix
+    ms)."""
 
     level: int = 0
     deliver_ms: int = 0
@@ -102,7 +104,7 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DelayRules:
-    """What a broker allows; `delay_ms_max` is for times, levels are capped to the highest."""
+    """What a broker allows; `delay_ms_max` applies to times, levels are capped at the highest."""
 
     levels: DelayLevels = field(default_factory=DelayLevels.parse)
     delay_ms_max: int = DELAY_MAX_MS
@@ -112,19 +114,19 @@ class DelayRules:
 
 
 def requested_delay(properties: bytes, now_ms: int, rules: DelayRules) -> Delay | None:
-    """What a message asks for; None: nothing. The time may be past.
+    """The delay that a message asks for; None: none. The time may have passed.
 
-    Raises DelayIllegal: the number is none, the time is too far away, the message is also half of a
-    transaction, or it recalls one whose time is past.
+    Raises DelayIllegal: the value is not a number, the time is too far away, the message is also a
+    half message of a transaction, or it recalls one whose time has passed.
     """
     end = len(properties)
-    # A search for the bytes costs a tenth of one for the property.
+    # Searching for the bytes costs a tenth of looking up the property.
     level = (_number(properties, _DELAY) or 0) if _DELAY in properties else 0
     if level > 0:
         _refuse_half(properties)
         return Delay(level=rules.levels.capped(level) if len(rules.levels) else level)
     deliver_ms = _requested_time(properties, now_ms)
-    # What carries the time of a slot has been here before.
+    # A message with the time of a slot has already been delivered from the timer topic.
     if deliver_ms is None or (_OUT in properties and find_property(properties, 0, end, _OUT)):
         return None
     if deliver_ms <= now_ms and find_property(properties, 0, end, _DELETES) is not None:
@@ -169,7 +171,7 @@ def _refuse_half(properties: bytes) -> None:
 
 
 def timer_slot_ms(deliver_ms: int) -> int:
-    """TIMER_OUT_MS for a time: the begin of the slot that contains it or ends with it."""
+    """TIMER_OUT_MS for a time: the start of the slot that contains it or ends with it."""
     return (deliver_ms - 1) // PRECISION_MS * PRECISION_MS
 
 
@@ -185,8 +187,8 @@ def waiting_record(
 ) -> Moved:
     """The record that waits until its message is due in `topic`, `queue_id`.
 
-    `changes` are more properties; `reconsume_times` None: as it was. Raises RecordIllegal if the
-    properties do not fit any more, now or when the message is delivered; RecordCorrupt.
+    `changes` are additional properties; `reconsume_times` None: unchanged. Raises RecordIllegal if
+    the properties do not fit any more, now or at delivery; RecordCorrupt.
     """
     target: dict[bytes, bytes | None] = {} if changes is None else dict(changes)
     target[_REAL_TOPIC] = topic.encode()
@@ -208,8 +210,8 @@ def waiting_queue(delay: Delay) -> tuple[str, int]:
 
 
 def waiting_properties(properties: bytes, delay: Delay, *, topic: str, queue_id: int) -> bytes:
-    """Of the record that waits, for `topic`, `queue_id`. Raises RecordIllegal if they do not fit
-    any more, now or when the message is delivered."""
+    """The properties of the record that waits for `topic`, `queue_id`. Raises RecordIllegal if they
+    do not fit any more, now or at delivery."""
     target: dict[bytes, bytes | None] = {
         _REAL_TOPIC: topic.encode(),
         _REAL_QID: b"%d" % queue_id,
@@ -220,16 +222,16 @@ def waiting_properties(properties: bytes, delay: Delay, *, topic: str, queue_id:
 def _waiting_properties(
     properties: bytes, delay: Delay, target: dict[bytes, bytes | None]
 ) -> bytes:
-    """`target` is what is to be set besides; it is used up."""
+    """`target` holds additional properties to set; it is consumed."""
     if delay.level:
         target.update(_NO_REQUESTS)
         asked, value = _DELAY, b"%d" % delay.level
     else:
-        # A level would have Apache's broker delay it again when its time has come.
+        # With a level, Apache's broker would delay it again when its time has come.
         target[_DELAY] = None
         target[_OUT] = b"%d" % timer_slot_ms(delay.deliver_ms)
         asked, value = _DELIVER, b"%d" % delay.deliver_ms
-    # Usually it is what the sender wrote: then the properties need not be taken apart.
+    # Usually unchanged from what the sender wrote: then the properties need not be parsed.
     if find_property(properties, 0, len(properties), asked) != value:
         target[asked] = value
     waiting = replace_properties(properties, target)
@@ -238,11 +240,11 @@ def _waiting_properties(
 
 
 def _check_room_to_move(properties: bytes) -> None:
-    """What could not be delivered when its time comes would be lost."""
+    """A message that cannot be delivered when its time comes would be lost."""
     limit = PROPERTIES_BYTES_MAX - MOVING_BYTES_MAX
     if len(properties) <= limit:
         return
-    # What it carries of that already is replaced, and makes room.
+    # Marks that it already carries are replaced, which makes room.
     size = len(replace_properties(properties, _MOVING_MARKS))
     if size > limit:
         raise properties_too_large(size, limit)
@@ -256,9 +258,9 @@ def recall_record(
     now_ms: int,
     host: HostAddress,
 ) -> Moved:
-    """The record by which Apache's broker drops a message that waits: same slot, no content.
+    """The record with which Apache's broker drops a waiting message: same slot, no content.
 
-    `deliver_ms` is the waiting message's. `host` is this broker's.
+    `deliver_ms` is that of the waiting message. `host` is this broker's.
     """
     key = unique_key.encode()
     slot_ms = timer_slot_ms(deliver_ms)
@@ -311,7 +313,7 @@ def recalls(record: Record) -> str | None:
 def destination(record: Record) -> tuple[str, int]:
     """Topic and queue to which a waiting record is delivered.
 
-    Raises NotDelayed if it names none: also for a half message, which Apache's broker drops too,
+    Raises NotDelayed if it names none; also for a half message, which Apache's broker drops too,
     since nothing could commit it any more.
     """
     properties = record.properties_bytes
@@ -347,10 +349,11 @@ def due_record(record: Record, *, now_ms: int, store_host_ipv6: bool) -> Moved:
 
 
 def rolled_record(record: Record, *, due_ms: int, now_ms: int, store_host_ipv6: bool) -> Moved:
-    """The record that waits on in place of `record`, so that the log before it can go.
+    """The record that continues to wait in place of `record`, so that the log before it can be
+    deleted.
 
-    A message with a level waits on in the timer topic: in the schedule topic its time would begin
-    again. `due_ms` is that of `record`. Raises RecordIllegal, RecordCorrupt.
+    A message with a level continues to wait in the timer topic: in the schedule topic its delay
+    would start again. `due_ms` is that of `record`. Raises RecordIllegal, RecordCorrupt.
     """
     properties = record.properties_bytes
     rolls = find_property(properties, 0, len(properties), _ROLL_TIMES) or b"0"
@@ -372,8 +375,8 @@ def rolled_record(record: Record, *, due_ms: int, now_ms: int, store_host_ipv6: 
 
 
 def retimed_record(record: Record, *, due_ms: int, store_host_ipv6: bool) -> Moved:
-    """The record that waits on in place of `record`, until another time. Raises
-    RecordIllegal, RecordCorrupt."""
+    """The record that waits in place of `record` until another time. Raises RecordIllegal,
+    RecordCorrupt."""
     changes: dict[bytes, bytes | None] = {
         **_NO_REQUESTS,
         _DELAY: None,
@@ -390,12 +393,13 @@ def retimed_record(record: Record, *, due_ms: int, store_host_ipv6: bool) -> Mov
 
 
 def _moving_marks(record: Record, now_ms: int) -> dict[bytes, bytes | None]:
-    """Apache's: when the timer took it in, by the clock of its wheel, and when it gave it out."""
+    """Apache's marks: when the timer took it in, by the clock of its wheel, and when it delivered
+    it."""
     taken_in_ms = record.store_timestamp_ms // PRECISION_MS * PRECISION_MS
     return {_ENQUEUED: b"%d" % taken_in_ms, _DEQUEUED: b"%d" % now_ms}
 
 
 def may_wait(sys_flag: int) -> bool:
-    """Whether a record's system flag lets its message arrive later: it does for all but prepared
-    and rolled back parts of transactions."""
+    """Whether a record's system flag allows its message to be delayed: true except for prepared and
+    rolled-back parts of transactions."""
     return not sys_flag & SYSFLAG_TRANSACTION_PREPARED

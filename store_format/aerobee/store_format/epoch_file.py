@@ -1,4 +1,4 @@
-"""The file `epochFileCheckpoint`: which epoch's master wrote which part of the log.
+"""The file `epochFileCheckpoint`: which part of the log was written in which master's epoch.
 
     3                   how many entries follow
     1951541199          CRC-32 of all lines below with their line ends, & 0x7FFFFFFF; 0: unchecked
@@ -6,7 +6,7 @@
     2-1073742848
     5-1073750000
 
-Text with `\\n` after each line. Epochs rise, offsets do not fall; where an epoch ends the next one
+Text with `\\n` after each line. Epochs rise and offsets do not fall; each epoch ends where the next
 begins, and the last one is open.
 """
 
@@ -25,7 +25,7 @@ EpochEntry = tuple[int, int]
 
 
 class EpochFileIllegal(ValueError):
-    """Bytes that are no whole epoch file."""
+    """Bytes that are not a complete epoch file."""
 
 
 def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:

@@ -1,4 +1,4 @@
-"""An index file: by the hash of `topic#key`, the places of records in the log.
+"""An index file: from the hash of `topic#key` to the positions of records in the log.
 
    0                40                  40 + 4 * slots        40 + 4 * slots + 20 * entries
    | header         | slots             | entries             |
@@ -9,12 +9,12 @@
    entry   0 hash i32  4 physical offset i64  12 seconds since the begin timestamp i32
            16 number i32 of the next older entry of the same slot, 0 for none
 
-Entry 0 is never used. Big-endian throughout. How many slots and entries there are is not in the
-file: its opener must know them.
+Entry 0 is never used. Big-endian throughout. The numbers of slots and entries are not in the file:
+its reader must know them.
 
-`insert` computes what Apache's broker would write for each key in turn, as arrays. A rolled file
-begins with the end of the one before it in its header, and its first entry's seconds are counted
-from that, although that entry then sets the begin timestamp.
+`insert` computes, as arrays, what Apache's broker would write for each key in turn. The header of a
+new file starts with the end values of the file before it; its first entry's seconds are counted
+from those, although that entry then sets the begin timestamp.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _SECONDS_MAX: Final = 0x7FFF_FFFF
 
 
 class IndexFileIllegal(ValueError):
-    """Bytes that are no index file, or sizes that none can have."""
+    """Bytes that are not an index file, or sizes that no index file can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexGeometry:
-    """How many slots and entries each file has; entry 0 counts, though it is never used."""
+    """The numbers of slots and entries in each file; entry 0 counts, although it is never used."""
 
     slots: int
     entries: int
@@ -63,7 +63,7 @@ class IndexGeometry:
 
     @property
     def entries_at(self) -> int:
-        """Where entry 0 is."""
+        """The position of entry 0."""
         return HEADER_SIZE + SLOT_SIZE * self.slots
 
     @property
@@ -113,7 +113,7 @@ class IndexHeader:
         return cls(begin_ms, end_ms, begin, end, used, max(count, 1))
 
     def rolled(self) -> IndexHeader:
-        """That of the file that follows this one, before its first entry."""
+        """The header of the next file, before its first entry."""
         return IndexHeader(
             self.end_timestamp_ms,
             self.end_timestamp_ms,
@@ -124,7 +124,7 @@ class IndexHeader:
 
 @dataclass(frozen=True, slots=True)
 class IndexKeys:
-    """Keys on their way into the index, in log order: columns of one length."""
+    """Keys to be added to the index, in log order: columns of equal length."""
 
     hashes: Int32Array
     physical_offsets: Int64Array
@@ -143,7 +143,7 @@ class IndexKeys:
 
 @dataclass(frozen=True, slots=True)
 class FileShare:
-    """The keys [start, end) that go into one file, whose header before is `header`."""
+    """The keys [start, end) for one file, whose header before them is `header`."""
 
     header: IndexHeader
     is_new: bool
@@ -152,7 +152,7 @@ class FileShare:
 
 
 def share_out(newest: IndexHeader | None, keys: IndexKeys, entries: int) -> Iterator[FileShare]:
-    """Which file gets which keys: the newest one until it is full, then new ones."""
+    """Assigns keys to files: the newest file until it is full, then new ones."""
     header = newest or IndexHeader()
     is_new = newest is None
     start = 0
@@ -174,7 +174,7 @@ def share_out(newest: IndexHeader | None, keys: IndexKeys, entries: int) -> Iter
 
 
 def entry_seconds(header: IndexHeader, store_timestamps_ms: Int64Array) -> tuple[int, Int32Array]:
-    """(begin timestamp, seconds) of entries that follow what `header` knows of.
+    """(begin timestamp, seconds) of entries that follow those counted in `header`.
 
     The begin timestamp is the header's afterwards; there must be at least one entry.
     """
@@ -190,13 +190,13 @@ def entry_seconds(header: IndexHeader, store_timestamps_ms: Int64Array) -> tuple
 def _seconds(timestamps_ms: Int64Array, begin_ms: int) -> Int32Array:
     if begin_ms <= 0:
         return np.zeros(len(timestamps_ms), np.int32)
-    # Below zero it is clamped, so rounding down does for rounding toward zero.
+    # Negative values become 0, so rounding down equals rounding toward zero.
     return np.clip((timestamps_ms - begin_ms) // 1_000, 0, _SECONDS_MAX).astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """What one file gets: its header afterwards, entries from `first_number` on, changed slots."""
+    """What one file gets: its new header, entries from `first_number` on, changed slots."""
 
     header: IndexHeader
     first_number: int
@@ -206,9 +206,9 @@ class Insertion:
 
 
 def insert(header: IndexHeader, slots: npt.NDArray[Any], keys: IndexKeys) -> Insertion:
-    """Insert at least one key; the caller has made sure that the file has room for all.
+    """Insert at least one key; the caller has checked that the file has room for all.
 
-    `slots` is the file's slot table and is not changed.
+    `slots` is the file's slot table, and is not modified.
     """
     count = len(keys)
     first = header.count
@@ -221,7 +221,7 @@ def insert(header: IndexHeader, slots: npt.NDArray[Any], keys: IndexKeys) -> Ins
     np.not_equal(in_order[1:], in_order[:-1], out=is_first[1:])
     heads = np.asarray(slots[in_order[is_first]]).astype(np.int32)
     heads[(heads < 0) | (heads > first)] = 0
-    # In its slot's order each entry points to the one before it, the first to the slot's old value.
+    # In slot order, each entry points to the one before it, and the first to the slot's old value.
     numbers = (order + first).astype(np.int32)
     previous_in_order = np.empty(count, np.int32)
     previous_in_order[1:] = numbers[:-1]

@@ -1,11 +1,11 @@
-"""How many slots and entries an index file has, found in the file itself.
+"""How many slots and entries an index file has, determined from the file itself.
 
-A file's length is 40 + 4 * slots + 20 * entries, so the first entry can be at many places. It is
-the one whose physical offset is the header's first and from which the last entry leads where it
-must: to the header's last offset. Where a broker has its usual sizes, the length alone tells.
+A file's length is 40 + 4 * slots + 20 * entries, so the first entry can be in many places. The
+right place is one whose entry has the header's first physical offset, and for which the last entry
+has the header's last offset. For a broker with the usual sizes, the length alone is enough.
 
-The first offset of a log is 0, and so are nearly all bytes of a file that is hardly used: so the
-entry is looked for with its hash, which is not 0 (one key in two thousand million has that one).
+The first offset of a log is 0, and so are nearly all bytes of a mostly unused file: so the search
+includes the entry's hash, which is not 0 (except for one key in two billion).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aerobee.store_format.index_file import (
 Read: TypeAlias = Callable[[int, int], bytes]
 
 USUAL_GEOMETRY: Final = IndexGeometry(5_000_000, 20_000_000)
-"""What brokers have that were not told otherwise."""
+"""The default sizes of brokers."""
 
 _CHUNK_BYTES: Final = 1 << 20
 _OFFSET_AT: Final = 4
@@ -34,10 +34,10 @@ _PREVIOUS_AT: Final = 16
 
 
 def geometry_of(read: Read, file_bytes: int) -> IndexGeometry | None:
-    """None where the file has no entries, or is damaged where it would tell.
+    """None if the file has no entries, or is damaged where the answer would be.
 
     Args:
-        read: the file's bytes from a position up to another one; fewer at its end.
+        read: returns the file's bytes between two positions; fewer at its end.
         file_bytes: its length.
     """
     if file_bytes == USUAL_GEOMETRY.file_bytes:
@@ -48,7 +48,7 @@ def geometry_of(read: Read, file_bytes: int) -> IndexGeometry | None:
     if not header.has_entries:
         return None
     first_offset = header.begin_physical_offset.to_bytes(8, "big", signed=True)
-    # A lookahead, for the bytes of one candidate may be part of the next.
+    # A lookahead, because candidates may overlap.
     first_entry = re.compile(rb"(?s)(?=(?!\0{4}).{4}" + re.escape(first_offset) + rb")")
     at = HEADER_SIZE
     while at < file_bytes:

@@ -1,8 +1,8 @@
-"""Keys of records whose properties all look alike: the usual batch of one producer.
+"""Keys of records whose properties all have the same layout: the usual batch of one producer.
 
-Where the first record has a name or a separator every other has the same byte, so its keys are in
-the same columns of all rows. That is checked, not trusted; the answer is None where it does not
-hold, and then somebody else must look at each record's bytes.
+Where the first record has a name or a separator, every other record has the same byte, so its keys
+are in the same columns of all rows. This is checked, not assumed; if it does not hold, the answer
+is None, and the caller must look at each record's bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UInt32Array = npt.NDArray[np.uint32]
 
 _KEY_BYTES_MAX: Final = 256
 _KEYS_MAX: Final = 8
-# Powers of 31 modulo 2^32, the highest first; the last one is 1.
+# Powers of 31 modulo 2^32, highest first; the last one is 1.
 _POWERS: Final[UInt32Array] = np.concatenate(
     (
         np.cumprod(np.full(_KEY_BYTES_MAX, 31, np.uint32), dtype=np.uint32)[::-1],
@@ -31,7 +31,7 @@ _POWERS: Final[UInt32Array] = np.concatenate(
 class _Layout:
     """Where names, values and keys are in one record's properties.
 
-    Byte p of a record that looks alike is at least `lowest[p]` and less than `span[p]` above it.
+    In a record with this layout, byte p is at least `lowest[p]`, by less than `span[p]`.
     """
 
     lowest: UInt8Array
@@ -64,7 +64,7 @@ class _Layout:
     def _add_key(self, start: int, end: int) -> None:
         if end < 0:
             end = len(self.lowest)
-        # Spaces divide keys, and what is not ASCII is hashed in another way.
+        # Spaces divide keys, and non-ASCII characters are hashed differently.
         self._allow(start, end, 0x21, 0x80 - 0x21)
         self.keys.append((start, end))
 
@@ -79,10 +79,10 @@ class _Layout:
 
 
 def hash_columns(rows: UInt8Array, prefixes: int | UInt32Array) -> UInt32Array | None:
-    """The hashes of a matrix of equally long properties: a row per record, a column per key.
+    """The hashes of a matrix of equally long properties: one row per record, one column per key.
 
     `prefixes` are the hashes of `topic#`. None if the rows differ in more than their values, or
-    have keys that are not ASCII, very long or many.
+    have keys that are not ASCII, very long or numerous.
     """
     layout = _Layout.of(rows[0].tobytes())
     if len(layout.keys) > _KEYS_MAX:

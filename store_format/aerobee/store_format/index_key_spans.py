@@ -1,7 +1,7 @@
-"""Where the keys of records are in their properties, for records of any kind at once.
+"""Finds the keys in the properties of records of any kind, for many at once.
 
-Names are found by comparing the numbers that their bytes make. The unique key comes first, then the
-parts of KEYS between spaces; of a property that occurs twice the last one counts that has a value.
+Names are found by comparing the numbers formed by their bytes. The unique key comes first, then the
+parts of KEYS between spaces; if a property occurs several times, the last one with a value counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aerobee.store_format.record_arrays import BoolArray, Int64Array, byte_field
 UInt8Array = npt.NDArray[np.uint8]
 
 FRONT_BYTES_MIN: Final = 8
-"""Bytes that are in front of the first record's properties, so that names may be looked for."""
+"""Bytes required before the first record's properties, so that names can be compared there."""
 
 _SPACE: Final = 0x20
 _KEYS: Final = int.from_bytes(b"KEYS", "big")
@@ -39,8 +39,8 @@ class KeySpans:
 def find_key_spans(data: UInt8Array, starts: Int64Array, ends: Int64Array) -> KeySpans:
     """All keys, by record, the unique key first.
 
-    The properties of record n are at [starts[n], ends[n]) of `data`, in rising order; between them
-    and in front of them there may be other bytes.
+    The properties of record n are at [starts[n], ends[n]) of `data`, in rising order; other bytes
+    may be between and before them.
     """
     separators = np.flatnonzero((data - np.uint8(1)) < 2)
     is_value_end = data[separators] == 2
@@ -57,7 +57,7 @@ def find_key_spans(data: UInt8Array, starts: Int64Array, ends: Int64Array) -> Ke
     if not len(unique.starts):
         return several
     records = np.concatenate((unique.records, several.records))
-    # Two sorted runs: a stable sort merges them and leaves the unique key in front.
+    # Two sorted runs: a stable sort merges them and keeps the unique key first.
     order = np.argsort(records, kind="stable")
     return KeySpans(
         np.concatenate((unique.starts, several.starts))[order],
@@ -74,10 +74,10 @@ def _values(
     starts: Int64Array,
     ends: Int64Array,
 ) -> KeySpans:
-    """The value that counts of each record that has the property.
+    """For each record that has the property, the value that counts.
 
-    `name_ends` are the places of 0x01 after bytes that look like the name; in front of the first
-    record's properties and between those of two there may be other bytes.
+    `name_ends` are the positions of 0x01 after bytes that look like the name; other bytes may be
+    before the first record's properties and between those of two records.
     """
     records = np.searchsorted(ends, name_ends, side="right")
     at = name_ends - name_bytes
@@ -94,7 +94,7 @@ def _values(
         stops = ends[records]
     chosen &= stops > name_ends + 1
     spans = KeySpans(name_ends + 1, stops, records).only(chosen)
-    # Places rise, so the last of a record is the one in front of another record's.
+    # Positions rise, so a record's last one is followed by another record's.
     is_last = np.empty(len(spans.records), np.bool_)
     is_last[-1:] = True
     np.not_equal(spans.records[1:], spans.records[:-1], out=is_last[:-1])

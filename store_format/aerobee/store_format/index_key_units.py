@@ -1,8 +1,8 @@
 """Hashes of keys that are not ASCII or very long, for many at once.
 
-Java hashes UTF-16 units. The keys are put end to end with a byte between them that none has,
-decoded and encoded in one go, and hashed as differences of one running sum: 31 is odd, so it has
-an inverse modulo 2^32, and no key needs a row of its own.
+Java hashes UTF-16 units. The keys are joined with a byte that none contains, decoded and encoded in
+one go, and hashed as differences of one running sum: 31 is odd, so it has an inverse modulo 2^32,
+and no key needs a row of its own.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ UInt8Array = npt.NDArray[np.uint8]
 UInt32Array = npt.NDArray[np.uint32]
 
 _BLOCK_BYTES: Final = 1 << 16
-"""Little at a time: it bounds the memory, and other threads wait while an array is worked on."""
+"""A small amount at a time: this bounds the memory, and other threads wait while an array is
+processed."""
 _INVERSE_OF_31: Final = pow(31, -1, 1 << 32)
 _BETWEEN: Final = b"\x02"
-"""Ends a property's value, so no key has it; it also ends what is not whole in UTF-8."""
+"""Ends a property's value, so no key contains it; it also ends an incomplete UTF-8 sequence."""
 
 
 def hash_units(data: UInt8Array, keys: KeySpans, prefixes: UInt32Array) -> UInt32Array:
-    """The hash of each key after its prefix's; bytes that are no UTF-8 count as U+FFFD."""
+    """The hash of each key, continuing its prefix's; bytes that are not UTF-8 count as U+FFFD."""
     values = np.empty(len(keys.starts), np.uint32)
     for first, end in _blocks(keys):
         chosen = slice(first, end)
@@ -38,7 +39,7 @@ def hash_units(data: UInt8Array, keys: KeySpans, prefixes: UInt32Array) -> UInt3
 
 
 def _blocks(keys: KeySpans) -> Iterator[tuple[int, int]]:
-    """Ranges of keys that have few bytes together, each at least one key."""
+    """Ranges of keys with few bytes in total, each with at least one key."""
     ends = np.cumsum(keys.ends - keys.starts)
     first = 0
     while first < len(ends):
@@ -50,13 +51,13 @@ def _blocks(keys: KeySpans) -> Iterator[tuple[int, int]]:
 
 
 def _hash_block(units: npt.NDArray[np.uint16], prefixes: UInt32Array) -> UInt32Array:
-    """Of keys in UTF-16, each followed by the unit between keys."""
+    """For keys in UTF-16, each followed by the separator unit."""
     ends = np.flatnonzero(units == _BETWEEN[0])
     starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
     powers = _powers(31, len(units))
     sums = np.empty(len(units) + 1, np.uint32)
     sums[0] = 0
-    # sums[n] holds unit i times 31^-i, for every i < n.
+    # sums[n] is the sum of unit i times 31^-i, for every i < n.
     np.cumsum(units * _powers(_INVERSE_OF_31, len(units)), dtype=np.uint32, out=sums[1:])
     values = np.zeros(len(ends), np.uint32)
     used = ends > starts

@@ -1,13 +1,13 @@
 """The keys under which the key index files a record, and their hashes, for many records at once.
 
-A record is filed under its unique key, then under each part of its keys that are split at single
-spaces; of a property that occurs twice the last one counts. What is hashed is `topic#key`.
+A record is filed under its unique key, then under each part of its keys, split at single spaces; if
+a property occurs twice, the last one counts. The hashed text is `topic#key`.
 
-`hash_keys` has no loop over records. Where those of one producer look alike their keys are columns;
-elsewhere properties are gathered into one array, names are found by comparing the numbers that
-their bytes make, and keys of like length are hashed together, each a row of a matrix times the
-powers of 31. It equals `record_keys` and `index_key_hash`, which say the
-same for one record in plain words.
+`hash_keys` has no loop over records. If the properties of one producer have the same layout, their
+keys are columns; otherwise properties are gathered into one array, names are found by comparing the
+numbers formed by their bytes, and keys of similar length are hashed together, each as a row of a
+matrix times the powers of 31. The results equal those of `record_keys` and `index_key_hash`, the
+plain versions for one record.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Int32Array = npt.NDArray[np.int32]
 UInt8Array = npt.NDArray[np.uint8]
 UInt32Array = npt.NDArray[np.uint32]
 
-# Longer keys are hashed in another way. Also the room in front of the first property, so that a row
-# of any width may end at any key.
+# Longer keys are hashed differently. Also the space before the first property, so that a row of any
+# width may end at any key.
 _ROW_BYTES_MAX: Final = 512
 _PAD: Final = _ROW_BYTES_MAX
-# Gathering rows of the widest record's width may cost this many times the bytes that are wanted.
+# Gathering rows as wide as the widest record may cost this many times the needed bytes.
 _WASTE_MAX: Final = 4
 
-# Fewer records are not worth a look whether they are alike, nor are records of many widths.
+# With fewer records, or with many widths, checking for a common layout is not worthwhile.
 _LIKE_RECORDS_MIN: Final = 24
 _LIKE_WIDTHS_MAX: Final = 4
 _LIKE_BYTES_MAX: Final = 1_024
@@ -51,7 +51,7 @@ _POWERS: Final[UInt32Array] = np.concatenate(
 class KeyHashes:
     """One row per key, in the order in which the index takes them.
 
-    `hashes` are never negative; `records` says which record each key belongs to, rising.
+    `hashes` are never negative; `records` says which record each key belongs to, in rising order.
     """
 
     hashes: Int32Array
@@ -72,7 +72,7 @@ def record_keys(properties: bytes | bytearray) -> list[str]:
 
 
 def topic_hash(topic: str) -> int:
-    """The hash of what stands before each key of a topic, as an unsigned 32-bit number."""
+    """The hash of the prefix of a topic's keys, as an unsigned 32-bit number."""
     return java_string_hash(f"{topic}#") & 0xFFFF_FFFF
 
 
@@ -82,7 +82,7 @@ def hash_keys(
     properties_ends: Int64Array,
     topic_hashes: int | UInt32Array,
 ) -> KeyHashes:
-    """The keys of the records whose properties are at these places of `buffer`.
+    """The keys of the records whose properties are at these positions in `buffer`.
 
     `topic_hashes` is the `topic_hash` of all records or of each.
     """
@@ -93,7 +93,8 @@ def hash_keys(
     alike = hash_alike(buffer, properties_starts, properties_ends, topic_hashes)
     if alike is not None:
         return alike
-    # Each record's properties end where its row ends, so that rows may differ in what they hold.
+    # Each record's properties end at the end of their row, so rows may differ in what precedes
+    # them.
     if int(properties_ends.min()) >= width_max and (
         len(widths) * width_max <= _WASTE_MAX * int(widths.sum())
     ):
@@ -120,7 +121,8 @@ def hash_alike(
     properties_ends: Int64Array,
     topic_hashes: int | UInt32Array,
 ) -> KeyHashes | None:
-    """The same, cheaply, if records of one width all look alike, few widths and few keys each."""
+    """The same, cheaply, if all records of one width have the same layout, with few widths and few
+    keys each."""
     widths, ends = properties_ends - properties_starts, properties_ends
     if len(widths) < _LIKE_RECORDS_MIN or not 0 < int(widths.max()) <= _LIKE_BYTES_MAX:
         return None
@@ -144,7 +146,7 @@ def hash_alike(
         records.append(np.repeat(chosen, found.shape[1]))
     if len(hashes) == 1:
         return KeyHashes(_index_hashes(hashes[0]), records[0])
-    # A record's keys are side by side already.
+    # A record's keys are already adjacent.
     columns = np.concatenate(records)
     order = np.argsort(columns, kind="stable")
     return KeyHashes(_index_hashes(np.concatenate(hashes)[order]), columns[order])
@@ -163,7 +165,7 @@ def _rows_of(
 def gather_pieces(
     buffer: bytes | bytearray | memoryview, starts: Int64Array, ends: Int64Array
 ) -> bytes:
-    """The bytes [starts[n], ends[n]) of all n, end to end."""
+    """The bytes [starts[n], ends[n]) for all n, end to end."""
     view = memoryview(buffer)
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
     return b"".join([view[start:end] for start, end in spans])
@@ -178,7 +180,7 @@ def _hash_spans(data: UInt8Array, keys: KeySpans, prefixes: UInt32Array) -> Int3
     longest = int(lengths.max(initial=0))
     width = 0
     while width < min(longest, _ROW_BYTES_MAX):
-        # Keys of up to 64 bytes share one matrix; longer ones go by powers of two.
+        # Keys of up to 64 bytes share one matrix; longer ones are grouped by powers of two.
         narrower, width = width, max(64, width * 2)
         if longest <= width and narrower == 0:
             _hash_rows(data, keys, slice(None), longest, values, prefixes)
@@ -192,7 +194,7 @@ def _hash_spans(data: UInt8Array, keys: KeySpans, prefixes: UInt32Array) -> Int3
 
 
 def _index_hashes(values: UInt32Array) -> Int32Array:
-    """As the index keeps them; in the same memory."""
+    """In the index's form; reuses the memory."""
     hashes = values.view(np.int32)
     np.abs(hashes, out=hashes)
     # -2^31 has no positive counterpart.
@@ -208,7 +210,7 @@ def _hash_rows(
     values: UInt32Array,
     prefixes: UInt32Array,
 ) -> None:
-    """Hash keys of at most `width` bytes: they are at the right of their rows."""
+    """Hash keys of at most `width` bytes, which are at the right ends of their rows."""
     ends = keys.ends[chosen]
     lengths = ends - keys.starts[chosen]
     matrix = _rows_of(data, width, ends).view(np.uint8).reshape(len(ends), width)
@@ -230,6 +232,6 @@ def _hash_others(
     values: UInt32Array,
     prefixes: UInt32Array,
 ) -> None:
-    """Keys that are no rows of ASCII."""
+    """Keys that are not rows of ASCII."""
     chosen = KeySpans(keys.starts[indexes], keys.ends[indexes], keys.records[indexes])
     values[indexes] = hash_units(data, chosen, prefixes[indexes])

@@ -1,7 +1,7 @@
-"""Records on their way into the key index whose keys were not looked for yet.
+"""Records to be added to the key index whose keys have not been extracted yet.
 
-Hashing keys costs as much as there are keys, and a batch may consist of little else. So a
-caller that must not wait keeps only the properties, end to end, and another thread hashes them.
+The cost of hashing depends on the number of keys, and a batch may consist of little else. So a
+caller that must not block keeps only the properties, end to end, and another thread hashes them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from aerobee.store_format.index_keys import UInt32Array, hash_keys, topic_hash
 from aerobee.store_format.record_arrays import Int64Array
 
 PIECE_BYTES: Final = 1 << 16
-"""Properties that are hashed at once, unless those of one record are longer."""
+"""How many bytes of properties are hashed at once, unless those of one record are longer."""
 
 
 class LooseRecord(NamedTuple):
-    """A record whose keys were not looked for yet: cheap to make, and hashed with many others."""
+    """A record whose keys have not been extracted yet: cheap to make, and hashed with many
+    others."""
 
     topic: str
     properties: bytes
@@ -31,7 +32,7 @@ class LooseRecord(NamedTuple):
 
 
 class UnhashedKeys:
-    """Properties of many records, in log order. Only `key_count` changes: it becomes known."""
+    """Properties of many records, in log order. Only `key_count` changes, when it becomes known."""
 
     __slots__ = (
         "_ends",
@@ -52,15 +53,14 @@ class UnhashedKeys:
         physical_offsets: Int64Array,
         store_timestamps_ms: Int64Array,
     ) -> None:
-        """`places` are where each record's properties start and end in `properties`, which nobody
-        may change any more; `topics` is the topic of all or of each."""
+        """`places` are the start and end of each record's properties in `properties`, which must
+        not be changed any more; `topics` is the topic of all records or of each."""
         self._topics = topics
         self._properties = properties
         self._starts, self._ends = places
         self._physical_offsets = physical_offsets
         self._store_timestamps_ms = store_timestamps_ms
-        # How many keys there are, once somebody has gone through all; the first ones that are
-        # left out.
+        # The number of keys, once all have been read; and how many keys at the start are skipped.
         self.key_count: int | None = None
         self.skipped = 0
 
@@ -77,18 +77,18 @@ class UnhashedKeys:
         )
 
     def without(self, count: int) -> UnhashedKeys:
-        """The same but for the first `count` keys that this one has."""
+        """The same without its first `count` keys."""
         rest = copy(self)
         rest.skipped += count
         return rest
 
     def __len__(self) -> int:
-        """How many records, at least one."""
+        """The number of records, at least one."""
         return len(self._ends)
 
     @property
     def memory_bytes(self) -> int:
-        """What they take in memory."""
+        """The size in memory."""
         return len(self._properties) + 32 * len(self._ends)
 
     @property
@@ -97,9 +97,9 @@ class UnhashedKeys:
         return int(self._store_timestamps_ms[-1])
 
     def hashed(self, only_with: bytes = b"") -> Iterator[IndexKeys]:
-        """[any thread] The keys, a piece at a time, without those that are skipped.
+        """[any thread] The keys, one piece at a time, without the skipped ones.
 
-        Pieces whose properties do not have the bytes `only_with` may be left out.
+        Pieces whose properties do not contain the bytes `only_with` may be left out.
         """
         to_skip, count = self.skipped, 0
         if to_skip:
@@ -117,7 +117,7 @@ class UnhashedKeys:
             self.key_count = count
 
     def _bounds(self) -> list[int]:
-        """Of groups of records that are hashed together."""
+        """Bounds of groups of records that are hashed together."""
         sizes = np.cumsum(self._ends - self._starts)
         bounds = [0]
         while (first := bounds[-1]) < len(sizes):
@@ -145,12 +145,12 @@ class UnhashedKeys:
 
 
 def hash_loose_records(loose: Sequence[LooseRecord]) -> IndexKeys:
-    """The keys of records from anywhere, in their order."""
+    """The keys of records from anywhere, in the records' order."""
     return join_keys(list(UnhashedKeys.of_loose(loose).hashed()))
 
 
 def join_keys(parts: Sequence[IndexKeys]) -> IndexKeys:
-    """One after the other."""
+    """Concatenated."""
     if len(parts) == 1:
         return parts[0]
     if not parts:

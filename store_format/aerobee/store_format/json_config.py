@@ -1,12 +1,12 @@
-"""The JSON of Apache's config files: a lenient reader and a writer of the same look.
+"""The JSON of Apache's config files: a lenient reader, and a writer with the same formatting.
 
 Why: fastjson writes maps with integer or object keys without quotes, `{0:5}` and `{{"a":1}:5}`,
 which no JSON library reads. Strict documents still go to the standard library; only what it refuses
-is read by the parser here, which also names the exact place of an error.
+goes to the parser here, which also reports the exact place of an error.
 
-Always holds: an integer key is its decimal text whether it was quoted or not; an object key is an
-`ObjectKey`; of a name that occurs twice the last one counts. Written integer keys are quoted, for
-every fastjson reads them so; keys are sorted, so that equal values are equal bytes.
+Invariant: an integer key is its decimal text whether it was quoted or not; an object key is an
+`ObjectKey`; if a name occurs twice, the last one counts. Integer keys are written with quotes,
+which every version of fastjson reads; keys are sorted, so that equal values are equal bytes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def parse_object(data: bytes | str) -> JsonObject:
 
 
 def render_json(value: object) -> bytes:
-    """UTF-8 bytes as fastjson's pretty writer would lay them out, without a final newline.
+    """UTF-8 bytes formatted like fastjson's pretty writer, without a final newline.
 
     Takes what `parse_json` gives; TypeError for other keys or values.
     """
@@ -78,7 +78,7 @@ def render_json(value: object) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """Rendered text as UTF-8; half surrogate pairs, which UTF-8 cannot hold, become escapes."""
+    """Rendered text as UTF-8; lone surrogates, which UTF-8 cannot represent, become escapes."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -86,7 +86,7 @@ def encode_text(text: str) -> bytes:
 
 
 def render_text(value: object, *, depth: int = 0) -> str:
-    """The text of a value that stands `depth` levels deep; for writers that join prepared parts."""
+    """The text of a value at nesting level `depth`; for writers that join prepared parts."""
     if isinstance(value, dict):
         return _render_object(value, depth)
     if isinstance(value, list):
@@ -117,8 +117,8 @@ def _render_object(value: dict[object, object], depth: int) -> str:
 
 
 def join_members(members: Mapping[str, str], *, depth: int = 0) -> str:
-    """The text of an object that stands `depth` levels deep; `members` are the texts of its values,
-    which stand one level deeper."""
+    """The text of an object at nesting level `depth`; `members` are the texts of its values, one
+    level deeper."""
     if not members:
         return "{}"
     indent = "\n" + "\t" * (depth + 1)
@@ -130,8 +130,8 @@ def join_members(members: Mapping[str, str], *, depth: int = 0) -> str:
 
 
 def _entries_on_a_line(members: Mapping[str, str]) -> list[str]:
-    """fastjson keeps the entries of maps with other keys than names on one line and breaks it
-    before the brace."""
+    """fastjson keeps the entries of maps whose keys are not names on one line, and breaks it before
+    the brace."""
     return [
         f"{_render_scalar(name)}:{members[name]}" for name in sorted(members, key=_numeric_order)
     ]
@@ -174,7 +174,7 @@ _LITERALS: tuple[tuple[str, bool | None], ...] = (("true", True), ("false", Fals
 
 
 class _Parser:
-    """Recursive descent over one text; `_position` is the next character to look at."""
+    """Recursive descent over one text; `_position` is that of the next character."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -271,7 +271,7 @@ class _Parser:
         is_float = found.group(1) is not None or found.group(2) is not None
         try:
             value = float(found.group()) if is_float else int(found.group())
-        except ValueError:  # the interpreter bounds the digits of an integer
+        except ValueError:  # the interpreter limits the digits of an integer
             self._fail("a number with too many digits")
         self._position = found.end()
         return value

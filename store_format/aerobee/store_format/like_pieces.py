@@ -1,8 +1,8 @@
-"""Pieces of a buffer that are much alike: the topics, properties and tags of neighbouring records.
+"""Similar pieces of a buffer: the topics, properties and tags of neighbouring records.
 
 Most neighbours share a topic and a tag and have properties of one layout: the same names and
-separators at the same places, and only values that differ. Then what is known of one is known of
-all, without a loop. All answers are exact; what is not alike goes the slow way.
+separators in the same places, and only different values. Then what is known of one is known of all,
+without a loop. All answers are exact; pieces that are not similar take the slow way.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from aerobee.store_format.record_arrays import BoolArray, Int64Array
 
 UInt8Array = npt.NDArray[np.uint8]
 
-# How often the first piece that is left is compared with all others that are left, and how many of
-# those (one in this many) must turn out alike to continue with it.
+# How many times the first remaining piece is compared with all others that remain, and what share
+# of those (one in this many) must match for this to continue.
 _PASSES_MAX: Final = 24
 _LIKE_SHARE_MIN: Final = 32
 _FEW: Final = 256
-"""Up to this many pieces are faster to number one by one."""
+"""Up to this many pieces, numbering them one by one is faster."""
 _WIDTHS_MAX: Final = 16
 
 
@@ -38,7 +38,7 @@ def pieces_of(
 def number_pieces(
     buffer: bytes | bytearray | memoryview, starts: Int64Array, ends: Int64Array
 ) -> tuple[Int64Array, list[bytes]]:
-    """Which of the different pieces each one is; these are numbered by first appearance."""
+    """For each piece, the number of its content; contents are numbered by first appearance."""
     is_first = _begins_run(buffer, starts, ends - starts)
     firsts = np.flatnonzero(is_first)
     codes, values = _number_each(buffer, starts[firsts], ends[firsts])
@@ -48,7 +48,7 @@ def number_pieces(
 def _begins_run(
     buffer: bytes | bytearray | memoryview, starts: Int64Array, widths: Int64Array
 ) -> BoolArray:
-    """Which pieces are not seen to equal the piece before: neighbours mostly came in one batch."""
+    """Which pieces are not known to equal the piece before: neighbours mostly came in one batch."""
     begins = np.ones(len(starts), np.bool_)
     if not len(starts):
         return begins
@@ -68,10 +68,10 @@ def _begins_run(
 def _equal_neighbours(
     buffer: bytes | bytearray | memoryview, starts: Int64Array, width: int
 ) -> BoolArray:
-    """Which pieces, all of one width, equal the one before; nothing is said of the first."""
+    """Which pieces, all of one width, equal the one before; the first is undefined."""
     if not width:
         return np.ones(len(starts) - 1, np.bool_)
-    # Compared as texts, which ignores zeros at the end: with equal widths that is no difference.
+    # Compared as texts, which ignores trailing zeros: with equal widths that makes no difference.
     texts = pieces_of(buffer, starts, width).view(f"S{width}")
     return np.asarray(texts[1:] == texts[:-1], np.bool_)
 
@@ -79,7 +79,7 @@ def _equal_neighbours(
 def _number_each(
     buffer: bytes | bytearray | memoryview, starts: Int64Array, ends: Int64Array
 ) -> tuple[Int64Array, list[bytes]]:
-    """The same of pieces that seldom equal their neighbours."""
+    """The same for pieces that seldom equal their neighbours."""
     widths = ends - starts
     codes = np.zeros(len(starts), np.int64)
     values: list[bytes] = []
@@ -97,7 +97,7 @@ def _number_each(
     if len(left):
         known = {value: code for code, value in enumerate(values)}
         spans = zip(starts[left].tolist(), ends[left].tolist(), strict=True)
-        # bytes() of bytes is the same object; of other buffers' slices it is what a dict can hold.
+        # bytes() of bytes is the same object; slices of other buffers become hashable.
         codes[left] = [
             known.setdefault(bytes(buffer[start:end]), len(known)) for start, end in spans
         ]
@@ -122,13 +122,13 @@ def _equal_to(
 
 @dataclass(frozen=True, slots=True)
 class LikeProperties:
-    """Records whose properties are of one layout: those of the record that `first` belongs to."""
+    """Records whose properties have one layout: that of the record to which `first` belongs."""
 
     records: Int64Array
     first: bytes
 
     def span_of(self, name: bytes) -> tuple[int, int] | None:
-        """Where in the properties of each the value of `name` is; None if it is not set."""
+        """Where in each record's properties the value of `name` is; None if it is not set."""
         span = None
         at = 0
         for segment in self.first.split(b"\x02"):
@@ -142,7 +142,7 @@ class LikeProperties:
 def group_properties(
     buffer: bytes | bytearray | memoryview, starts: Int64Array, ends: Int64Array
 ) -> tuple[list[LikeProperties], Int64Array]:
-    """Groups of records with properties of one layout, and the records that are in none."""
+    """Groups of records with properties of one layout, and the records in no group."""
     widths = ends - starts
     groups: list[LikeProperties] = []
     left = np.arange(len(starts))
@@ -169,14 +169,15 @@ def group_properties(
 
 
 def _of_most_common_width(widths: Int64Array) -> int:
-    """The first piece of the width that most pieces have."""
+    """The first piece with the most common width."""
     return int(np.argmax(widths == int(np.bincount(widths).argmax())))
 
 
 def _are_like(rows: UInt8Array, first: bytes) -> BoolArray:
-    """Which rows have names and separators where `first` has them, and neither in their values.
+    """Which rows have names and separators exactly where `first` has them, and no separators in
+    their values.
 
-    All false for a `first` with bytes that no writer puts there: 0, or 1 in a value.
+    All false if `first` contains bytes that no writer puts there: 0, or 1 in a value.
     """
     lowest = np.frombuffer(first, np.uint8).copy()
     span = np.ones(len(first), np.uint8)

@@ -1,4 +1,4 @@
-"""Message ids as text: where a record is (server side), and a unique key (client side).
+"""Message ids as text: the position of a record (server side), and a unique key (client side).
 
 Offset message id:  store host (ip, port i32), log offset i64     upper-case hex, 32 or 56 digits
 Unique key:         ip, process id u16, random i32, ms since the month began i32, counter u16
@@ -19,7 +19,7 @@ _HEX_BYTES: Final = tuple(f"{value:02X}" for value in range(256))
 
 
 class MessageIdIllegal(ValueError):
-    """Text that is no offset message id."""
+    """Text that is not an offset message id."""
 
 
 def offset_message_id(host: HostAddress, physical_offset: int) -> str:
@@ -28,7 +28,8 @@ def offset_message_id(host: HostAddress, physical_offset: int) -> str:
 
 
 def parse_offset_message_id(text: str) -> tuple[HostAddress, int]:
-    """Host and offset in an id; the length tells IPv4 from IPv6. Raises MessageIdIllegal."""
+    """Host and offset in an id; the length distinguishes IPv4 from IPv6. Raises
+    MessageIdIllegal."""
     try:
         data = bytes.fromhex(text)
     except ValueError:
@@ -41,9 +42,9 @@ def parse_offset_message_id(text: str) -> tuple[HostAddress, int]:
 class UniqueIdGenerator:
     """Makes unique keys as Apache's client does: 32 digits with an IPv4 address, 56 with IPv6.
 
-    Ids of one generator never repeat within a month, even if the clock steps back: time in ids
-    does not, and it moves on by itself after 65,536 ids of one millisecond. Generators differ by
-    the random number, whatever their addresses and process ids.
+    Ids of one generator never repeat within a month, even if the clock steps back: the time in ids
+    does not, and it advances by itself after 65,536 ids in one millisecond. Generators differ by a
+    random number, whatever their addresses and process ids.
     """
 
     __slots__ = ("_counter", "_month_end_ms", "_month_start_ms", "_prefix", "_source", "_time_ms")
@@ -92,7 +93,7 @@ class UniqueIdGenerator:
             self._counter = 0
 
     def _begin(self, time_ms: int) -> None:
-        """Make the part of the ids that stays for one millisecond."""
+        """Make the part of the ids that is constant for one millisecond."""
         self._time_ms = time_ms
         if time_ms >= self._month_end_ms:
             self._month_start_ms, self._month_end_ms = _month_of(time_ms)
@@ -101,7 +102,7 @@ class UniqueIdGenerator:
 
 
 def _month_of(time_ms: int) -> tuple[int, int]:
-    """Begin and end in Unix ms of the month, in local time as Apache's tools read ids."""
+    """Begin and end of the month in Unix ms, in local time, as Apache's tools read ids."""
     local = time.localtime(time_ms // 1_000)
     following = (local.tm_year, local.tm_mon + 1) if local.tm_mon < 12 else (local.tm_year + 1, 1)
     begin = time.mktime((local.tm_year, local.tm_mon, 1, 0, 0, 0, 0, 0, -1))

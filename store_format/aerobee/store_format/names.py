@@ -7,7 +7,7 @@ from typing import Final
 
 FILE_NAME_DIGITS: Final = 20
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
-"""Begins the names of Apache's light message queues, whose records are other topics'."""
+"""The prefix of Apache's light message queues, whose records belong to other topics."""
 _OFFSET_END: Final = 1 << 63
 
 
@@ -25,7 +25,8 @@ def file_name(offset: int) -> str:
 def parse_file_name(name: str) -> int:
     """The offset of the first byte of the file called `name`.
 
-    Raises FileNameIllegal for every other name: strays in a store folder must not pass unseen.
+    Raises FileNameIllegal for every other name: stray files in a store folder must not go
+    unnoticed.
     """
     if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
         raise FileNameIllegal(f"{name!r:.80} is not a store file's name: 20 digits are expected")

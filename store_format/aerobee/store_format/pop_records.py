@@ -1,11 +1,11 @@
-"""What Apache's broker writes of messages that it has handed out by POP, in its revive log.
+"""What Apache's broker writes to its revive log about messages that it has handed out by POP.
 
     checkpoint   tag `ck`         a poll's messages of one queue, and until when they are invisible
     one ack      tag `ack`        a message of a checkpoint is finished
     some acks    tag `bAck`       several are
 
-A record is written for the time at which the messages become visible again, so a checkpoint's acks
-are there when its own time is over. Bodies are JSON.
+A record is written with the time at which the messages become visible again, so a checkpoint's acks
+are there when its own time comes. Bodies are JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aerobee.store_format.record_view import Record
 
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""Its committed offset is that of the last record of the revive log that is done."""
+"""Its committed offset is that of the last record of the revive log that has been processed."""
 
 _OFFSETS_MAX: Final = 127
 """A checkpoint counts them in one byte."""
@@ -28,11 +28,11 @@ _I32_MAX: Final = (1 << 31) - 1
 
 
 class PopRecordIllegal(ValueError):
-    """A record of the revive log that is not one."""
+    """A record of the revive log that is not valid."""
 
 
 class PollKey(NamedTuple):
-    """Which poll of which queue: what acks name a checkpoint by."""
+    """Identifies a poll of a queue: acks refer to a checkpoint by it."""
 
     group: str
     topic: str
@@ -42,7 +42,7 @@ class PollKey(NamedTuple):
 
 
 class PopCheckpoint(NamedTuple):
-    """`unfinished`: offsets of the messages that the checkpoint itself does not say are done."""
+    """`unfinished`: offsets of the messages that the checkpoint itself does not mark as done."""
 
     key: PollKey
     visible_ms: int
@@ -76,7 +76,7 @@ def pop_record_of(record: Record) -> PopCheckpoint | PopAcks:
 
 def _checkpoint(key: PollKey, told: Any) -> PopCheckpoint:
     count, done = _number(told["n"]), _number(told.get("bm", 0), at_least=-_I32_MAX - 1)
-    # Releases that lacked `d` handed out only messages that follow each other.
+    # Releases without `d` handed out only consecutive messages.
     steps = told.get("d") or list(range(count))
     if len(steps) > _OFFSETS_MAX:
         raise ValueError(f"{len(steps)} messages")
@@ -101,8 +101,8 @@ def _text(value: object) -> str:
 
 
 def pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
-    """Where Apache's broker has a group's messages of a topic come again: by default, and with
-    `enableRetryTopicV2`."""
+    """The topics to which Apache's broker returns a group's messages of a topic: by default, and
+    with `enableRetryTopicV2`."""
     return f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"
 
 

@@ -1,9 +1,9 @@
-"""Who sent a record, and as which of its producer's: so that what comes twice is stored once.
+"""Who sent a record, and its sequence number, so that a record that arrives twice is stored once.
 
-The number is in the field that prepared messages keep their transaction's offset in, which
-ordinary messages do not use: the producer's id in the upper 40 bits, in the lower 24 the number of
-the record among all that the producer sent to the queue. 0: not given. Records that take part in
-a transaction never have one.
+The number is in the field in which prepared messages keep their transaction's offset, which
+ordinary messages do not use: the producer's id in the upper 40 bits, and in the lower 24 the number
+of the record among all that the producer sent to the queue. 0: none. Records that take part in a
+transaction never have one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SEQUENCE_BITS: Final = 24
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
 PRODUCER_ID_END: Final = 1 << 40
 BROKER_PRODUCER_IDS: Final = 0xFFFF << 24
-"""From here on the ids are those under which a broker appends copies of its own: 2**24 of them. A
-client that draws one of them by chance does no harm, as with any other id that is not its own."""
+"""From here on, ids are those under which a broker appends its own copies: 2**24 of them. A client
+that happens to draw one does no harm, as with any other id that is not its own."""
 _SIGN: Final = 1 << 63
 
 
@@ -32,7 +32,7 @@ class ProducerRun(NamedTuple):
 
 
 def producer_number(producer_id: int, sequence: int) -> int:
-    """The field's value, as the signed number that it is read as.
+    """The field's value, as the signed number that readers see.
 
     >>> producer_number(1, 2) == (1 << 24) + 2
     True
@@ -44,8 +44,8 @@ def producer_number(producer_id: int, sequence: int) -> int:
 
 
 def producer_numbers(runs: Sequence[ProducerRun]) -> Int64Array:
-    """The field's values of the records of `runs`, one after the other."""
-    import numpy as np  # Of brokers alone: producers have none.
+    """The field's values for the records of `runs`, concatenated."""
+    import numpy as np  # Only for brokers: producers do not have it.
 
     parts = []
     for producer_id, first, count in runs:

@@ -1,8 +1,8 @@
 """The properties of a message as bytes: `name 0x01 value 0x02 name 0x01 value 0x02 ...`
 
-Written with a trailing 0x02, read with or without it. Where a name occurs twice the last one
-counts; segments without a separator, without a name or without a value do not exist for readers.
-`find_property` answers as `decode_properties` would, without decoding the rest.
+Written with a trailing 0x02, read with or without it. If a name occurs twice, the last one counts;
+readers ignore segments without a separator, a name or a value. `find_property` gives the same
+answer as `decode_properties`, without decoding the rest.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class PropertyName:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The bytes of `properties`, in the mapping's order, each closed by 0x02.
+    """The bytes of `properties`, in the mapping's order, each followed by 0x02.
 
     Raises PropertyIllegal for an empty name and for 0x01 or 0x02 in a name or value.
     """
@@ -109,7 +109,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         parts.append(f"{name}\x01{value}\x02")
     text = "".join(parts)
     if text.count("\x01") != len(parts) or text.count("\x02") != len(parts):
-        # Errors are logged, so they say which property it is, and not what it holds.
+        # Errors are logged, so they name the property but do not show its value.
         number = next(
             number
             for number, pair in enumerate(properties.items(), 1)
@@ -150,7 +150,7 @@ def _utf_8(text: str) -> bytes:
 
 
 def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
-    """The properties that readers see. Bytes that are no UTF-8 become U+FFFD, as in Java."""
+    """The properties that readers see. Bytes that are not UTF-8 become U+FFFD, as in Java."""
     properties: dict[str, str] = {}
     for segment in str(data, "utf-8", "replace").split("\x02"):
         name, _, value = segment.partition("\x01")
@@ -160,10 +160,10 @@ def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def replace_properties(data: bytes, changes: Mapping[bytes, bytes | None]) -> bytes:
-    """`data` with each name of `changes` set to its value once, at the end; None takes it out.
+    """`data` with each name of `changes` set to its value once, at the end; None removes it.
 
-    The other properties stay as they are, byte for byte. No name or value of `changes` may contain
-    0x01 or 0x02. Costs 1 us for a message that has none of the names yet, 3 us for others.
+    The other properties stay byte for byte the same. No name or value of `changes` may contain 0x01
+    or 0x02. Costs 1 us for a message that has none of the names yet, 3 us for others.
     """
     for name in changes:
         if name in data and name + NAME_END in data:
@@ -180,7 +180,7 @@ def replace_properties(data: bytes, changes: Mapping[bytes, bytes | None]) -> by
 
 
 def find_property(buffer: bytes | bytearray, start: int, end: int, name: bytes) -> bytes | None:
-    """The value of `name` in the properties at [start, end), or None: the last one that is set."""
+    """The value of `name` in the properties at [start, end), or None; the last one counts."""
     needle = name + NAME_END
     search_end = end
     while (position := buffer.rfind(needle, start, search_end)) >= 0:

@@ -1,9 +1,9 @@
-"""The CRC of a whole record, kept as the last of its properties.
+"""The CRC of a whole record, stored as the last of its properties.
 
    ... 0x02 | `__CRC32#` 0x01 | 10 digits, least significant first | 0x02 |      20 bytes at the end
 
-It covers every byte before those 20, stamped fields included, so the broker writes the digits after
-it stamps. Readers that do not know it see one more property.
+It covers every byte before those 20, including stamped fields, so the broker writes the digits
+after it stamps. Readers that do not know it see one more property.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MASK: Final = 0x7FFF_FFFF
 
 
 def reserve_property_crc(properties: bytes) -> bytes:
-    """`properties` without an older CRC, and room for a new one at the end."""
+    """`properties` without an older CRC, and with room for a new one at the end."""
     if PROPERTY_CRC_PREFIX in properties:
         segments = properties.split(b"\x02")
         properties = b"\x02".join(
@@ -33,7 +33,7 @@ def reserve_property_crc(properties: bytes) -> bytes:
 
 
 def has_property_crc(buffer: bytes | bytearray, properties_start: int, end: int) -> bool:
-    """Whether the properties at [properties_start, end) close with the 20 bytes."""
+    """Whether the properties at [properties_start, end) end with the 20 bytes."""
     start = end - PROPERTY_CRC_SIZE
     return (
         start >= properties_start
@@ -44,14 +44,15 @@ def has_property_crc(buffer: bytes | bytearray, properties_start: int, end: int)
 
 
 def write_property_crc(buffer: bytearray, start: int, end: int) -> None:
-    """Set the reserved digits of the stamped record at [start, end)."""
+    """Write the reserved digits of the stamped record at [start, end)."""
     buffer[end - 11 : end - 1] = _digits(buffer, start, end)
 
 
 def property_crc_matches(
     buffer: bytes | bytearray, start: int, properties_start: int, end: int
 ) -> bool | None:
-    """Whether the record at [start, end) is as it was stamped; None if it carries no CRC."""
+    """Whether the record at [start, end) is unchanged since it was stamped; None if it has no
+    CRC."""
     if not has_property_crc(buffer, properties_start, end):
         return None
     return buffer[end - 11 : end - 1] == _digits(buffer, start, end)

@@ -1,10 +1,10 @@
-"""What a producer gets for a message that arrives later, and gives back to call it off.
+"""What a producer gets for a delayed message, and sends back to recall it.
 
    URL-safe Base64, with padding, of `v1 TOPIC BROKER DELIVER_MS UNIQUE_KEY`
 
-Apache's broker gives one for each timer message: DELIVER_MS is then the time of the message's slot
-and one millisecond more. Clients take the text as it is and send it to any node, which reads the
-broker in it: so it comes from outside, and may be anything.
+Apache's broker returns one for each timer message: DELIVER_MS is then the time of the message's
+slot plus one millisecond. Clients treat the text as opaque and send it to any node, which reads the
+broker's name from it: so it is untrusted input.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 HANDLE_CHARACTERS_MAX: Final = 2_048
-"""Longer texts are refused unread; topic, broker name and id take at most some 700 bytes."""
+"""Longer texts are refused unread; topic, broker name and id take about 700 bytes at most."""
 
 _VERSION: Final = "v1"
 _TIME_END: Final = 1 << 63
@@ -24,12 +24,12 @@ _ALPHABET: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
 
 
 class RecallHandleIllegal(ValueError):
-    """A text that no broker gave as a recall handle, or parts that cannot be one."""
+    """A text that no broker issued as a recall handle, or parts that cannot form one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecallHandle:
-    """Which message, and at which broker it waits. `deliver_ms` is Unix ms."""
+    """Identifies the message, and the broker where it waits. `deliver_ms` is Unix ms."""
 
     topic: str
     broker_name: str
@@ -54,7 +54,7 @@ class RecallHandle:
             )
 
     def encode(self) -> str:
-        """The handle's text. Raises RecallHandleIllegal if it is longer than readers take."""
+        """The handle's text. Raises RecallHandleIllegal if it is longer than readers accept."""
         plain = f"{_VERSION} {self.topic} {self.broker_name} {self.deliver_ms} {self.unique_key}"
         text = base64.urlsafe_b64encode(plain.encode()).decode()
         if len(text) > HANDLE_CHARACTERS_MAX:
@@ -66,10 +66,10 @@ class RecallHandle:
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """The parts of a handle as it came from a client, with or without padding.
+        """The parts of a handle sent by a client, with or without padding.
 
-        Raises RecallHandleIllegal for everything that is no handle; the sentence does not repeat
-        the text, which could hold anything.
+        Raises RecallHandleIllegal for everything else; the error text does not repeat the handle,
+        which could contain anything.
         """
         if len(text) > HANDLE_CHARACTERS_MAX:
             raise _illegal(f"it has {len(text)} characters, more than a handle ever has")

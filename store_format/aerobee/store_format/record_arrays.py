@@ -1,6 +1,6 @@
-"""Many records parsed at once: where each field is, as arrays.
+"""Many records parsed at once: the positions of all fields, as arrays.
 
-Numbers are read through views of the buffer in which every byte begins an element, so that one
+Numbers are read through views of the buffer in which an element starts at every byte, so that one
 index expression gathers a field of all records wherever they are, and one assignment writes it.
 """
 
@@ -47,7 +47,7 @@ def read_field(field: npt.NDArray[Any], positions: Int64Array) -> Int64Array:
 class RecordArrays:
     """Columns over records: positions in the buffer, system flags, and whether lengths agree.
 
-    Where `legal` is false the other columns of that record mean nothing.
+    If `legal` is false, the other columns of that record are meaningless.
     """
 
     starts: Int64Array
@@ -61,7 +61,7 @@ class RecordArrays:
     legal: BoolArray
 
     def only(self, chosen: BoolArray | slice) -> RecordArrays:
-        """Of some of the records."""
+        """The columns of some of the records."""
         return RecordArrays(
             starts=self.starts[chosen],
             ends=self.ends[chosen],
@@ -76,7 +76,7 @@ class RecordArrays:
 
 
 def hosts_extra(sys_flags: Int64Array) -> tuple[Int64Array, Int64Array] | None:
-    """Bytes that the born host, and both hosts, take beyond IPv4's; None if none does."""
+    """Bytes that the born host, and both hosts, take beyond IPv4's size; None if none does."""
     if not (sys_flags & SYSFLAG_HOSTS_MASK).any():
         return None
     born = np.where(sys_flags & SYSFLAG_BORN_HOST_V6, HOST_V6_EXTRA, 0)
@@ -100,7 +100,7 @@ def parse_records(
     if extra is not None:
         body_starts += extra[1]
         legal &= ends - starts >= RECORD_SIZE_MIN + extra[1]
-        # Illegal ones must not be read beyond their end: the buffer may end there.
+        # Illegal ones must not be read past their end, where the buffer may end.
         body_starts = np.where(legal, body_starts, starts + (BODY_LENGTH_AT + 4))
     # The smallest trailer: topic length (1 or 2 bytes) and properties length.
     trailer_sizes = 3 + is_v2
@@ -117,7 +117,7 @@ def parse_records(
     legal &= (topic_lengths >= 0) & (topic_ends + 2 <= ends)
     topic_ends = np.where(legal, topic_ends, body_ends)
     properties_starts = topic_ends + 2
-    # A negative length cannot equal what is left.
+    # A negative length never equals the remaining size.
     legal &= read_field(int16s, topic_ends) == ends - properties_starts
     return RecordArrays(
         starts=starts,

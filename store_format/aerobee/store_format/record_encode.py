@@ -1,7 +1,8 @@
-"""Messages to commit log records with placeholders for what the broker stamps.
+"""Encodes messages as commit log records with placeholders for what the broker stamps.
 
-`encode_batch` gives the same bytes as joined `encode_record`s: what the records of a batch have in
-common is encoded once, and packed with the numbers of each between bodies and properties.
+`encode_batch` gives the same bytes as joined `encode_record`s: the parts that the records of a
+batch share are encoded once, and packed with each record's own numbers between bodies and
+properties.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from aerobee.store_format.record_layout import (
     RecordIllegal,
 )
 
-# All before the body, by (born host is IPv6, store host is IPv6).
+# Everything before the body, by (born host is IPv6, store host is IPv6).
 _HEADS: Final = {
     (born, store): struct.Struct(f">iiiiiqqiq{20 if born else 8}sq{20 if store else 8}siqi")
     for born in (False, True)
     for store in (False, True)
 }
 
-# By a head's size: record size, magic, body CRC, what batches have in common, body length.
+# By a head's size: record size, magic, body CRC, shared fields, body length.
 _VARYING: Final = {
     head.size: struct.Struct(f">i4si{head.size - QUEUE_ID_AT - 4}si") for head in _HEADS.values()
 }
@@ -63,10 +64,10 @@ def encode_record(
     version: int | None = None,
     property_crc: bool = False,
 ) -> bytes:
-    """One record. Version 2 is taken for topics above 127 bytes only, unless told otherwise.
+    """One record. Version 2 is used only for topics above 127 bytes, unless told otherwise.
 
-    The host bits of `sys_flag` follow from the hosts. `property_crc` reserves the 20 bytes that
-    the stamp fills with the CRC of the whole record. Raises RecordIllegal if a field does not fit.
+    The host bits of `sys_flag` follow from the hosts. `property_crc` reserves the 20 bytes in which
+    the stamp writes the CRC of the whole record. Raises RecordIllegal if a field does not fit.
     """
     if property_crc:
         properties = reserve_property_crc(properties)
@@ -139,7 +140,7 @@ def encode_batch_parts(
     sys_flags: int | Sequence[int] = 0,
     store_host_ipv6: bool = False,
 ) -> tuple[list[bytes], list[int]]:
-    """As `encode_batch`, but not yet joined: for those who join them with more around them."""
+    """As `encode_batch`, but not yet joined: for callers that join them with other data."""
     count = len(bodies)
     if len(properties) != count or not (isinstance(sys_flags, int) or len(sys_flags) == count):
         raise ValueError("bodies, properties and sys_flags must be equally many")
@@ -179,7 +180,7 @@ def _fill_template(
     properties: Sequence[bytes],
     sys_flags: int | Sequence[int],
 ) -> tuple[list[bytes], list[int]]:
-    """Parts of records like `template`, which has no body and no properties.
+    """Parts of records based on `template`, which has no body and no properties.
 
     `sys_flags` are written if they vary.
     """
@@ -208,7 +209,7 @@ def _fill_template(
 
 
 def _with_flags(common: bytes, sys_flags: Sequence[int]) -> Iterator[bytes]:
-    """`common`, which begins at the queue id, with each system flag in turn."""
+    """`common`, which starts at the queue id, with each system flag in turn."""
     before = common[: SYS_FLAG_AT - QUEUE_ID_AT]
     after = common[SYS_FLAG_AT - QUEUE_ID_AT + 4 :]
     try:
@@ -219,7 +220,7 @@ def _with_flags(common: bytes, sys_flags: Sequence[int]) -> Iterator[bytes]:
 
 
 def magic_and_topic(topic: bytes, version: int | None) -> tuple[int, bytes]:
-    """The magic, and the topic after its length."""
+    """The magic, then the topic preceded by its length."""
     if version is None:
         version = 1 if len(topic) <= TOPIC_V1_BYTES_MAX else 2
     if version == 1 and len(topic) <= TOPIC_V1_BYTES_MAX:

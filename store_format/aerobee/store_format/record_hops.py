@@ -1,7 +1,7 @@
 """From record to record by their size fields alone: the first step of a scan.
 
-Neighbouring records are often of one size, so where a few were, the next ones are looked for at
-equal distances, all at once; elsewhere each size is read to find the next.
+Neighbouring records often have the same size, so after a few of one size the next ones are looked
+for at equal distances, all at once; otherwise each size is read to find the next.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from aerobee.store_format.record_layout import (
 
 SIZE_AND_MAGIC: Final = struct.Struct(">ii")
 
-# As many of one size let expect more of them; first that many are looked for, then more and more.
+# This many of one size suggest that more follow; first this many are looked for, then more and
+# more.
 _LIKE_SIZES_MIN: Final = 16
 _STRIDES_MIN: Final = 64
 _STRIDES_GROWTH: Final = 4
 
 
 def hop(buffer: bytes | bytearray | memoryview) -> tuple[Int64Array, Int64Array]:
-    """Starts and ends of what has a record's magic and a size that fits in the buffer, from the
-    first byte up to the first that is no such thing."""
+    """Starts and ends of everything with a record's magic and a size that fits in the buffer, from
+    the first byte up to the first place without these."""
     unpack = SIZE_AND_MAGIC.unpack_from
     pieces: list[Int64Array] = []
     starts: list[int] = []
@@ -63,8 +64,8 @@ def hop(buffer: bytes | bytearray | memoryview) -> tuple[Int64Array, Int64Array]
 
 
 def _stride(buffer: bytes | bytearray | memoryview, position: int, size: int) -> Int64Array:
-    """Starts of as many records as follow each other from `position` on, each with the size and the
-    magic of the one before `position`, which is `size` long."""
+    """Starts of the consecutive records from `position` on that have the size and the magic of the
+    one before `position`, which is `size` long."""
     field = byte_field(buffer, ">i8")
     expected = field[position - size]
     count_max = (len(buffer) - position) // size

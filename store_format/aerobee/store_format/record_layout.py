@@ -1,6 +1,6 @@
 """The bytes of a commit log record, described once.
 
-With IPv4 hosts (each IPv6 host moves all that follows by 12 bytes):
+With IPv4 hosts (each IPv6 host shifts everything after it by 12 bytes):
 
    0     size i32         whole record
    4     magic i32        v1: topic length is a byte; v2: an i16
@@ -63,7 +63,7 @@ PHYSICAL_OFFSET_AT: Final = 28
 SYS_FLAG_AT: Final = 36
 BORN_TIMESTAMP_AT: Final = 40
 BORN_HOST_AT: Final = 48
-# From here on for IPv4 hosts; add HOST_V6_EXTRA for each IPv6 host before the field.
+# For IPv4 hosts from here on; add HOST_V6_EXTRA for each IPv6 host before the field.
 STORE_TIMESTAMP_AT: Final = 56
 STORE_HOST_AT: Final = 64
 RECONSUME_TIMES_AT: Final = 72
@@ -74,7 +74,7 @@ HOST_V6_EXTRA: Final = 12
 
 # Size of a v1 record without body, topic and properties.
 RECORD_SIZE_MIN: Final = 91
-# Size and magic: what a blank record at a segment's end has.
+# Size and magic, which a blank record at a segment's end consists of.
 BLANK_SIZE_MIN: Final = 8
 
 TOPIC_V1_BYTES_MAX: Final = 127
@@ -83,7 +83,7 @@ CRC_MASK: Final = 0x7FFF_FFFF
 
 
 class RecordCorrupt(ValueError):
-    """Bytes that are no record: where it begins, and what is wrong with it."""
+    """Bytes that are not a record: where it starts, and what is wrong with it."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"corrupt record at byte {position}: {reason}")
@@ -97,7 +97,7 @@ class RecordIllegal(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """An IP address (4 or 16 bytes) and a port, as records keep them."""
+    """An IP address (4 or 16 bytes) and a port, as stored in records."""
 
     ip: bytes
     port: int
@@ -141,21 +141,21 @@ class HostAddress:
         """The IP address as text."""
         if self.is_ipv6:
             return str(ipaddress.IPv6Address(self.ip))
-        # Five times as fast as by the library, for what is written into every delivered message.
+        # Five times as fast as the library; used for every delivered message.
         first, second, third, fourth = self.ip
         return f"{first}.{second}.{third}.{fourth}"
 
 
 def host_size(sys_flag: int, mask: int) -> int:
-    """Bytes of the host whose IPv6 bit is `mask`."""
+    """Size in bytes of the host whose IPv6 bit is `mask`."""
     return 20 if sys_flag & mask else 8
 
 
 def is_topic_storable(topic: bytes) -> bool:
     """Whether a topic's name can be a folder's.
 
-    Only bodies have a checksum: a record torn inside its topic has sound lengths, a sound body and
-    zeros for a topic. Other names that lead out of their folder were never a topic's either.
+    Only bodies have a checksum: a record torn inside its topic has consistent lengths, a valid body
+    and zeros as its topic. Other names that lead out of their folder were never a topic's either.
     """
     return bool(topic) and not (b"\0" in topic or b"/" in topic or topic in (b".", b".."))
 
@@ -168,9 +168,9 @@ def blank_record(remaining: int) -> bytes:
 
 
 def blank_position(tail: bytes | bytearray) -> int | None:
-    """Where the blank record begins in the last bytes of a full segment; None: it is not there.
+    """Where the blank record starts in the last bytes of a full segment; None: there is none.
 
-    The first place that reads like it, whatever else is there: it is the same in all copies.
+    The first place that looks like one, whatever else is there: it is the same in all copies.
     """
     magic = struct.pack(">i", MAGIC_BLANK)
     at = tail.find(magic, 4)

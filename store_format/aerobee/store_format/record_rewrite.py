@@ -1,8 +1,8 @@
-"""A stored record once more, for another topic or with other properties.
+"""Rewrites a stored record for another topic or with other properties.
 
-What the application made stays: body and its checksum, flag, born time and host, and the system
-flag but for what says how it was stored. The body is not read: what was damaged on the disk is
-found by its checksum when the new record is checked before it is stored.
+What the application made is kept: body and its checksum, flag, born time and host, and the system
+flag except for what says how it was stored. The body is not read: damage on the disk is found by
+its checksum when the new record is checked before it is stored.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def fitting_properties(properties: bytes) -> bytes:
 def rewrite_batch(
     batch: CheckedBatch, *, topic: bytes, properties: Sequence[bytes]
 ) -> tuple[bytes, list[int]]:
-    """All records of a batch as `rewrite_record` makes them, for a host of the same family, end to
-    end, and their sizes. `properties` are fitting. Costs 1 us for each record of 1 KiB.
+    """All records of a batch rewritten as by `rewrite_record`, for a host of the same family, end
+    to end, and their sizes. `properties` must be fitting. Costs 1 us for each record of 1 KiB.
 
     Raises RecordIllegal if the topic does not fit.
     """
@@ -82,9 +82,9 @@ def rewrite_record(
 ) -> bytes:
     """The record for `topic`, with placeholders for what the broker stamps.
 
-    `store_host_ipv6` is the family of the host that stores it. It takes part in no transaction any
-    more, so that it can carry a number of the broker's. `reconsume_times` None: as it was. Raises
-    RecordIllegal if topic or properties do not fit, RecordCorrupt for a damaged record.
+    `store_host_ipv6` is the family of the host that stores it. It no longer takes part in a
+    transaction, so that it can carry a number from the broker. `reconsume_times` None: unchanged.
+    Raises RecordIllegal if topic or properties do not fit, RecordCorrupt for a damaged record.
     """
     properties = fitting_properties(properties)
     magic, middle = magic_and_topic(topic, None)

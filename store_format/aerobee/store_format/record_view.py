@@ -1,7 +1,7 @@
-"""A commit log record as a lazy view of its bytes: fields are decoded when they are asked for.
+"""A commit log record as a lazy view of its bytes: fields are decoded on access.
 
-A view checks at birth that size, magic and body are inside the buffer, and each later length when
-it is first used; bytes that contradict themselves raise RecordCorrupt, never anything else.
+A view checks on creation that size, magic and body are inside the buffer, and each other length
+when it is first used; contradictory bytes raise RecordCorrupt, never anything else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from aerobee.store_format.record_layout import (
 )
 
 # Size, magic, system flag, and the body length of a record with two IPv4 hosts: the smallest legal
-# record is longer than this, so one read decides everything about a view.
+# record is longer than this, so one read is enough to check a view.
 _HEAD: Final = struct.Struct(">ii28xi44xi")
 _MAGIC_V1_LAST_BYTE: Final = MAGIC_V1 & 0xFF
 _I32: Final = struct.Struct(">i")
@@ -51,7 +51,7 @@ _I64: Final = struct.Struct(">q")
 
 
 class Record:
-    """One record in `buffer`, beginning at `start`.
+    """One record in `buffer`, starting at `start`.
 
     With `end` the record must end exactly there; without it, anywhere inside the buffer. Raises
     RecordCorrupt if its bytes contradict that. The view keeps the buffer alive.
@@ -159,7 +159,7 @@ class Record:
 
     @property
     def packed_born_host(self) -> bytes:
-        """As `HostAddress.pack` gives it."""
+        """In the form of `HostAddress.pack`."""
         return self._packed_host(BORN_HOST_AT, SYSFLAG_BORN_HOST_V6)
 
     @property
@@ -172,7 +172,7 @@ class Record:
 
     @property
     def packed_store_host(self) -> bytes:
-        """As `HostAddress.pack` gives it."""
+        """In the form of `HostAddress.pack`."""
         return self._packed_host(STORE_HOST_AT + self._born_extra(), SYSFLAG_STORE_HOST_V6)
 
     @property
@@ -196,7 +196,7 @@ class Record:
 
     @property
     def body_span(self) -> tuple[int, int]:
-        """Where the body begins and ends, counted from the record's first byte."""
+        """Start and end of the body, counted from the record's first byte."""
         return self._body_start - self.start, self._body_end - self.start
 
     @property
@@ -221,7 +221,7 @@ class Record:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Decoded once; the caller may not change it."""
+        """Decoded once; callers must not change it."""
         if self._properties is None:
             self._properties = decode_properties(self.properties_bytes)
         return self._properties
@@ -260,13 +260,14 @@ class Record:
     # Checks.
 
     def check(self) -> None:
-        """Raises RecordCorrupt unless lengths fit, the topic can be one, and the CRC is right."""
+        """Raises RecordCorrupt unless the lengths fit, the topic is possible, and the CRC is
+        right."""
         if not is_topic_storable(self.topic_bytes):
             raise RecordCorrupt(self.start, f"{self.topic_bytes!r:.80} cannot be a topic's name")
         self.check_body_crc()
 
     def check_body_crc(self) -> None:
-        """Raises RecordCorrupt unless the body has its CRC; an empty body needs none."""
+        """Raises RecordCorrupt unless the body matches its CRC; an empty body needs none."""
         if self._body_end == self._body_start:
             return
         view = memoryview(self.buffer)[self._body_start : self._body_end]
@@ -308,7 +309,7 @@ class Record:
         return None if value is None else value.decode("utf-8", "replace")
 
     def _properties_start(self) -> int:
-        """Where the properties begin; they end with the record. Checks topic and properties."""
+        """Where the properties start; they end with the record. Checks topic and properties."""
         if self._properties_at:
             return self._properties_at
         buffer = self.buffer
@@ -333,9 +334,9 @@ class Record:
 
 
 def iterate_records(buffer: bytes | bytearray | memoryview) -> Iterator[Record]:
-    """The records that are end to end in `buffer`, from trusted sources: bodies are not checked.
+    """The records end to end in `buffer`, from trusted sources: bodies are not checked.
 
-    Raises RecordCorrupt at the first position that holds no whole record.
+    Raises RecordCorrupt at the first position without a whole record.
     """
     position = 0
     end = len(buffer)
@@ -344,7 +345,7 @@ def iterate_records(buffer: bytes | bytearray | memoryview) -> Iterator[Record]:
     new = Record.__new__
     while position < end:
         # The common record, without the cost of a call: two IPv4 hosts, nothing wrong. `Record`
-        # itself decides about all others.
+        # handles all others.
         if position <= head_end:
             size, magic, sys_flag, body_length = unpack(buffer, position)
             body_start = position + BODY_AT
@@ -377,5 +378,5 @@ def _hosts_extra(sys_flag: int) -> int:
     return extra + HOST_V6_EXTRA if sys_flag & SYSFLAG_STORE_HOST_V6 else extra
 
 
-# The position of the body length differs from the body's by its own four bytes.
+# The body starts four bytes after its length field, hence the difference.
 assert BODY_LENGTH_AT + 4 == BODY_AT

@@ -1,6 +1,7 @@
-"""After which times a group's failed messages come again, as Apache's `groupRetryPolicy` says.
+"""After which delays a group's failed messages are redelivered, as Apache's `groupRetryPolicy`
+says.
 
-Brokers wait this long by themselves; clients are told the same times and ask for them.
+Brokers wait this long by themselves; clients are given the same delays and ask for them.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 _STEPS_SKIPPED: Final = 2
-"""Of a list of delays Apache's broker leaves out the first two, as of its levels."""
+"""Apache's broker skips the first two delays of a list, as it does with its levels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Waits `initial_ms` after the first failure, and `multiplier` times as long after each further
+    """Waits `initial_ms` after the first failure, and `multiplier` times longer after each further
     one, but never longer than `max_ms`."""
 
     initial_ms: int = 5_000
@@ -22,18 +23,23 @@ class Exponential:
     multiplier: int = 2
 
     def delay_ms(self, times: int) -> int:
-        """After the failure of a message that came `times` times again before."""
-        # 64 doublings exceed any maximum; more would only make large numbers.
+        """The delay after the failure of a message that has been redelivered `times` times."""
+        # 64 doublings exceed any maximum; more would only create huge numbers.
         factor: int = self.multiplier ** min(times, 64)
         return min(self.max_ms, self.initial_ms * factor)
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Waits the times of a list, then the last one again and again."""
+    """Waits the delays of a list, then repeats the last one."""
 
     delays_ms: tuple[int, ...]
 
+    @property
+    def all_ms(self) -> tuple[int, ...]:
+        """After the first failure, the second and so on."""
+        return self.delays_ms[_STEPS_SKIPPED:] or self.delays_ms[-1:]
+
     def delay_ms(self, times: int) -> int:
         """As `Exponential.delay_ms`."""
-        return self.delays_ms[min(times + _STEPS_SKIPPED, len(self.delays_ms) - 1)]
+        return self.all_ms[min(times, len(self.all_ms) - 1)]

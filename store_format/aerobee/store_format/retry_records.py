@@ -1,12 +1,12 @@
-"""Records of messages that failed: the copy that comes again, the dead letter, the letter resent.
+"""Records of failed messages: the copy for redelivery, the dead letter, the resent letter.
 
    back-off      SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer, for %RETRY%GROUP queue 0
    dead letter   %DLQ%GROUP queue 0
    resent        any topic: an ordinary message that remembers how often it was resent
 
-A copy keeps body, id, keys, tags, properties and birth. It names its origin: topic (RETRY_TOPIC),
-the broker's id of the first record (ORIGIN_MESSAGE_ID), and, which Apache's broker does not write,
-queue and offset there.
+A copy keeps body, id, keys, tags, properties and born time and host. It names its origin: topic
+(RETRY_TOPIC), the broker's id of the first record (ORIGIN_MESSAGE_ID), and, unlike in Apache's
+broker, queue and offset there.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from aerobee.store_format.record_view import Record
 RETRIES_MAX: Final = 16
 """Apache's default for a group's `retryMaxTimes`."""
 FIRST_RETRY_LEVEL: Final = 3
-"""The delay level after the first failure; each further one waits a level longer."""
+"""The delay level after the first failure; each further one waits one level longer."""
 
 REASON_CLASS_BYTES_MAX: Final = 128
 REASON_BYTES_MAX: Final = 1_024
 MEMBER_BYTES_MAX: Final = 255
 RESENDS_KEPT_MAX: Final = 16
 RESENDS_MAX: Final = 3
-"""How often a dead letter goes the same way again before it is seen as a circle."""
+"""How often a dead letter may be resent the same way before it counts as a loop."""
 
 _I32_MAX: Final = (1 << 31) - 1
 _N: Final = PropertyName
@@ -60,7 +60,7 @@ _DEAD_LETTER_MARKS: Final[Changes] = dict.fromkeys(
         *(_N.POP_CK, _N.POP_CK_OFFSET, _N.FIRST_POP_TIME),
     )
 )
-"""Takes out what says where a message failed and how."""
+"""Removes everything that says where and how a message failed."""
 
 
 class ResendCircle(ValueError):
@@ -73,10 +73,10 @@ class ResendCircle(ValueError):
 def retry_level(
     reconsume_times: int, *, retries_max: int = RETRIES_MAX, asked_level: int = 0
 ) -> int | None:
-    """After a failure, the delay level until the message comes again; None: it is a dead letter.
+    """The delay level until redelivery after a failure; None: it becomes a dead letter.
 
-    `reconsume_times` is what the failed message says. `asked_level` is the consumer's: below 0 it
-    gives up, 0 leaves it to the broker. A level may exceed the highest, which is then meant.
+    `reconsume_times` is the failed message's. `asked_level` is the consumer's: below 0 it gives up,
+    0 leaves the choice to the broker. A level above the highest means the highest.
     """
     if asked_level < 0 or reconsume_times >= retries_max:
         return None
@@ -114,11 +114,11 @@ def retry_record(
     store_host_ipv6: bool,
     topic: str | None = None,
 ) -> Moved:
-    """The copy of a failed message, as it waits until it comes again to `group`.
+    """The copy of a failed message, waiting until it is redelivered to `group`.
 
-    `topic` is the retry topic if it is not the group's only one. Raises GroupNameTooLong;
-    RecordIllegal if the message's properties leave no room for it: then it cannot be retried, and
-    `dead_letter_record` still takes it. RecordCorrupt.
+    `topic` is the retry topic if the group has several. Raises GroupNameTooLong; RecordIllegal if
+    the message's properties leave no room: then it cannot be retried, but `dead_letter_record`
+    still accepts it. RecordCorrupt.
     """
     return waiting_record(
         record,
@@ -132,7 +132,7 @@ def retry_record(
 
 
 def shortened_death(death: Death) -> Death:
-    """With the texts as a dead letter keeps them: all that is needed to make it again."""
+    """With the texts as a dead letter stores them: all that is needed to make it again."""
     return replace(
         death,
         reason_class=_shortened(death.reason_class, REASON_CLASS_BYTES_MAX).decode(),
@@ -142,7 +142,7 @@ def shortened_death(death: Death) -> Death:
 
 
 def dead_letter_record(record: Record, death: Death, *, store_host_ipv6: bool) -> Moved:
-    """The one copy of a message in its group's dead-letter topic.
+    """The single copy of a message in its group's dead-letter topic.
 
     A dead letter is never refused for its size: if the message's own properties leave no room, the
     longest texts about its death are left out first. Raises GroupNameTooLong, RecordCorrupt.
@@ -173,7 +173,7 @@ def dead_letter_record(record: Record, death: Death, *, store_host_ipv6: bool) -
 
 
 def _as_many_as_fit(properties: bytes, told: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """`properties` with as many of `told` as fit, the first ones first."""
+    """`properties` with as many of `told` as fit, in order."""
     room = PROPERTIES_BYTES_MAX - len(properties) - 1
     changes: dict[bytes, bytes | None] = {}
     for name, value in told:
@@ -185,8 +185,8 @@ def _as_many_as_fit(properties: bytes, told: Iterable[tuple[bytes, bytes]]) -> b
 
 
 def _shortened(text: str, bytes_max: int) -> bytes:
-    """One line of at most `bytes_max` bytes, without what separates properties."""
-    # Much more than needed is cut first: a text may be very long.
+    """One line of at most `bytes_max` bytes, without property separators."""
+    # First cut roughly: a text may be very long.
     plain = " ".join(text[: 4 * bytes_max].split())
     if not plain.isprintable():
         plain = "".join(mark if mark.isprintable() else "?" for mark in plain)
@@ -209,11 +209,11 @@ def resent_record(
     store_host_ipv6: bool,
     resends_max: int = RESENDS_MAX,
 ) -> Moved:
-    """A dead letter as an ordinary message of `topic`: attempts begin again, its id stays.
+    """A dead letter as an ordinary message of `topic`: attempts start again, its id stays.
 
-    The resend is noted in the message, and stays there when it fails again. Raises ResendCircle if
-    it went this way `resends_max` times already; RecordIllegal if the note does not fit any more,
-    RecordCorrupt.
+    The resend is recorded in the message, and stays there if it fails again. Raises ResendCircle if
+    it was already resent this way `resends_max` times; RecordIllegal if the entry does not fit any
+    more, RecordCorrupt.
     """
     assert resends_max <= RESENDS_KEPT_MAX, "more are not remembered"
     resends = resends_of(record)

@@ -1,9 +1,11 @@
-"""Records end to end in a buffer, up to the first byte that is none: recovery and rebuilding.
+"""Scans records end to end in a buffer, up to the first byte that is not one: for recovery and
+rebuilding.
 
-Lengths and fields are checked and read as arrays, and what neighbours share is looked at once;
-checksums of bodies are computed one by one. The result is what a record-by-record reader finds, and
-says where and why it stopped.
-Always: everything before `valid_end` is whole records, and bodies have their CRC if asked for.
+Lengths and fields are checked and read as arrays, and what neighbours share is examined once;
+checksums of bodies are computed one by one. The result is what a record-by-record reader would
+find, and says where and why it stopped.
+Invariant: everything before `valid_end` is whole records, whose bodies match their CRC if that was
+requested.
 """
 
 from __future__ import annotations
@@ -57,10 +59,10 @@ class ScanEnd(StrEnum):
     ZERO = "zero"  # never written: size and magic are 0
     BAD_MAGIC = "bad magic"
     BAD_LENGTHS = "bad lengths"  # lengths inside the record contradict its size
-    BAD_TOPIC = "bad topic"  # a name that can be no topic's: torn inside the topic
+    BAD_TOPIC = "bad topic"  # a name that no topic can have: torn inside the topic
     BAD_CRC = "bad crc"  # the body is not the one that was written
-    TORN = "torn"  # never given by a scan: zeros where a sector of properties belongs
-    MISPLACED = "misplaced"  # never given by a scan: a record of another position of the log
+    TORN = "torn"  # never from a scan: zeros where a sector of properties belongs
+    MISPLACED = "misplaced"  # never from a scan: a record of another position of the log
     TRUNCATED = "truncated"  # needs bytes past the buffer's end
 
 
@@ -86,12 +88,12 @@ class ScanResult:
     topic_codes: Int64Array
     topic_table: tuple[str, ...]
     properties_starts: Int64Array
-    # Whether records may name further queues that they belong to; sometimes true without cause.
+    # Whether records may name further queues to which they belong; may be true without reason.
     may_name_queues: bool
-    # Where the first byte that is no whole record is, and why.
+    # Where and why the first byte that is not a whole record was found.
     valid_end: int
     end: ScanEnd
-    # The size field found at `valid_end`, 0 if there is none: of a blank, the bytes it covers.
+    # The size field at `valid_end`, 0 if there is none; for a blank, the bytes it covers.
     end_size: int
 
     @property
@@ -101,9 +103,9 @@ class ScanResult:
     def index_keys(
         self, buffer: bytes | bytearray | memoryview, position: int, chosen: Int64Array
     ) -> IndexKeys:
-        """What the key index is to know of the records with the indexes `chosen`, which rise.
+        """What the key index needs of the records with the rising indexes `chosen`.
 
-        `buffer` is what was scanned, `position` its place in the log. Rollbacks are left out.
+        `buffer` is what was scanned, `position` its position in the log. Rollbacks are left out.
         """
         transactions = self.sys_flags[chosen] & SYSFLAG_TRANSACTION_MASK
         chosen = chosen[transactions != SYSFLAG_TRANSACTION_ROLLBACK]
@@ -122,7 +124,7 @@ class ScanResult:
         )
 
     def before(self, index: int, end: ScanEnd) -> ScanResult:
-        """The records before the one with this index, at which the scan is to end."""
+        """The records before the one with this index, where the scan is to end."""
         return replace(
             self,
             positions=self.positions[:index],
@@ -155,7 +157,8 @@ def scan_records(
     check_crc: bool,
     tags: TagsCodes,
 ) -> ScanResult:
-    """All whole records from the buffer's first byte on. Never raises for what the bytes say."""
+    """All whole records from the buffer's first byte on. Never raises, whatever the bytes
+    contain."""
     starts, ends = hop(buffer)
     valid_end = int(ends[-1]) if len(ends) else 0
     end = _why_hopping_ended(buffer, valid_end)
@@ -166,7 +169,7 @@ def scan_records(
     topic_codes, topics = number_pieces(buffer, arrays.topic_starts, arrays.topic_ends)
     unfit = [code for code, topic in enumerate(topics) if not is_topic_storable(topic)]
     if unfit:
-        # Codes are numbered by first appearance, so the first unfit one appears first.
+        # Codes are numbered by first appearance, so the lowest invalid code is the first to appear.
         arrays = arrays.only(slice(int(np.argmax(topic_codes == unfit[0]))))
         end = ScanEnd.BAD_TOPIC
     if check_crc:
@@ -300,7 +303,7 @@ def _tags_codes_of(
 def _searchable(
     buffer: bytes | bytearray | memoryview, arrays: RecordArrays, chosen: Int64Array
 ) -> tuple[bytes, list[int], list[int]]:
-    """The properties of records in bytes that can be searched, and where each one's are in them."""
+    """The properties of records in searchable bytes, and where each record's are in them."""
     starts, ends = arrays.properties_starts[chosen], arrays.ends[chosen]
     if isinstance(buffer, bytes):
         return buffer, starts.tolist(), ends.tolist()

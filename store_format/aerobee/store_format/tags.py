@@ -1,7 +1,7 @@
-"""Tags codes: what a consume queue entry keeps of a message's tag, so that brokers filter by it.
+"""Tags codes: what a consume queue entry stores about a message's tag, so that brokers can filter.
 
 Usually the Java hash of the tag, sign-extended to 64 bits, and 0 without a tag. Entries of the
-schedule topic hold the time of delivery instead.
+schedule topic hold the delivery time instead.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _TAG_BYTES_KEPT_MAX: Final = 256
 class TagsCodes:
     """Computes tags codes and remembers the hashes of tags seen.
 
-    The memory is bounded by entries and by tag size: tags are few in practice, and a client that
-    makes each one unique only loses the speed-up.
+    The memory is bounded by the number of entries and by tag size: tags are few in practice, and a
+    client that makes each one unique only loses the speed-up.
     """
 
     __slots__ = ("_codes", "_entries_max", "_levels")
@@ -40,7 +40,7 @@ class TagsCodes:
             code = java_string_hash(tag.decode("utf-8", "replace"))
             if len(self._codes) >= self._entries_max:
                 self._codes.clear()
-            # Never the empty tag: `codes_of` takes what is known here for a tag that is set.
+            # Never the empty tag: `codes_of` assumes that a tag found here is set.
             if 0 < len(tag) <= _TAG_BYTES_KEPT_MAX:
                 self._codes[tag] = code
         return code
@@ -69,7 +69,7 @@ class TagsCodes:
     def scheduled_code_in(
         self, buffer: bytes | bytearray, start: int, end: int, store_timestamp_ms: int
     ) -> int:
-        """The code of a message of the schedule topic: its time of delivery in Unix ms.
+        """The code of a message of the schedule topic: its delivery time in Unix ms.
 
         Without a delay level it is an ordinary code.
         """

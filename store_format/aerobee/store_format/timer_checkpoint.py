@@ -16,12 +16,12 @@ from typing import Final, Self
 TIMER_CHECKPOINT_SIZE: Final = 4096
 
 _LAYOUT: Final = struct.Struct(">qqqqqqq")
-# Releases before the data version was added know the first four only.
+# Releases before the data version was added have only the first four.
 _SIZE_MIN: Final = 32
 
 
 class TimerCheckpointIllegal(ValueError):
-    """Bytes too short to be a timer checkpoint."""
+    """Too few bytes for a timer checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

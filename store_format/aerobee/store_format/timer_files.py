@@ -1,19 +1,19 @@
-"""The timer's files from the messages that wait, and the messages that wait from its files.
+"""Makes the timer's files from the waiting messages, and reads the waiting messages from its files.
 
-Writing is for a broker that stops: the files are as if Apache's timer had taken in, at that moment,
-exactly the messages that still wait, and gives them out from then on.
+Files are written by a stopping broker: they look as if Apache's timer had taken in, at that moment,
+exactly the messages that still wait, to deliver them from then on.
 
    timerlog/            a record for each, in the order of the timer topic's queue
    timerwheel           the slots of the coming days, each with its first and last record
    config/timercheck    read the wheel from the earliest slot, the queue from its end
 
 Apache's broker continues reading the queue after the message that the log's last record names. If
-that message has been delivered or recalled, a record for it is written nevertheless, in the slot
-before the earliest one, which is never read again. So no message is taken in twice.
+that message has been delivered or recalled, a record for it is still written, in the slot before
+the earliest one, which is never read again. So no message is taken in twice.
 
-Messages too far away for the wheel get a slot from which they are put into the topic again (a
-roll), as Apache's timer would do. What is overdue keeps its slot, and with it the order of times,
-back to one day.
+Messages too far in the future for the wheel get a slot from which they are put into the topic again
+(a roll), as Apache's timer does. Overdue messages keep their slots, and thus their order, back to
+one day.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ TIMER_LOG_FILE_BYTES: Final = 100 * 1024 * 1024
 """Apache's default for `mappedFileSizeTimerLog`."""
 
 ROLL_WINDOW_MS: Final = 172_800 * PRECISION_MS
-"""Two days, Apache's default for `timerRollWindowSlot`: who waits longer is rolled."""
+"""Two days, Apache's default for `timerRollWindowSlot`: messages that wait longer are rolled."""
 
 OVERDUE_SLOTS_MS: Final = 86_400 * PRECISION_MS
-"""How far back slots go. Apache's broker gives up slots that are older than a week when it starts,
-so this leaves it six days to start in."""
+"""How far back slots go. Apache's broker drops slots that are older than a week when it starts,
+which leaves it six days to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimerRows:
-    """Records of the timer topic, in the order of its queue; a column for each field.
+    """Records of the timer topic, in queue order; one column per field.
 
-    Positions are in the log; hashes are those of the topics to deliver to.
+    Positions are in the log; hashes are those of the target topics.
     """
 
     deliver_ms: Int64Array
@@ -77,7 +77,7 @@ class TimerRows:
 
 @dataclass(frozen=True, slots=True)
 class LastTimer:
-    """The last record of the timer topic's queue, whatever became of its message."""
+    """The last record of the timer topic's queue, whatever happened to its message."""
 
     position: int
     size: int
@@ -87,9 +87,9 @@ class LastTimer:
 
 @dataclass(frozen=True, slots=True)
 class TimerFiles:
-    """What a folder's timer files are to hold; write the checkpoint last.
+    """What a folder's timer files must contain; write the checkpoint last.
 
-    Files of the timer log that are not among these must go.
+    Timer log files that are not among these must be deleted.
     """
 
     checkpoint: TimerCheckpoint
@@ -126,7 +126,7 @@ def timer_files(
     Args:
         rows: what waits, and requests to delete (Apache's recalls) that were not carried out.
         last: the last record of the queue; None if the queue never had any.
-        former: the checkpoint that this one follows.
+        former: the checkpoint before this one.
 
     Raises ValueError if the rows are not in order, or some come after `last`.
     """
@@ -136,7 +136,7 @@ def timer_files(
     slots_ms = np.maximum(slots_ms, write_ms - OVERDUE_SLOTS_MS)
     beyond_ms = slots_ms - write_ms - ROLL_WINDOW_MS
     is_rolled = beyond_ms >= 0
-    # A last stretch that is too short is divided into two.
+    # If the last part would be too short, it is divided into two.
     next_roll_ms = np.where(beyond_ms < ROLL_WINDOW_MS // 3, ROLL_WINDOW_MS // 2, ROLL_WINDOW_MS)
     slots_ms = np.where(is_rolled, write_ms + next_roll_ms, slots_ms)
     read_ms = min(write_ms, int(slots_ms.min())) if len(rows) else write_ms
@@ -195,7 +195,7 @@ def _positions(count: int, file_bytes: int) -> Int64Array:
 def _chain(
     records: npt.NDArray[np.void], slots_ms: Int64Array, positions: Int64Array
 ) -> npt.NDArray[np.void]:
-    """Link each record to the one before it in its slot; returns the wheel."""
+    """Link each record to the previous one in its slot; returns the wheel."""
     wheel = np.zeros(SLOTS_PER_WHEEL, SLOT_DTYPE)
     order = np.argsort(slots_ms, kind="stable")
     in_order = slots_ms[order]
@@ -226,10 +226,10 @@ def _chain(
 
 @dataclass(frozen=True, slots=True)
 class TimersInWheel:
-    """What Apache's timer had taken in and not given out; a column for each field.
+    """What Apache's timer had taken in and not yet delivered; one column per field.
 
-    `slots_ms` are the times at which the wheel would give them out: TIMER_OUT_MS, but an earlier
-    time for what is rolled. Each record of the commit log is there once, in the log's order.
+    `slots_ms` are the times at which the wheel would deliver them: TIMER_OUT_MS, or an earlier time
+    for what is rolled. Each record of the commit log appears once, in log order.
     """
 
     slots_ms: Int64Array
@@ -246,11 +246,11 @@ class TimersInWheel:
 def timers_in_wheel(
     log: Mapping[int, ReadFile], *, read_time_ms: int, log_begin: int = 0
 ) -> TimersInWheel:
-    """Read from the timer log's files by the position of their first byte.
+    """Read from the timer log's files, given by the position of their first byte.
 
-    `read_time_ms` is the checkpoint's; `log_begin` the first position of the commit log: what lay
+    `read_time_ms` is the checkpoint's; `log_begin` the first position of the commit log: anything
     before it is gone. What the timer had not taken in yet follows in the queue, from the offset
-    that aerobee.store_format.timer_recovery tells.
+    given by aerobee.store_format.timer_recovery.
     """
     found = [np.zeros(0, TIMER_RECORD_DTYPE)]
     for base in sorted(log):
@@ -261,7 +261,7 @@ def timers_in_wheel(
         if not scan.is_full:
             break
     records = np.concatenate(found)
-    # A broker that became master reads some of the queue again: the later record counts.
+    # A new master reads some of the queue again: the later record counts.
     positions = records["commit_offset"].astype(np.int64)
     _, from_the_end = np.unique(positions[::-1], return_index=True)
     records = records[len(positions) - 1 - from_the_end]

@@ -1,11 +1,11 @@
-"""The files of `timerlog/`: where each timer message is in the commit log, chained by slot.
+"""The files of `timerlog/`: where each timer message is in the commit log, linked by slot.
 
    0      4          12      16           24      28              36     40           44         52
    | size | previous | magic | write time | delay | commit offset | size | topic hash | reserved |
 
-Records of 52 bytes end to end. Where no record and 16 more bytes fit, an end mark stands: the
-remaining length (i32), 0 (i64), and the magic of a blank (i32). `previous` is the position of the
-record before it in the same slot; the slot's time is write time + delay.
+Records of 52 bytes end to end. If fewer than a record and 16 more bytes remain, there is an end
+mark: the remaining length (i32), 0 (i64), and the magic of a blank (i32). `previous` is the
+position of the previous record in the same slot; the slot's time is write time + delay.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ TIMER_RECORD_DTYPE: Final = np.dtype(
 
 
 class TimerLogCorrupt(ValueError):
-    """Bytes that are no timer log record."""
+    """Bytes that are not a timer log record."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimerRecord:
-    """One entry. Times in ms; `topic_hash` is the Java hash of the topic to deliver to, or 0."""
+    """One entry. Times in ms; `topic_hash` is the Java hash of the target topic, or 0."""
 
     previous_position: int
     magic: int
@@ -84,7 +84,7 @@ class TimerRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimerScan:
-    """The records at the start of a file, where they end, and whether an end mark is there."""
+    """The records at the start of a file, where they end, and whether there is an end mark."""
 
     records: npt.NDArray[np.void]
     end: int
@@ -104,12 +104,12 @@ class TimerScan:
 
 
 def is_timer_magic(magic: int) -> bool:
-    """Whether only bits that have, or may get, a meaning are set."""
+    """Whether only bits are set that have, or may get, a meaning."""
     return magic | _MAGIC_BITS == _MAGIC_BITS
 
 
 def records_per_file(file_bytes: int) -> int:
-    """How many records a file takes in front of its end mark."""
+    """How many records fit in a file before its end mark."""
     return max(0, file_bytes - END_MARK_SIZE) // TIMER_RECORD_SIZE
 
 
@@ -133,7 +133,7 @@ def decode_timer_record(data: bytes | bytearray | memoryview, position: int = 0)
 
 
 def scan_timer_log(data: bytes | bytearray | memoryview) -> TimerScan:
-    """All records of a file from its start on, up to the first bytes that are none."""
+    """All records from the start of a file up to the first bytes that are not one."""
     count = len(data) // TIMER_RECORD_SIZE
     records = np.frombuffer(data, TIMER_RECORD_DTYPE, count)
     valid = (records["record_size"] == TIMER_RECORD_SIZE) & (records["magic"] & ~_MAGIC_BITS == 0)

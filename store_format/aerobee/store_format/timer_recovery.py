@@ -1,9 +1,9 @@
-"""What Apache's timer makes of its files when a broker starts: pure, over bytes that were read.
+"""What Apache's timer reads from its files when a broker starts. Pure: works on bytes already read.
 
-The log is the truth, the wheel follows it. Records are replayed from one file before the flushed
-position up to the first bytes that are no record: each becomes the last of its slot. A slot that
-points past the log's end (the log was damaged) has the log replayed from its first record. The
-timer topic is read on after the message of the log's last record.
+The log is authoritative, and the wheel follows it. Records are replayed from one file before the
+flushed position up to the first bytes that are not a record: each becomes the last one of its slot.
+If a slot points after the log's end (the log was damaged), the log is replayed from the slot's
+first record. The timer topic is then read from the message after that of the log's last record.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def recover_timer(
     queue_bounds: tuple[int, int],
     find_queue_offset: FindQueueOffset,
 ) -> RecoveredTimer:
-    """The timer as it would continue from these files.
+    """The state from which the timer would continue with these files.
 
     Args:
         log: the log's files by the position of their first byte.
@@ -83,7 +83,8 @@ class _Recovery:
         return [self._slots[index] for index in sorted(self._slots)]
 
     def replay(self, begin: int, *, until: int | None) -> int:
-        """Let the slots know the records from the file that holds `begin` on; where they end."""
+        """Apply the records from the file that contains `begin` on to the slots; returns where they
+        end."""
         end = 0
         for base in self._bases[max(0, bisect_right(self._bases, begin) - 1) :]:
             if until is not None and base >= until:
@@ -104,13 +105,13 @@ class _Recovery:
         if slot is not None and slot.time_ms == unit_ms:
             first, count, magic = slot.first_position, slot.count, slot.magic
         else:
-            # The slot's counter stays what it was, whatever time it counted for.
+            # The slot's counter is kept, whatever time it counted for.
             first = position
             count, magic = (0, 0) if slot is None else (slot.count, slot.magic)
         self._slots[index] = TimerSlot(unit_ms, first, position, count, magic)
 
     def first_of_slots_behind(self, log_end: int, read_time_ms: int) -> int | None:
-        """The first position of the slots to come that point past the log's end."""
+        """The lowest first position among future slots that point after the log's end."""
         wheel_ms = SLOTS_PER_WHEEL * PRECISION_MS
         read_unit_ms = read_time_ms // PRECISION_MS * PRECISION_MS
         firsts = [
@@ -122,7 +123,7 @@ class _Recovery:
         return first if first < log_end else None
 
     def queue_offset_at(self, log_end: int, find: FindQueueOffset) -> int | None:
-        """The queue offset of the message that the last record names."""
+        """The queue offset of the message that the last record refers to."""
         at = log_end - TIMER_RECORD_SIZE + COMMIT_OFFSET_AT
         index = bisect_right(self._bases, at) - 1
         if at < 0 or index < 0:

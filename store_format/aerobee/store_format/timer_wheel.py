@@ -1,10 +1,10 @@
-"""The file `timerwheel`: one slot per second of the coming days, wound around two weeks.
+"""The file `timerwheel`: one slot per second, a ring of two weeks.
 
    0           8              16            24      28      32
    | time unit | first in log | last in log | count | magic |       i64, i64, i64, i32, i32
 
-A slot belongs to a time only if its time unit, time / precision, is that time's. The count says how
-many messages were put there and not recalled; delivery does not lower it, so slots in the past keep
+A slot belongs to a time only if its time unit, time / precision, is that time's. The count is the
+number of messages put there and not recalled; delivery does not reduce it, so past slots keep
 theirs.
 """
 
@@ -32,7 +32,7 @@ SLOT_DTYPE: Final = np.dtype(
 
 
 class TimerWheelCorrupt(ValueError):
-    """Bytes that are no timer wheel."""
+    """Bytes that are not a timer wheel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class TimerSlot:
 
 
 def slot_index(time_ms: int, precision_ms: int = PRECISION_MS) -> int:
-    """Which slot stands for a time."""
+    """The index of the slot for a time."""
     return time_ms // precision_ms % SLOTS_PER_WHEEL
 
 
 def encode_slot(slot: TimerSlot, precision_ms: int = PRECISION_MS) -> bytes:
-    """The slot's 32 bytes, to be at `slot_index(slot.time_ms)` times 32."""
+    """The slot's 32 bytes, for the position `slot_index(slot.time_ms)` times 32."""
     unit = slot.time_ms // precision_ms
     return _SLOT.pack(unit, slot.first_position, slot.last_position, slot.count, slot.magic)
 
@@ -69,7 +69,7 @@ def encode_wheel(slots: Iterable[TimerSlot], precision_ms: int = PRECISION_MS) -
 def decode_wheel(
     data: bytes | bytearray | memoryview, precision_ms: int = PRECISION_MS
 ) -> list[TimerSlot]:
-    """The slots in use, in the order of the file.
+    """The slots in use, in file order.
 
     Raises TimerWheelCorrupt for another length: a wheel has exactly one.
     """

@@ -1,8 +1,8 @@
-"""The end of a topic's life, as it is in the log: one record of the offset journal.
+"""The end of a topic's life as recorded in the log: one record of the offset journal.
 
-Whatever of the topic is before that record is gone, whatever comes after it is another life: its
-queues begin at 0. The record carries a tag of its own and names the topic in a property, so that
-a walk of the log sees it without reading bodies.
+Everything of the topic before that record is gone, and everything after it belongs to another life:
+its queues start at 0. The record has a tag of its own and names the topic in a property, so that a
+walk over the log sees it without reading bodies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aerobee.store_format.record_view import Record
 from aerobee.store_format.scan import ScanResult
 
 JOURNAL_TOPIC: Final = "AEROBEE_OFFSET_JOURNAL"
-"""The broker's own topic in which such records are; no client can write to it."""
+"""The broker's internal topic for such records; no client can write to it."""
 TOPIC_END_TAG: Final = "TopicEnd"
 
 TOPIC_END_TAGS_CODE: Final = java_string_hash(TOPIC_END_TAG)
@@ -27,7 +27,7 @@ _ENDED_TOPIC_NAME: Final = _ENDED_TOPIC.encode()
 
 
 class TopicEnd(NamedTuple):
-    """`number` is the record's in its scan; it is at [position, end) of the log."""
+    """`number` is the record's number in its scan; it is at [position, end) of the log."""
 
     number: int
     topic: str
@@ -41,7 +41,7 @@ def topic_end_properties(topic: str) -> bytes:
 
 
 def ended_topic(record: Record) -> str:
-    """Which topic a record of the journal ends; empty: none."""
+    """The topic that a record of the journal ends; empty: none."""
     return record.properties.get(_ENDED_TOPIC, "")
 
 

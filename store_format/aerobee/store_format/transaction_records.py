@@ -5,10 +5,9 @@
     set aside      TRANS_CHECK_MAX_TIME_TOPIC   a half message whose producers never answered; and
                                                 our op messages, when an operator has decided
 
-A half message that is checked is stored once more, with TRANSACTION_CHECK_TIMES raised; the older
-record is done then. A committed message has system flag 0x8 and, as its prepared transaction
-offset, the log position of its half message. Nothing of it says that it ever waited, but
-`__transactionId__`.
+A half message that is checked is stored once more, with TRANSACTION_CHECK_TIMES increased; the
+older record is then done. A committed message has system flag 0x8 and, as its prepared transaction
+offset, the log position of its half message. Only `__transactionId__` shows that it ever waited.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ from aerobee.store_format.record_view import Record
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ASIDE_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRANSACTIONS_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Its committed offsets in the first two topics say what a broker has finished there."""
+"""Its committed offsets in the first two topics say how far a broker has finished there."""
 
 CHECKS_BYTES_MAX: Final = 64
-"""How much the properties of a half message may grow while it is checked."""
+"""How much the properties of a half message may grow while it is being checked."""
 
 _DONE_TAG: Final = "d"
 _OUTCOME: Final = "AEROBEE_OUTCOME"
@@ -65,24 +64,24 @@ _I64: Final = struct.Struct(">q")
 
 
 class HalfIllegal(ValueError):
-    """A message that cannot be half of a transaction, or a record that is no half message."""
+    """A message that cannot be half of a transaction, or a record that is not a half message."""
 
 
 class Outcome(Enum):
-    """What became of a half message's record."""
+    """What happened to a half message's record."""
 
     COMMITTED = "commit"
     ROLLED_BACK = "rollback"
     SET_ASIDE = "aside"
     """Its producers did not answer; an operator decides."""
     CHECKED = "checked"
-    """A newer record of the same message has taken its place."""
+    """A newer record of the same message has replaced it."""
     UNKNOWN = ""
-    """It is done. Apache's brokers do not write down how."""
+    """It is done. Apache's brokers do not record how."""
 
 
 class HalfMessage(NamedTuple):
-    """What a record of the half topic says."""
+    """The content of a record in the half topic."""
 
     offset: int
     """In its queue."""
@@ -98,16 +97,16 @@ class HalfMessage(NamedTuple):
     checks: int = 0
     """How often its producers have been asked."""
     is_copy: bool = False
-    """It takes the place of an older record of the message."""
+    """It replaces an older record of the message."""
     immunity_ms: int | None = None
-    """For how long after its birth nobody is to be asked; None: as the broker is configured."""
+    """How long after its birth no producer is to be asked; None: as configured in the broker."""
 
 
 # ------------------------------------------------------------------------------------- halves
 
 
 def half_properties(properties: bytes, *, topic: str, queue_id: int) -> bytes:
-    """Of the half message for a message to `topic`, `queue_id`.
+    """The properties of the half message for a message to `topic`, `queue_id`.
 
     Raises HalfIllegal if the message has no id; RecordIllegal if the properties do not fit.
     """
@@ -159,8 +158,8 @@ def half_of(record: Record) -> HalfMessage:
 
 
 def checked_record(record: Record, *, checks: int, store_host_ipv6: bool) -> bytes:
-    """The record that takes the place of a half message's when its producers are asked for the
-    `checks`-th time. Raises RecordIllegal, RecordCorrupt."""
+    """The record that replaces a half message's when its producers are asked for the `checks`-th
+    time. Raises RecordIllegal, RecordCorrupt."""
     changes: dict[bytes, bytes | None] = {_CHECK_TIMES: b"%d" % checks}
     return rewrite_record(
         record,
@@ -171,7 +170,8 @@ def checked_record(record: Record, *, checks: int, store_host_ipv6: bool) -> byt
 
 
 def aside_record(record: Record, *, store_host_ipv6: bool) -> bytes:
-    """The half message among those that are set aside. Raises RecordIllegal, RecordCorrupt."""
+    """The half message's record in the topic of those set aside. Raises RecordIllegal,
+    RecordCorrupt."""
     return rewrite_record(
         record,
         topic=ASIDE_TOPIC.encode(),
@@ -184,7 +184,7 @@ def aside_record(record: Record, *, store_host_ipv6: bool) -> bytes:
 
 
 def committed_record(record: Record, *, store_host_ipv6: bool) -> Moved:
-    """The message of a half message, as it is delivered. Raises HalfIllegal, RecordIllegal,
+    """The message in a half message, as it is delivered. Raises HalfIllegal, RecordIllegal,
     RecordCorrupt."""
     try:
         topic, queue_id = destination(record)
@@ -220,12 +220,12 @@ def is_commit_of(record: Record, half_position: int) -> bool:
 
 
 def op_body(offsets: Iterable[int]) -> bytes:
-    """Of the op message by which these records of the half topic are done."""
+    """The body of the op message that marks these records of the half topic as done."""
     return "".join(f"{offset}," for offset in offsets).encode()
 
 
 def op_properties(outcome: Outcome) -> bytes:
-    """The outcome is for our own brokers; Apache's look at the tag only."""
+    """The outcome is for our own brokers; Apache's read only the tag."""
     properties = {_N.TAGS: _DONE_TAG}
     if outcome is not Outcome.UNKNOWN:
         properties[_OUTCOME] = outcome.value
@@ -233,14 +233,14 @@ def op_properties(outcome: Outcome) -> bytes:
 
 
 def is_op_of_aside(record: Record) -> bool:
-    """Whether a record of the topic of what was set aside is no half message, but says which of
+    """Whether a record in the topic of messages set aside is not a half message, but says which of
     them are done."""
     properties = record.properties
     return _OUTCOME in properties and _N.REAL_TOPIC not in properties
 
 
 def op_of(record: Record) -> tuple[Sequence[int], Outcome]:
-    """Which records of the half topic an op message says are done, and how. None of them if it
+    """The records of the half topic that an op message marks as done, and how. None of them if it
     has another tag."""
     if record.tag != _DONE_TAG:
         return (), Outcome.UNKNOWN

@@ -1,1 +1,1 @@
-"""Whether a store's files are what they should be, and how to bring them back in order."""
+"""Checks whether a store's files are as they should be, and repairs them."""

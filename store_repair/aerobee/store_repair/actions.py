@@ -1,7 +1,7 @@
 """The steps of a repair: each can say what it will do, and do it through the archive.
 
-A step copies what it replaces before it changes anything. `manifest` is what a person needs to undo
-it by hand; `--undo` does the same.
+A step copies what it replaces before it changes anything. `manifest` tells a person how to undo it
+by hand; `--undo` does the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ZEROS: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Step(ABC):
-    """One change. `text` says it to a person; `bytes` is how much it touches."""
+    """One change. `text` describes it for a person; `bytes` is how much it touches."""
 
     file: str
     text: str
@@ -37,12 +37,12 @@ class Step(ABC):
 
     @property
     def copied_bytes(self) -> int:
-        """How much room it takes: copies, and files that are made."""
+        """How much room it takes: copies, and new files."""
         return 0
 
     @abstractmethod
     def undo_by(self, archive: Archive) -> list[dict[str, Any]]:
-        """What puts the old state back, in this order: `move` back, `write` bytes, `remove`,
+        """What restores the old state, in this order: `move` back, `write` bytes, `remove`,
         `resize`."""
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Step(ABC):
 
 @dataclass(frozen=True, slots=True)
 class MoveAway(Step):
-    """A file or folder that does not belong, or that will be built again."""
+    """A file or folder that does not belong here, or that will be rebuilt."""
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class MoveAway(Step):
 
 @dataclass(frozen=True, slots=True)
 class RenameSegments(Step):
-    """Segments to the places that their content names. All leave before any arrives."""
+    """Moves segments to the places that their content names. All leave before any arrives."""
 
     moves: Sequence[tuple[str, str]] = ()
 
@@ -89,7 +89,7 @@ class RenameSegments(Step):
 
 @dataclass(frozen=True, slots=True)
 class ResizeFile(Step):
-    """A segment to the length that all have; what is too much is kept, what lacks is zeros."""
+    """Gives a segment the common length; what is cut off is kept, what is missing becomes zeros."""
 
     old_size: int = 0
     new_size: int = 0
@@ -143,7 +143,7 @@ class CreateSegment(Step):
 
 @dataclass(frozen=True, slots=True)
 class _Change(Step):
-    """Other bytes in the place of `bytes` at `position`; the old ones are copied."""
+    """Other bytes in place of the `bytes` at `position`; the old ones are copied."""
 
     @property
     def copied_bytes(self) -> int:
@@ -157,7 +157,8 @@ class _Change(Step):
 
 @dataclass(frozen=True, slots=True)
 class Overwrite(_Change):
-    """Bytes of a file by others of the same length: pieces of (position in the file, bytes)."""
+    """Replaces bytes of a file by others of the same length: pieces of (position in the file,
+    bytes)."""
 
     what: str = "overwrite"
     pieces: Sequence[tuple[int, bytes]] = ()
@@ -198,7 +199,7 @@ class ZeroBytes(_Change):
 
 @dataclass(frozen=True, slots=True)
 class RestoreBackup(Step):
-    """A table's content from its backup, which stays."""
+    """Restores a table's content from its backup, which stays."""
 
     @property
     def name(self) -> str:
@@ -221,7 +222,7 @@ class RestoreBackup(Step):
 
 @dataclass(frozen=True, slots=True)
 class ForgetProgress(Step):
-    """Checkpoint and marks say that everything is to be derived from the log again."""
+    """Makes checkpoint and marks say that everything has to be derived from the log again."""
 
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     marks: Sequence[str] = ()
@@ -245,7 +246,7 @@ class ForgetProgress(Step):
 
 @dataclass(frozen=True, slots=True)
 class KeepMarks(Step):
-    """Copies of the small files that every start of a broker writes again."""
+    """Copies the small files that every start of a broker rewrites."""
 
     marks: Sequence[str] = ()
 

@@ -5,9 +5,8 @@
       files/...         files and folders that were moved away, under their old paths
       bytes/...         pieces of files that were overwritten, named by file and position
 
-The manifest is there before the first change. A copy is whole before what it copies changes: it
-gets its name only when it is on the disk. So after a crash everything that was changed can be put
-back.
+The manifest is there before the first change. A copy is complete before its original changes: it
+gets its name only once it is on disk. So after a crash everything that was changed can be restored.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Archive:
     # ------------------------------------------------------------------------------ copies
 
     def moved_path(self, path: str) -> str:
-        """Where a file or folder is once it was moved away."""
+        """Where a file or folder is after it was moved away."""
         return f"{self.folder}/files/{path}"
 
     def bytes_path(self, path: str, position: int) -> str:
@@ -60,7 +59,7 @@ class Archive:
         return f"{self.folder}/bytes/{path.replace('/', '-')}-{position:020d}"
 
     def move(self, path: str) -> None:
-        """Move a file or folder away; nothing happens if it is not there."""
+        """Move a file or folder away; does nothing if it does not exist."""
         if not self._disk.exists(path):
             return
         target = self.moved_path(path)
@@ -70,14 +69,14 @@ class Archive:
         self._disk.fsync_directory(path.rpartition("/")[0])
 
     def copy_file(self, path: str) -> None:
-        """Copy a small file as a whole; nothing happens if it is not there."""
+        """Copy a whole small file; does nothing if it does not exist."""
         if self._disk.exists(path):
             target = self.moved_path(path)
             self._make_directory(target.rpartition("/")[0])
             self._write_whole(target, self._disk.read_file(path))
 
     def copy_bytes(self, path: str, position: int, size: int) -> str:
-        """Copy bytes of a file, those that are there; returns where to."""
+        """Copy those bytes of a file that exist; returns the copy's path."""
         target = self.bytes_path(path, position)
         self._make_directory(target.rpartition("/")[0])
         source = self._disk.open_file(path, read_only=True)

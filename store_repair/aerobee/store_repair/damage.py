@@ -1,8 +1,8 @@
-"""What the checks found out that a repair needs: where records are not whole, and whose they were.
+"""The results of the checks that a repair needs: where records are damaged, and whose they were.
 
-A region is a run of log bytes that holds no readable record, from the end of the last whole record
-to the begin of the next one. What it held is known from the queues whose entries point into it,
-and from the queue offsets that are missing between the records around it.
+A region is a run of log bytes without a readable record, from the end of the last whole record to
+the start of the next one. What it held is known from the queues whose entries point into it, and
+from the queue offsets that are missing between the records around it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Messages whose place and size a queue knows: columns of equal length."""
+    """Messages whose position and size a queue knows: columns of equal length."""
 
     topic: str
     queue_id: int
@@ -46,7 +46,7 @@ class Placed:
 
 @dataclass(slots=True)
 class DamagedRegion:
-    """Log bytes [start, end), all in the segment that begins at `segment_base`.
+    """Log bytes [start, end), all in the segment that starts at `segment_base`.
 
     `store_timestamp_ms` is that of the last record before it, 0 if there is none.
     """
@@ -72,7 +72,7 @@ class DamagedRegion:
 
 
 def ranges_of(name: QueueName, parts: list[Int64Array]) -> Iterator[LostRange]:
-    """The offsets of a queue as runs without holes."""
+    """The offsets of a queue as runs without gaps."""
     for first, end in iterate_ranges(np.unique(np.concatenate(parts))):
         yield LostRange(*name, first, end)
 
@@ -86,7 +86,8 @@ def iterate_ranges(numbers: npt.NDArray[np.integer]) -> Iterator[tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class HeaderFix:
-    """A whole record whose header contradicts its queue, or its own place; what it should say."""
+    """A whole record whose header contradicts its queue or its own position, and the correct
+    values."""
 
     position: int
     size: int
@@ -94,23 +95,23 @@ class HeaderFix:
     queue_id: int
     queue_offset: int
     flags_cleared: int = 0
-    """Bits of the system flag that it may not have."""
+    """Bits of the system flag that it must not have."""
 
 
 @dataclass(slots=True)
 class Damage:
-    """All of it. The log is whole from its first segment to `log_end`, but for `regions`."""
+    """All damage. The log is intact from its first segment to `log_end`, except for `regions`."""
 
     log_end: int = 0
     tail_end: int = 0
-    """After the last byte that is not zero past the log's end; `log_end` if there is none."""
+    """The end of the last nonzero byte after the log's end; `log_end` if there is none."""
     tail_bytes: int = 0
     regions: list[DamagedRegion] = field(default_factory=list)
     header_fixes: list[HeaderFix] = field(default_factory=list)
     property_crc_wrong: list[tuple[int, int]] = field(default_factory=list)
     """(position, size) of records."""
     bad_queues: dict[QueueName, str] = field(default_factory=dict)
-    """Queues whose files must be built again, and why."""
+    """Queues whose files must be rebuilt, and why."""
     index_problem: str = ""
     checkpoint_problem: str = ""
     config_from_backup: list[str] = field(default_factory=list)

@@ -17,7 +17,7 @@ class Severity(StrEnum):
 
     NOTE = "note"  # as it should be after what happened; nothing to do
     WARNING = "warning"  # served correctly, but not as the last writer would have left it
-    DAMAGE = "damage"  # something written is gone, wrong or not readable as it is
+    DAMAGE = "damage"  # data is lost, wrong or not readable as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was seen. `position` is a byte offset in `file`, if there is one place."""
+    """One observation. `position` is a byte offset in `file`, if it is about one place."""
 
     kind: Kind
     severity: Severity
@@ -252,7 +252,8 @@ class Finding:
 
 
 class Findings:
-    """All findings, counted; of each kind only this many are kept, for a store can be all wrong."""
+    """All findings, counted; only this many of each kind are kept, because everything in a store
+    may be wrong."""
 
     def __init__(self, *, kept_per_kind_max: int = 200) -> None:
         self._kept_per_kind_max = kept_per_kind_max
@@ -264,7 +265,7 @@ class Findings:
         return iter(self._kept)
 
     def __len__(self) -> int:
-        """All of them, kept or not."""
+        """The number of findings, kept or not."""
         return self.counts.total()
 
     def add(
@@ -277,7 +278,7 @@ class Findings:
         severity: Severity | None = None,
         **details: object,
     ) -> None:
-        """Count a finding; `severity` where it differs from the kind's own."""
+        """Count a finding; `severity` if it differs from the kind's own."""
         self.counts[kind] += 1
         severity = severity or kind.severity
         self._by_severity[severity] += 1
@@ -289,7 +290,7 @@ class Findings:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is damaged; notes and warnings may be there."""
+        """Whether nothing is damaged; there may be notes and warnings."""
         return not self._by_severity[Severity.DAMAGE]
 
     def worst_first(self) -> list[Finding]:

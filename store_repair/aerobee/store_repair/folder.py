@@ -1,8 +1,8 @@
-"""What is in a store folder before anything is read: names, lengths, who uses it.
+"""What a store folder contains before anything is read: names, lengths, who uses it.
 
-Owns: the picture that all checks share. Segments are known by their place in the log, which is
-taken from their content where names were mixed up; a place without a file has a segment without a
-path. Queues are known by folder, first entry and number of files.
+Owns: the view that all checks share. Segments are known by their place in the log, which is taken
+from their content if names were mixed up; a place without a file has a segment without a path.
+Queues are known by folder, first entry and number of files.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from aerobee.store_format.names import file_name, is_file_name
 from aerobee.store_format.record_layout import MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
 from aerobee.store_repair.findings import Findings, Kind
 
-# Queues whose files are looked at to learn the length that queue files have.
+# Queues whose files are examined to learn the length of queue files.
 _QUEUES_MEASURED = 200
-# A name so far away from the others belongs to no log: more empty places are not assumed.
+# A name this far from the others belongs to no log: more empty places are not assumed.
 _MISSING_SEGMENTS_MAX = 10_000
 
 
 class InspectedDisk(Disk, Protocol):
-    """A disk that can also tell whether a folder is in use, without touching it."""
+    """A disk that can also tell, without modifying it, whether a folder is in use."""
 
     def is_locked(self, path: str) -> bool: ...
 
@@ -49,13 +49,13 @@ class SegmentFile:
 
     @property
     def name(self) -> str:
-        """The file, or the one that should be there."""
+        """The file, or the one that should exist."""
         return self.path or segment_path(self.base)
 
 
 @dataclass(slots=True)
 class QueueFolder:
-    """A queue's files: contiguous ones from entry `first` on, or a `problem` that forbids it."""
+    """A queue's files: contiguous from entry `first` on, or a `problem` that prevents this."""
 
     topic: str
     queue_id: int
@@ -70,7 +70,7 @@ class QueueFolder:
 
 @dataclass(slots=True)
 class Folder:
-    """A store as its directory shows it."""
+    """A store as its directory listing shows it."""
 
     disk: InspectedDisk
     is_live: bool
@@ -79,7 +79,7 @@ class Folder:
     segments: list[SegmentFile] = field(default_factory=list)
     queues: list[QueueFolder] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
-    """Files that a repair may move away: they belong to nothing."""
+    """Files that a repair may move away: nothing needs them."""
 
     @property
     def log_min_offset(self) -> int:
@@ -91,9 +91,9 @@ class Folder:
 
 
 def measured_sizes(disk: Disk) -> dict[str, int]:
-    """`segment_bytes` and `consume_queue_entries_per_file` as most files have them.
+    """`segment_bytes` and `consume_queue_entries_per_file` as in most files.
 
-    One file of a wrong length does not mislead: names tell the length as well.
+    A single file of a wrong length does no harm: names show the length too.
     """
     sizes: dict[str, int] = {}
     votes = _votes(disk.list(COMMIT_LOG_DIRECTORY))
@@ -116,7 +116,7 @@ def measured_sizes(disk: Disk) -> dict[str, int]:
 def _votes(entries: Sequence[DirectoryEntry]) -> Counter[int]:
     files = [entry for entry in entries if not entry.is_directory and is_file_name(entry.name)]
     votes = Counter(entry.size_bytes for entry in files if entry.size_bytes)
-    # Where lengths disagree, the distance of neighbours decides.
+    # If lengths disagree, the distance between neighbours decides.
     votes.update(int(after.name) - int(before.name) for before, after in pairwise(files))
     return votes
 
@@ -128,7 +128,7 @@ def _folders(disk: Disk, path: str) -> list[str]:
 def inspect_folder(
     disk: InspectedDisk, config: StoreConfig, findings: Findings, *, is_locked_by_us: bool
 ) -> Folder:
-    """The folder's files with the sizes of `config`; what is odd about them is a finding."""
+    """The folder's files with the sizes of `config`; irregularities become findings."""
     folder = Folder(
         disk,
         not is_locked_by_us and disk.is_locked(LOCK_FILE),
@@ -182,7 +182,7 @@ def _inspect_log(folder: Folder, findings: Findings) -> None:
 
 
 def _put_in_place(folder: Folder, found: list[SegmentFile], findings: Findings) -> None:
-    """Take the place of each segment from its first record, where that is free."""
+    """Take each segment's place from its first record, if that place is free."""
     said = {id(segment): _said_base(folder, segment) for segment in found}
     in_place = {segment.base for segment in found if said[id(segment)] in (None, segment.base)}
     moved = [segment for segment in found if segment.base not in in_place]
@@ -212,7 +212,8 @@ def _put_in_place(folder: Folder, found: list[SegmentFile], findings: Findings) 
 
 
 def _said_base(folder: Folder, segment: SegmentFile) -> int | None:
-    """Where the segment's first record says that it is; None if there is none, or no place."""
+    """The position that the segment's first record claims; None if there is none, or it is
+    impossible."""
     file = folder.disk.open_file(segment.name, read_only=True)
     head = file.read_at(0, PHYSICAL_OFFSET_AT + 8)
     file.close()

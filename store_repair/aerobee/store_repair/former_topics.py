@@ -1,9 +1,9 @@
-"""Where topics ended in a folder's log: their records before that are of former lives, which no
-queue lists any more, and nothing is wrong with that.
+"""Where topics ended in a folder's log: earlier records belong to former lives, which no queue
+lists any more, and that is correct.
 
 Found before the log is walked: by the tags of the journal's queue, and by a walk over the part of
 the log that queues need not list yet. The queues of a topic that ends there may be those of either
-life: the next start, or the broker that runs, sees to them.
+life: the next start, or the running broker, resolves this.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class FormerTopics:
 def find_former_topics(
     folder: Folder, tags: TagsCodes, *, unlisted_from: int | None
 ) -> FormerTopics:
-    """From the segment that holds `unlisted_from` on queues may lack entries; None: nowhere. Raises
-    OSError."""
+    """From the segment that contains `unlisted_from` on, queues may lack entries; None: nowhere.
+    Raises OSError."""
     found = FormerTopics()
     _find_listed(folder, found.ends)
     if unlisted_from is not None:

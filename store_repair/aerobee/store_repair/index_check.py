@@ -1,9 +1,10 @@
-"""Every key of every record against the index files, and every index entry against its record.
+"""Checks every key of every record against the index files, and every index entry against its
+record.
 
-Keys reach the index in log order, so both are read once, side by side: stretch by stretch of the
-log the keys that it has and the entries that lead into it are compared as sets. What the entries
-must say beside that, their chains and the slots at the end, follows from inserting them once more
-in memory. So no chain is ever walked, and a cycle shows as an entry that points to the wrong one.
+Keys reach the index in log order, so both are read once, side by side: for each stretch of the log,
+its keys and the entries that point into it are compared as sets. The other fields of entries, their
+chains and the slots at the end, are checked by inserting the entries once more in memory. So no
+chain is ever walked, and a cycle shows as an entry that points to the wrong one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from aerobee.store_repair.log_check import CheckedChunk
 from aerobee.store_repair.log_reader import LogReader
 from aerobee.store_repair.quarantine import QUARANTINED
 
-# Keys collected before they are compared, and log bytes: places in a stretch must fit 32 bits.
+# Keys collected before they are compared, and log bytes: positions in a stretch must fit 32 bits.
 _KEYS_PER_ROUND = 500_000
 _BYTES_PER_ROUND = 1 << 30
 _NAMED_MAX = 64
@@ -36,7 +37,7 @@ _NAMED_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Columns of one length, in log order."""
+    """Columns of equal length, in log order."""
 
     hashes: Int64Array
     offsets: Int64Array
@@ -44,7 +45,7 @@ class _Keys:
 
 
 class IndexCheck:
-    """Feed it the log, then `finish`. Without index files it does nothing but say so."""
+    """Feed it the log, then call `finish`. Without index files it only reports that."""
 
     def __init__(
         self,
@@ -70,14 +71,14 @@ class IndexCheck:
         self.entries = 0
         self._replays = self._open(geometry)
         self._active = 0
-        # What the index is to know: from the first record it lists, up to the last one.
+        # The range the index must cover: from the first record it lists up to the last one.
         headers = [replay.header for replay in self._replays if replay.header.has_entries]
         self._begin = headers[0].begin_physical_offset if headers else 0
         self._end = headers[-1].end_physical_offset if headers else 0
 
     @property
     def end_timestamp_ms(self) -> int:
-        """Store time of the last key in the files, 0 without any."""
+        """Store time of the last key in the files, 0 if there is none."""
         headers = [replay.header for replay in self._replays if replay.header.has_entries]
         return headers[-1].end_timestamp_ms if headers else 0
 
@@ -164,7 +165,7 @@ class IndexCheck:
     # ------------------------------------------------------------------------------ comparing
 
     def _compare(self, end: int) -> None:
-        """Keys and entries of records before the log offset `end`."""
+        """Compares keys and entries of records before the log offset `end`."""
         start, self._compared_to = self._compared_to, end
         parts, self._collected, self._count = self._collected, [], 0
         keys = _Keys(
@@ -226,7 +227,7 @@ class IndexCheck:
             )
 
     def _judge_missing(self, offsets: Int64Array) -> None:
-        """Keys of these records are in no entry."""
+        """No entry has the keys of these records."""
         offsets = offsets[offsets >= self._begin]
         is_tail = offsets >= self._end
         tail = offsets[is_tail]
@@ -251,7 +252,7 @@ class IndexCheck:
         )
 
     def _judge_file(self, replay: IndexReplay, *, is_newest: bool) -> None:
-        """Header and slots at the end of a file."""
+        """Checks header and slots at the end of a file."""
         if is_newest and self._folder.is_live:
             return
         path = index_path(replay.name)
@@ -286,7 +287,7 @@ def _is_in(values: Int64Array, among: Int64Array) -> npt.NDArray[np.bool_]:
 
 
 def _times_of(offsets: Int64Array, keys: _Keys) -> Int64Array:
-    """The store time of the record at each offset, -1 where the log says nothing of it."""
+    """The store time of the record at each offset, -1 if the log has none there."""
     if not len(keys.offsets):
         return np.full(len(offsets), -1, np.int64)
     at = np.minimum(np.searchsorted(keys.offsets, offsets), len(keys.offsets) - 1)

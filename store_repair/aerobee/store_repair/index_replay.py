@@ -1,7 +1,8 @@
-"""One index file read from its first entry to its last, and what its insertions must have left.
+"""Reads one index file from its first entry to its last, and checks what the insertions must have
+left.
 
-Owns: a slot table in memory, 4 bytes a slot, in which each entry read is inserted once more by the
-codec that writers use. What the file says otherwise is a problem.
+Owns: a slot table in memory, 4 bytes per slot, into which each entry is inserted once more with the
+codec that writers use. Any difference from the file is a problem.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Block:
         return self.entries["physical_offset"].astype(np.int64)
 
     def combined(self, start: int) -> Int64Array:
-        """(place after `start`, hash) as one number; -1 where the place is not in the stretch."""
+        """(position after `start`, hash) as one number; -1 if the position is not in the
+        stretch."""
         behind = self.offsets - start
         hashes = self.entries["hash"].astype(np.int64)
         combined = (behind << 31) | hashes
@@ -83,7 +85,7 @@ class IndexReplay:
     # ------------------------------------------------------------------------------ reading
 
     def blocks_before(self, end: int) -> Iterator[Block]:
-        """The following entries up to the last that leads to a place before `end`."""
+        """The following entries, up to the last one that points before `end`."""
         while not self.is_done:
             count = min(_ENTRIES_PER_BLOCK, self.header.count - self._next)
             data = self._file.read_at(self.entry_at(self._next), count * INDEX_ENTRY_SIZE)
@@ -103,7 +105,7 @@ class IndexReplay:
     # ------------------------------------------------------------------------------ inserting
 
     def insert(self, block: Block, store_timestamps_ms: Int64Array) -> None:
-        """Insert the block's entries once more; -1 stands for a time that nothing tells."""
+        """Insert the block's entries once more; -1 stands for an unknown time."""
         if self._slots is None:
             self._slots = np.zeros(self._geometry.slots, np.int32)
         entries = block.entries
@@ -140,14 +142,14 @@ class IndexReplay:
             )
 
     def take_chain_problems(self) -> list[tuple[int, str]]:
-        """(entry, what is wrong) since the last call."""
+        """(entry, problem) since the last call."""
         problems, self._problems = self._problems, []
         return problems
 
     # ------------------------------------------------------------------------------ the end
 
     def header_problem(self) -> str:
-        """What the header says otherwise than the entries; empty if nothing."""
+        """Where the header differs from the entries; empty if nowhere."""
         expected = self._replayed
         said = self.header
         if self._has_unknown_times or not said.has_entries:
@@ -165,7 +167,7 @@ class IndexReplay:
         return ""
 
     def slot_problems(self, *, may_be_ahead: bool) -> Iterator[tuple[int, str]]:
-        """(slot, what is wrong); `may_be_ahead`: entries after the count were being inserted."""
+        """(slot, problem); `may_be_ahead`: entries after the count were being inserted."""
         data = self._file.read_at(HEADER_SIZE, SLOT_SIZE * self._geometry.slots)
         said = np.frombuffer(data, ">i4").astype(np.int64)
         if self._slots is None:

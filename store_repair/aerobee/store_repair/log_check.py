@@ -1,15 +1,15 @@
-"""The log read once, in order: whole records, and all that is none.
+"""Reads the log once, in order: whole records, and everything that is not one.
 
-Iterating gives the whole records chunk by chunk; on the way damaged places become regions, the end
-of the log is found, and the log's own rules are checked: each record says where it is, store
+Iterating yields the whole records chunk by chunk; meanwhile damaged places become regions, the end
+of the log is found, and the log's own rules are checked: each record names its own position, store
 times do not fall, fillers reach to their segment's end, only zeros follow.
 
-On a live folder the bytes at the log's end change while they are read: what is not whole there is
-looked at a second time, and is no damage unless whole records follow it.
+On a live folder the bytes at the log's end change while they are read: incomplete ones there are
+read a second time, and are not damage unless whole records follow.
 
-After bytes that are none, the next whole record is searched. A record counts only if it is whole,
-its body has its CRC, and it says itself that it is where it was found: bytes inside a message's
-body that look like a record do not say that.
+After other bytes, the next whole record is searched for. A record counts only if it is whole, its
+body matches its CRC, and it names the position where it was found: bytes inside a message's body
+that look like a record name another.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from aerobee.store_repair.findings import Findings, Kind
 from aerobee.store_repair.folder import Folder, SegmentFile
 
 _CHUNK_BYTES = 1 << 22
-# As many bytes of a candidate as its place in the log needs to be seen.
+# How many bytes of a candidate are needed to see its position in the log.
 _HEAD_BYTES = PHYSICAL_OFFSET_AT + 8
 _RECORD_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 _BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
 
 
 class LogSearch:
-    """Searches in segments of one log. `is_live` forbids hints to the page cache."""
+    """Searches in the segments of one log. `is_live` forbids hints to the page cache."""
 
     def __init__(self, disk: Disk, segment_bytes: int, *, is_live: bool) -> None:
         self._disk = disk
@@ -60,7 +60,7 @@ class LogSearch:
         self._is_live = is_live
 
     def is_boundary(self, segment: SegmentFile, file: DiskFile, at: int) -> bool:
-        """Whether a whole record, or a filler that reaches to the end, begins at byte `at`."""
+        """Whether a whole record, or a filler that reaches to the end, starts at byte `at`."""
         if not 0 <= at <= self._segment_bytes - BLANK_SIZE_MIN:
             return False
         head = file.read_at(at, _HEAD_BYTES)
@@ -87,7 +87,7 @@ class LogSearch:
         size = min(segment.file_bytes, self._segment_bytes)
         at = self._data_from(file, start, size)
         while at is not None:
-            # The overlap lets a head that a chunk's end cuts be seen in the next one.
+            # The overlap lets a head that is cut by a chunk's end be seen in the next chunk.
             data = file.read_at(at, min(_CHUNK_BYTES + _HEAD_BYTES, size - at))
             if used_size(data):
                 found = self._first_in(segment, file, at, data)
@@ -110,7 +110,7 @@ class LogSearch:
         return best
 
     def _data_from(self, file: DiskFile, at: int, size: int) -> int | None:
-        """Where bytes may be set, at or after `at`."""
+        """The first position at or after `at` where bytes may be set."""
         if at >= size:
             return None
         if self._is_live:
@@ -118,11 +118,11 @@ class LogSearch:
         data = file.next_data(at)
         if data is None or data >= size:
             return None
-        # A hole ends at a page; what was asked for may be inside one.
+        # A hole ends at a page; the requested position may be inside one.
         return max(at, data)
 
     def has_record(self, segments: Sequence[SegmentFile]) -> bool:
-        """Whether any of the segments holds a whole record."""
+        """Whether any of the segments contains a whole record."""
         for segment in segments:
             if segment.path is None or segment.is_foreign:
                 continue
@@ -132,7 +132,8 @@ class LogSearch:
         return False
 
     def used_end(self, segment: SegmentFile, start: int) -> tuple[int, int]:
-        """After the last byte that is set at or after `start`, or `start`; and how many are."""
+        """The end of the last nonzero byte at or after `start`, or `start`; and the number of such
+        bytes."""
         if segment.path is None or start >= segment.file_bytes:
             return start, 0
         file = self._disk.open_file(segment.path, read_only=True)
@@ -163,7 +164,7 @@ _KIND_OF_END = {
 }
 
 OnBytes = Callable[[int], None]
-"""Told how many bytes of the log's files the walk has passed."""
+"""Called with the number of log bytes passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ class LogTotals:
 
 
 class LogCheck:
-    """Iterate once. Then `damage.log_end` is where the log ends and `stopped_by` why."""
+    """Iterate once. Then `damage.log_end` is where the log ends, and `stopped_by` why."""
 
     def __init__(
         self,
@@ -227,7 +228,7 @@ class LogCheck:
     def _walk_segment(
         self, index: int, segment: SegmentFile
     ) -> Generator[CheckedChunk, None, bool]:
-        """Gives the segment's records; returns whether the log continues after it."""
+        """Yields the segment's records; returns whether the log continues after it."""
         size = self._folder.segment_bytes
         file = self._open(segment)
         if file is None:
@@ -269,7 +270,7 @@ class LogCheck:
         except FileNotFoundError:
             if not self._folder.is_live:
                 raise
-            return None  # retention removed it meanwhile
+            return None  # retention has removed it in the meantime
 
     def _pass_over(
         self,
@@ -280,7 +281,8 @@ class LogCheck:
         reason: ScanEnd,
         size: int = 0,
     ) -> int | None:
-        """No whole record begins at byte `at`: where to go on in the segment; None at the end."""
+        """No whole record starts at byte `at`: returns where to continue in the segment; None at
+        its end."""
         folder, segment_bytes = self._folder, self._folder.segment_bytes
         end: int | None = None
         if file is not None:
@@ -403,7 +405,7 @@ class LogCheck:
         names = read_field(byte_field(data, ">i8"), ends - PROPERTY_CRC_SIZE)
         for index in np.flatnonzero(names == PROPERTY_CRC_NAME).tolist():
             start, end = int(result.positions[index]), int(ends[index])
-            # Any property may end so; `property_crc_matches` looks at what stands before it.
+            # Any property may end like this; `property_crc_matches` checks what precedes it.
             if property_crc_matches(data, start, start, end) is False:
                 self._findings.add(
                     Kind.LOG_RECORD_PROPERTY_CRC,
@@ -418,14 +420,14 @@ class LogCheck:
     # ------------------------------------------------------------------------------ the end
 
     def _look_behind_the_end(self) -> None:
-        """Nothing but zeros may follow: else the next start has something to cut off."""
+        """Only zeros may follow: otherwise the next start has something to cut off."""
         damage, folder = self._damage, self._folder
         for segment in folder.segments:
             start = max(0, damage.log_end - segment.base)
             if start >= folder.segment_bytes:
                 continue
             if start and self.stopped_by is ScanEnd.BLANK:
-                start += BLANK_SIZE_MIN  # the filler is cut off: a record is tried in its place
+                start += BLANK_SIZE_MIN  # the filler is cut off: try a record in its place
             end, count = self._search.used_end(segment, start)
             if count:
                 damage.tail_end = segment.base + end
@@ -433,7 +435,7 @@ class LogCheck:
 
 
 def segment_of(segments: list[SegmentFile], position: int) -> SegmentFile | None:
-    """The segment that holds the log offset; None outside the log."""
+    """The segment that contains the log offset; None outside the log."""
     for segment, following in pairwise([*segments, SegmentFile(1 << 62, None, 0)]):
         if segment.base <= position < following.base:
             return segment

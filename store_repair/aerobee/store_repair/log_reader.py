@@ -1,4 +1,4 @@
-"""Single records of a log that may be damaged, wherever its files are."""
+"""Reads single records of a log that may be damaged, wherever its files are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LogReader:
         self._files = FileCache(folder.disk, _FILES_MAX)
 
     def segment_of(self, position: int) -> SegmentFile | None:
-        """The segment that holds a log offset."""
+        """The segment that contains a log offset."""
         index = bisect_right(self._bases, position) - 1
         if index < 0 or position >= self._bases[index] + self._segment_bytes:
             return None
@@ -36,7 +36,7 @@ class LogReader:
         return position % self._segment_bytes
 
     def read(self, position: int, size: int) -> bytes:
-        """The bytes that are there; fewer where a file is missing or short."""
+        """The bytes that exist; fewer if a file is missing or short."""
         segment = self.segment_of(position)
         if segment is None or segment.path is None:
             return b""
@@ -47,7 +47,7 @@ class LogReader:
         return file.read_at(position - segment.base, size)
 
     def record_at(self, position: int, size: int) -> Record | None:
-        """The record of `size` bytes if a whole one with a sound body is there."""
+        """The record of `size` bytes, if there is a whole one with an intact body."""
         if not RECORD_SIZE_MIN <= size <= self._segment_bytes:
             return None
         try:

@@ -1,8 +1,8 @@
-"""From what a verification found to the steps that put it in order.
+"""From the findings of a verification to the steps of a repair.
 
 The order of the steps matters: files first (names, lengths, missing ones), then records inside
 them, then what is derived, then the marks that let the next start derive it. What the plan cannot
-mend is in `left`, with the reason.
+repair is in `left`, with the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FILES_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class RepairWishes:
-    """What the operator allows and asks for."""
+    """What the operator allows and requests."""
 
     cut_at_damage: bool = False
     rebuild_queues: bool = False
@@ -62,11 +62,11 @@ class RepairPlan:
     steps: list[Step] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     must_open: bool = False
-    """Whether the store is to be opened and closed afterwards, which derives what is missing."""
+    """Whether to open and close the store afterwards, which derives what is missing."""
 
     @property
     def lost(self) -> list[LostRange]:
-        """All messages that are gone once the plan is carried out, as ranges by queue."""
+        """All messages that are lost once the plan is carried out, as ranges by queue."""
         by_queue: dict[QueueName, list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]]] = {}
         for step in self.steps:
             for lost in step.lost:
@@ -76,7 +76,7 @@ class RepairPlan:
 
 
 def plan_repair(verified: Verified, wishes: RepairWishes, folder: str) -> RepairPlan:
-    """The plan; `folder` is that of the archive. Reads the folder, changes nothing."""
+    """The plan; `folder` is the archive's. Reads the store folder, changes nothing."""
     return _Planner(verified, wishes, folder).plan()
 
 
@@ -162,7 +162,7 @@ class _Planner:
             self._add(MoveAway(path, "it does not belong to the store", _size_of(self._disk, path)))
 
     def _complete_segments(self) -> None:
-        """Every place of the log, as far as the log goes, gets a file of the right length."""
+        """Every place of the log, up to its end, gets a file of the right length."""
         size = self._folder.segment_bytes
         for segment in self._folder.segments:
             if segment.base >= self._end_of_use():
@@ -182,7 +182,7 @@ class _Planner:
                 )
 
     def _end_of_use(self) -> int:
-        """Segments that begin here or further hold nothing."""
+        """Segments that start here or later hold nothing."""
         return self._cut_at if self._cut_at is not None else max(self._log_end, 1)
 
     def _is_behind_a_gap(self, segment: SegmentFile) -> bool:
@@ -194,7 +194,7 @@ class _Planner:
     # ------------------------------------------------------------------------------ the log
 
     def _cut_log(self, at: int) -> None:
-        """Let the log end at `at`; what lay after is kept in the archive only."""
+        """Let the log end at `at`; what followed is kept only in the archive."""
         damage = self._damage
         end = max(damage.log_end, damage.tail_end, *(each.end for each in damage.regions))
         self._plan.steps += self._zero_tail(at, end, tuple(self._lost_behind(at)))
@@ -202,7 +202,7 @@ class _Planner:
         damage.checkpoint_problem = damage.checkpoint_problem or "the log was cut"
 
     def _zero_tail(self, at: int, end: int, lost: Sequence[LostRange] = ()) -> Iterator[Step]:
-        """Cut the log at `at`, where it is used up to `end`."""
+        """Cut the log at `at`; it is used up to `end`."""
         size = self._folder.segment_bytes
         for segment in self._folder.segments:
             if segment.path is None or segment.base + size <= at or segment.base >= end:
@@ -222,7 +222,7 @@ class _Planner:
             lost = ()
 
     def _lost_behind(self, at: int) -> Iterator[LostRange]:
-        """Messages whose records begin at or after `at`, from what the queues list."""
+        """Messages whose records start at or after `at`, according to the queues."""
         for name, cursor in sorted(self._verified.cursors.items()):
             first = first_offset_behind(self._folder, self._files, cursor, at)
             if first is not None and first < cursor.end:
@@ -268,7 +268,7 @@ class _Planner:
             )
 
     def _move_tree(self, path: str, text: str) -> None:
-        """With all that is in it, which then needs no step of its own."""
+        """With everything in it, which then needs no step of its own."""
         self._plan.steps = [
             step
             for step in self._plan.steps

@@ -1,12 +1,12 @@
-"""Records that are in the place of damaged ones, byte for byte of the same size.
+"""Records that replace damaged ones, of exactly the same size.
 
-A stand-in keeps what is known of the message: topic, queue, offset, place, store time, and its
-properties where they can still be read. Its body is empty, and the property `QUARANTINED` says
-where the original bytes are kept. So queue offsets stay dense, consumers get an empty message that
-says what it is, and every walker of the log, Apache's too, steps over it.
+A stand-in keeps what is known of the message: topic, queue, offset, position, store time, and its
+properties if they can still be read. Its body is empty, and the property `QUARANTINED` says where
+the original bytes are kept. So queue offsets have no gaps, consumers get an empty message that
+explains itself, and every reader of the log, including Apache's, steps over it.
 
-What nothing is known of is filled with records of the transaction type "rollback": walkers step
-over them too, and no queue lists them. At a segment's end a blank record fills the rest.
+Bytes of which nothing is known are filled with records of the transaction type "rollback": readers
+step over them too, and no queue lists them. At a segment's end a blank record fills the rest.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from aerobee.store_format.record_layout import (
 from aerobee.store_format.record_view import Record
 
 QUARANTINED: Final = "QUARANTINED"
-"""The property of a stand-in: the file, below the store's folder, with the original bytes; where
-there is not this much room the repair's folder only."""
+"""The property of a stand-in: the path of the file with the original bytes, below the store's
+folder; if there is not enough room, only the repair's folder."""
 FILLER_TOPIC: Final = b"QUARANTINE_FILLER"
 
-# Readers pass over empty segments between properties, so separators can fill any room.
+# Readers skip empty segments between properties, so separators can fill any space.
 _PADDING: Final = b"\x02"
 _UNKNOWN_HOST: Final = HostAddress(bytes(4), 0)
-# Apache's recovery takes a record's bytes into memory at once.
+# Apache's recovery reads a record's bytes into memory at once.
 _FILLER_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A message whose record is to be replaced: where it is, and how large it is."""
+    """A message whose record is to be replaced: its position and size."""
 
     topic: str
     queue_id: int
@@ -70,8 +70,8 @@ def stand_in_record(
 ) -> bytes:
     """The record for `wanted`, of its size.
 
-    `original` are the damaged bytes, of which what can be read is kept; `store_timestamp_ms` are
-    the bounds that the neighbours set. Raises ValueError if the size is too small for the topic.
+    `original` are the damaged bytes, from which readable values are kept; `store_timestamp_ms` are
+    the limits set by the neighbours. Raises ValueError if the size is too small for the topic.
     """
     topic = wanted.topic.encode()
     known = _read_original(original, topic)
@@ -102,7 +102,7 @@ def stand_in_record(
 def filler_records(start: int, size: int, store_timestamp_ms: int) -> list[bytes]:
     """Records that are never read, for the `size` bytes at the log offset `start`.
 
-    Raises ValueError if no record is that small.
+    Raises ValueError if `size` is too small for a record.
     """
     records: list[bytes] = []
     while size:
@@ -120,7 +120,7 @@ def filler_records(start: int, size: int, store_timestamp_ms: int) -> list[bytes
 
 
 class _Template:
-    """How a stand-in's head looks: that of the original where it is known."""
+    """The head of a stand-in: that of the original as far as it is known."""
 
     def __init__(self, topic: bytes, known: Record | None, sys_flag: int = 0) -> None:
         self._topic = topic
@@ -179,7 +179,7 @@ def _stamp(record: bytearray, wanted: StandIn, store_timestamp_ms: int) -> None:
 
 
 def _read_original(original: bytes, topic: bytes) -> Record | None:
-    """The damaged record as far as its lengths agree and its topic is right."""
+    """The damaged record, as far as its lengths agree and its topic is right."""
     try:
         record = Record(original, 0, len(original))
         return record if record.topic_bytes == topic else None
@@ -198,7 +198,7 @@ def _without_crc(properties: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bytes [start, end) of a region that no known record takes."""
+    """Bytes [start, end) of a region that no known record uses."""
 
     start: int
     end: int
@@ -207,11 +207,11 @@ class Room:
 def place(
     start: int, end: int, placed: Sequence[StandIn], unplaced: Sequence[StandIn]
 ) -> tuple[list[StandIn], list[Room], list[StandIn]]:
-    """Give every message of a region its bytes.
+    """Assign bytes to every message of a region.
 
-    `placed` stay where they are; `unplaced`, whose place and size are unknown, are put between.
-    So are those of `placed` that is across another: their places are not true. Returns the
-    messages in order of place, the rooms left over, and messages for which there was no room.
+    `placed` stay where they are; `unplaced`, whose position and size are unknown, are put between.
+    So are those of `placed` that overlap another: their positions are wrong. Returns the messages
+    ordered by position, the unused rooms, and messages for which there was no room.
     """
     kept: list[StandIn] = []
     waiting: list[StandIn] = []
@@ -253,7 +253,7 @@ def _rooms(start: int, end: int, kept: Sequence[StandIn]) -> list[Room]:
 
 
 def _share(room: Room, taken: Sequence[StandIn], free: int) -> list[StandIn]:
-    """The messages end to end over the whole room, what is free shared evenly."""
+    """Lays the messages end to end over the whole room, sharing free space evenly."""
     shared: list[StandIn] = []
     at = room.start
     for index, message in enumerate(taken):

@@ -1,9 +1,9 @@
-"""Every queued record against its queue entry, and every entry against its record.
+"""Checks every queued record against its queue entry, and every entry against its record.
 
-The log comes in its own order; records are collected over a stretch of it, sorted by queue, and
-compared with one read per queue. Of each queue only a cursor is kept: the next offset expected.
+The log is read in its own order; the records of a stretch are collected, sorted by queue, and
+compared with one read per queue. For each queue only a cursor is kept: the next expected offset.
 Where both agree, which is nearly always, a run of entries is one comparison of bytes. Everything
-else is looked into entry by entry.
+else is examined entry by entry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FILES_MAX = 256
 
 
 class QueueCheck:
-    """Feed it the log, then `finish`."""
+    """Feed it the log, then call `finish`."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class QueueCheck:
             self._compare()
 
     def finish(self) -> None:
-        """The log has ended: compare the rest, and look at what queues have beyond it."""
+        """The log has ended: compare the rest, and examine what queues have after it."""
         self._compare()
         for name in self._ends:
             if name not in self.cursors:
@@ -154,7 +154,7 @@ class QueueCheck:
                 self.judge.judge_run(cursor, run)
 
     def _continues(self, cursor: QueueCursor, run: Run) -> bool:
-        """Whether the run follows what was compared, and all entries are as they must be."""
+        """Whether the run follows what was compared, and all its entries are correct."""
         if cursor.next != run.first or cursor.missing_from is not None:
             return False
         count = len(run.positions)

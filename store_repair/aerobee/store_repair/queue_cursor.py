@@ -1,4 +1,4 @@
-"""One queue while the log goes by: how far it was compared, and what is to be told of it."""
+"""One queue while the log is read: how far it was compared, and what to report about it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class QueueCursor:
         self.next: int | None = None
         # The first offset that the log still has.
         self.first_seen: int | None = None
-        # Since when the files have no entries for the log's records.
+        # The log position from which the files have no entries.
         self.missing_from: int | None = None
         self.missing_position = 0
-        # Of the last record that was compared, in the log.
+        # Of the last compared record, in the log.
         self.last_position = -1
         # After the last offset in log or files; known at the end.
         self.end = 0
@@ -65,7 +65,7 @@ class QueueCursor:
 def read_entries(
     folder: Folder, files: FileCache, cursor: QueueCursor, start: int, count: int
 ) -> bytes:
-    """Entries [start, start + count) as they are in the files; fewer where these end."""
+    """Entries [start, start + count) from the files; fewer if these end."""
     queue = cursor.folder
     if queue is None or queue.problem:
         return b""
@@ -81,7 +81,7 @@ def read_entries(
         try:
             part = files.get(path).read_at(in_file * ENTRY_SIZE, wanted * ENTRY_SIZE)
         except FileNotFoundError:
-            break  # retention removed it meanwhile
+            break  # retention has removed it in the meantime
         parts.append(part[: len(part) - len(part) % ENTRY_SIZE])
         if len(part) != wanted * ENTRY_SIZE:
             break
@@ -90,9 +90,10 @@ def read_entries(
 
 
 def used_file_end(folder: Folder, files: FileCache, cursor: QueueCursor, start: int) -> int:
-    """After the last entry at or after `start` that is not all zeros; `start` if there is none.
+    """The end of the last entry at or after `start` that is not all zeros; `start` if there is
+    none.
 
-    Looks into holes only where the file system cannot tell them.
+    Reads holes only if the file system cannot report them.
     """
     queue = cursor.folder
     if queue is None or queue.problem:
@@ -112,7 +113,7 @@ def used_file_end(folder: Folder, files: FileCache, cursor: QueueCursor, start: 
         size = per_file * ENTRY_SIZE
         at: int | None = begin * ENTRY_SIZE
         while at is not None and at < size:
-            # To a page's end: more would bring zeros into the cache that pass for data.
+            # To a page's end: more would put zeros into the cache that look like data.
             data = file.read_at(at, min(_CHUNK_BYTES - at % _CHUNK_BYTES, size - at))
             used = len(data.rstrip(b"\0"))
             if used:

@@ -1,7 +1,7 @@
-"""What the checks of queues share: reading entries and records, and telling what is wrong.
+"""What the checks of queues share: reading entries and records, and reporting what is wrong.
 
-Owns: nothing of its own but open files. Every judgement ends in one of its `report_` methods, so
-that a finding and what a repair needs to know of it never differ.
+Owns: only open files. Every judgement ends in one of its `report_` methods, so that a finding and
+what a repair needs to know never differ.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Run:
         return int(self.positions[-1])
 
     def behind(self, count: int) -> Run:
-        """Without the first `count` records."""
+        """The run without its first `count` records."""
         return Run(
             self.first + count,
             self.positions[count:],

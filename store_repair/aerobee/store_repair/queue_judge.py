@@ -1,9 +1,9 @@
-"""What it means where a queue and the log do not agree at once.
+"""What it means when a queue and the log do not simply agree.
 
-The two know each other's content: an entry knows topic, queue, offset, place and size of its
-record; a record knows topic, queue, offset and place. Where they differ, whichever is supported by
-a second witness is right: the neighbours, for queue offsets have no holes, or the record that
-really is at the place an entry names.
+Each knows the other's content: an entry knows topic, queue, offset, position and size of its
+record; a record knows topic, queue, offset and position. If they differ, the one supported by a
+second witness is right: the neighbours, since queue offsets have no gaps, or the record that really
+is at the position an entry names.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ BoolArray = npt.NDArray[np.bool_]
 
 _EXT_ADDRESS_MAX = -(1 << 31) - 1
 _EXT_DIRECTORY = "consumequeue_ext"
-# Records read to learn who is right, per run; beyond, the first ones speak for all.
+# How many records per run are read to learn which side is right; after that, the first ones stand
+# for all.
 _LOOKED_AT_MAX = 256
-# A record that claims an offset so far ahead, with no entry to support it, is not believed.
+# A record that claims an offset this far ahead, without an entry to support it, is not believed.
 _JUMP_MAX = 10_000_000
 
 
 class QueueJudge:
-    """Moves the cursors. `recovery_start` is where a start after a crash would begin to read."""
+    """Advances the cursors. `recovery_start` is where a start after a crash would begin to read."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class QueueJudge:
         return self._evidence.read(cursor, run.first, len(run.positions)) == run.expected
 
     def _begin(self, cursor: QueueCursor, run: Run) -> None:
-        """The first record of the queue that the log has: what is in front of it is older."""
+        """The queue's first record in the log: whatever precedes it is older."""
         log_min = self._evidence.folder.log_min_offset
         folder = cursor.folder
         cursor.first_seen = run.first
@@ -103,11 +104,11 @@ class QueueJudge:
         )
 
     def _judge_repeated(self, cursor: QueueCursor, run: Run) -> None:
-        """Offsets that went by already: of two records the queue lists one."""
+        """Offsets already seen: the queue lists one of two records."""
         assert cursor.next is not None
         count = len(run.positions)
         if self._evidence.read(cursor, run.first, count) == run.expected:
-            # The queue lists these: what went by before was an older life of the queue.
+            # The queue lists these: the earlier ones were from a former life of the queue.
             cursor.advance(run.end, run.last_position)
             cursor.missing_from = None
             return
@@ -117,8 +118,8 @@ class QueueJudge:
             self._compare(cursor, run.behind(old))
 
     def _skip_misnumbered(self, cursor: QueueCursor, run: Run) -> int:
-        """How many records at the run's begin are the queue's next ones under wrong numbers; the
-        cursor is past them then."""
+        """How many records at the start of the run are the queue's next ones with wrong numbers;
+        afterwards the cursor is past them."""
         assert cursor.next is not None
         position, size = int(run.positions[0]), int(run.sizes[0])
         if self._evidence.read(cursor, run.first, 1) == run.expected[:ENTRY_SIZE]:
@@ -219,7 +220,7 @@ class QueueJudge:
         sizes: Int64Array,
         differ: BoolArray,
     ) -> None:
-        """Entries that lead to another place than the record that claims their offset."""
+        """Entries that point to another position than the record that claims their offset."""
         for first, end in iterate_ranges(np.flatnonzero(differ)):
             looked_at = range(first, min(end, first + _LOOKED_AT_MAX))
             others = [
@@ -242,7 +243,7 @@ class QueueJudge:
     # ------------------------------------------------------------------------------ the end
 
     def finish_queue(self, cursor: QueueCursor) -> None:
-        """The log has ended: what the queue's files hold beyond it, and what they lack."""
+        """The log has ended: what the queue's files hold after it, and what they lack."""
         self.unmatched.log_has_ended = True
         folder = cursor.folder
         start = cursor.next if cursor.next is not None else (folder.first if folder else 0)
@@ -294,7 +295,7 @@ class QueueJudge:
         self.unmatched.distrust_bad_queues()
 
     def _close_missing(self, cursor: QueueCursor, end: int) -> None:
-        """Entries follow: what was missing is a hole."""
+        """Entries follow: what was missing is a gap."""
         if cursor.missing_from is not None:
             self._evidence.report_missing(cursor, cursor.missing_from, end)
             cursor.missing_from = None

@@ -1,7 +1,7 @@
-"""Records that their queue knows under another name or number, judged once all is known.
+"""Records that their queue knows under another name or number, judged once everything is known.
 
-A flipped bit in a record's header changes no checksum. The queue's entry and the neighbours tell;
-but an entry can be wrong as well, so nothing is decided before the whole queue was compared.
+A flipped bit in a record's header changes no checksum. The queue's entry and the neighbours show
+it; but an entry can be wrong as well, so nothing is decided before the whole queue was compared.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from aerobee.store_repair.findings import Kind
 from aerobee.store_repair.queue_cursor import QueueCursor
 from aerobee.store_repair.queue_evidence import QueueEvidence
 
-# A header that differs in more bits was not changed by chance.
+# A header that differs in more bits did not change by chance.
 _BITS_MAX = 8
-# The first ones of a queue tell what happened to it.
+# The first ones of a queue show what happened to it.
 _KEPT_PER_QUEUE_MAX = 100
 
 
@@ -26,12 +26,12 @@ class _Suspect:
     offset: int
     position: int
     size: int
-    # The log's own order of the queue's records says the same as the entry.
+    # The log's own order of the queue's records agrees with the entry.
     is_in_order: bool
 
 
 class QueueSuspects:
-    """Collects while the log goes by; `judge` at its end."""
+    """Collects while the log is read; call `judge` at its end."""
 
     def __init__(self, evidence: QueueEvidence) -> None:
         self._evidence = evidence
@@ -40,17 +40,18 @@ class QueueSuspects:
     def add(
         self, cursor: QueueCursor, offset: int, position: int, size: int, *, is_in_order: bool
     ) -> None:
-        """The record at `position` stands where the queue's `offset` should lead, and says else.
+        """The record at `position` is where the queue's `offset` should point, but claims something
+        else.
 
-        `is_in_order`: it comes in the log where that offset must come.
+        `is_in_order`: it is in the log where that offset must come.
         """
         kept = self._suspects.setdefault(cursor, [])
         if len(kept) < _KEPT_PER_QUEUE_MAX:
             kept.append(_Suspect(offset, position, size, is_in_order))
 
     def judge(self) -> None:
-        """All queues have been finished. Of a queue that is wrong elsewhere too nothing is taken
-        for a witness, nor of one that would change more than a few bits of a record."""
+        """All queues are finished. A queue that is also wrong elsewhere is not used as a witness,
+        nor is one that would change more than a few bits of a record."""
         for cursor, suspects in self._suspects.items():
             if self._is_shifted(cursor, suspects):
                 continue
@@ -92,7 +93,7 @@ class QueueSuspects:
 
     def _is_shifted(self, cursor: QueueCursor, suspects: list[_Suspect]) -> bool:
         """Whether the queue lists record after record the same number of places too early: the log
-        lacks offsets, and the rebuilt queue closed the gap. Readers get all that is there."""
+        lacks offsets, and the rebuilt queue closed the gap. Readers get everything that exists."""
         if len(suspects) < 2:
             return False
         first = suspects[0]

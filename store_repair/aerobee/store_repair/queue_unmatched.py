@@ -1,4 +1,4 @@
-"""Queue entries for which no record went by: old ones, lost ones, torn ones, wrong ones."""
+"""Queue entries whose record was not found: old ones, lost ones, torn ones, wrong ones."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from aerobee.store_repair.queue_evidence import QueueEvidence
 from aerobee.store_repair.queue_suspects import QueueSuspects
 
 NO_RECORD = 1 << 62
-"""Where the next record is if there is none."""
+"""The position of the next record if there is none."""
 
 _ENTRIES_PER_READ = 50_000
-# Headers change one by one; where more entries in a row lead to others' records, these are wrong.
+# Headers change one by one; if more entries in a row point to others' records, the entries are
+# wrong.
 _HEADERS_MAX = 3
 
 
 class UnmatchedEntries:
-    """Owns: which offsets are missing in the log where, and `ahead`, what is past its end.
+    """Owns: which offsets are missing in the log and where, and `ahead`, what is after its end.
 
     `log_has_ended` is set once the log's end is known.
     """
@@ -42,7 +43,8 @@ class UnmatchedEntries:
         self.ahead: list[Placed] = []
 
     def judge(self, cursor: QueueCursor, start: int, end: int, before: int) -> None:
-        """Offsets [start, end) for which no record went by; `before` is the next one's place."""
+        """Offsets [start, end) for which no record was found; `before` is the next one's
+        position."""
         if cursor.topic.startswith(LIGHT_QUEUE_PREFIX):
             return
         between = self._regions_between(cursor, before)
@@ -65,7 +67,7 @@ class UnmatchedEntries:
     def _judge_entries(
         self, cursor: QueueCursor, offset: int, data: bytes
     ) -> list[tuple[int, int]]:
-        """Entries without a record; returns the offsets of which nothing is known at all."""
+        """Entries without a record; returns the offsets about which nothing is known."""
         damage = self._evidence.damage
         positions, sizes, codes = unpack_entries(data)
         offsets = np.arange(offset, offset + len(positions))
@@ -85,7 +87,7 @@ class UnmatchedEntries:
             damage.regions[index].placed.append(
                 Placed(cursor.topic, cursor.queue_id, offsets[mine], positions[mine], sizes[mine])
             )
-        # Of the log's files one may be missing at the end, not more.
+        # At most one of the log's files may be missing at the end.
         ahead_end = self._evidence.folder.log_files_end + self._evidence.folder.segment_bytes
         is_ahead = (positions >= damage.log_end) & (sizes > 0) & ~empty
         is_ahead &= self.log_has_ended & (positions + sizes <= ahead_end)
@@ -115,7 +117,7 @@ class UnmatchedEntries:
         first: int,
         end: int,
     ) -> None:
-        """Entries that lead to no damaged place: to a record of another name, or to nowhere."""
+        """Entries that point to no damaged place: to a record of another name, or to nowhere."""
         wrong = end - first
         if wrong <= _HEADERS_MAX:
             for index in range(first, end):
@@ -136,8 +138,8 @@ class UnmatchedEntries:
     def _is_misnamed(
         self, record: Record, cursor: QueueCursor, offset: int, position: int, size: int
     ) -> bool:
-        """Whether it is the record that is wrong: it says that it is in no queue, or the queue
-        that it names does not have it where it says."""
+        """Whether the record is wrong: it says that it is in no queue, or the queue that it names
+        does not have it at its offset."""
         name = record.topic, record.queue_id
         if (*name, record.queue_offset) == (cursor.topic, cursor.queue_id, offset):
             return bool(record.sys_flag & UNQUEUED_BIT)
@@ -171,8 +173,8 @@ class UnmatchedEntries:
         ]
 
     def distrust_bad_queues(self) -> None:
-        """What queues with wrong entries said of damaged places does not count; what the numbers
-        of the records around them say does."""
+        """Discard what queues with wrong entries said about damaged places; what the numbers of the
+        records around them say still counts."""
         bad = self._evidence.damage.bad_queues
         for region in self._evidence.damage.regions:
             region.placed = [
@@ -186,7 +188,7 @@ class UnmatchedEntries:
                 region.unplaced.append(gap)
 
     def report_beyond(self, placed: Placed) -> None:
-        """Entries that lead past all files, and that nothing else speaks for."""
+        """Entries that point after all files, without other evidence."""
         cursor = self._evidence.cursors[placed.topic, placed.queue_id]
         first = int(placed.offsets[0])
         self._evidence.report_wrong(
@@ -195,12 +197,12 @@ class UnmatchedEntries:
 
 
 def _largest(regions: list[DamagedRegion]) -> DamagedRegion:
-    """Where messages without a place most likely were."""
+    """Where messages without a position most likely were."""
     return max(regions, key=lambda region: region.end - region.start)
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Neighbouring ranges as one."""
+    """Neighbouring ranges merged."""
     joined: list[tuple[int, int]] = []
     for first, end in ranges:
         if joined and joined[-1][1] == first:

@@ -1,4 +1,4 @@
-"""Steps inside segments: stand-ins for damaged records, and fields that are put right."""
+"""Steps inside segments: stand-ins for damaged records, and corrected fields."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from aerobee.store_repair.verify import Verified
 
 
 class RecordSteps:
-    """Made for one plan. What it learns grows with the steps."""
+    """Made for one plan; collects information along with the steps."""
 
     def __init__(self, verified: Verified, archive_folder: str) -> None:
         self._verified = verified
@@ -41,7 +41,7 @@ class RecordSteps:
         self._log = LogReader(verified.folder)
         self.queues_to_rebuild: dict[QueueName, str] = {}
         self.left: list[str] = []
-        # Whether index entries lead to places where no record begins any more.
+        # Whether index entries point to positions where no record starts any more.
         self.moves_keys = False
 
     # ------------------------------------------------------------------------------ quarantine
@@ -165,7 +165,7 @@ class RecordSteps:
     # ------------------------------------------------------------------------------ fields
 
     def fix_headers(self, *, behind: int | None) -> Iterator[Step]:
-        """Put right what queues know better; records after a cut are left out."""
+        """Correct what queues know better; records after a cut are left out."""
         damage = self._verified.damage
         fixes = {fix.position: fix for fix in damage.header_fixes}
         for position in sorted({*fixes, *(at for at, _ in damage.property_crc_wrong)}):

@@ -1,12 +1,11 @@
-"""Carrying out a plan: lock, copy, change, open once so that recovery derives the rest, unlock.
+"""Carries out a plan: lock, copy, change, open once so that recovery derives the rest, unlock.
 
-The archive's manifest is on the disk before the first change. Steps go in order; each is durable
-before the next. A crash in between leaves a folder that `--undo` puts back, or that another repair
-continues with.
+The archive's manifest is on disk before the first change. Steps run in order, each durable before
+the next. After a crash in between, `--undo` can restore the folder, or another repair can continue.
 
-Undoing puts back what a repair changed, from the copies in its folder, only while the store was not
-used since: what was appended after the repair would be removed from its queues. What is in the way
-goes to `undone/` in the repair's folder.
+Undoing restores what a repair changed, from the copies in its folder, only if the store has not
+been used since: anything appended after the repair would be removed from its queues. What is in the
+way goes to `undone/` in the repair's folder.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ MANIFEST_VERSION = 1
 _ROOM_BESIDE = 16 << 20
 
 OnStep = Callable[[int, Step], None]
-"""Told the number of each step, from 0, before it begins."""
+"""Called with the number of each step, from 0, before it begins."""
 
 
 def archive_name(disk: Disk, clock: Clock) -> str:
-    """A folder's name that is not taken."""
+    """An unused folder name."""
     moment = datetime.fromtimestamp(clock.now_ms() / 1_000, UTC)
     name = f"{REPAIR_PREFIX}{moment:%Y%m%dT%H%M%SZ}"
     number = 1
@@ -51,7 +50,8 @@ def archive_name(disk: Disk, clock: Clock) -> str:
 
 
 class Repair:
-    """One plan on its way. `apply` under the folder's lock, then `open_once`, which takes it."""
+    """The execution of one plan. `apply` under the folder's lock, then `open_once`, which takes
+    it."""
 
     def __init__(self, disk: Disk, plan: RepairPlan, clock: Clock) -> None:
         self._disk = disk
@@ -143,7 +143,7 @@ _CHUNK_BYTES = 1 << 22
 
 
 def undo_repair(disk: Disk, folder: str) -> list[str]:
-    """Undo the repair whose folder this is; the caller holds the lock. Returns what was put back.
+    """Undo the repair with this folder; the caller holds the lock. Returns what was restored.
 
     Raises StoreUnusable if there is no such repair, or the store was used since; OSError.
     """
@@ -182,7 +182,7 @@ def _read(disk: Disk, folder: str) -> dict[str, Any]:
 
 
 class _Undo:
-    """One thing put back; nothing happens where the repair did not come so far."""
+    """Restores one thing; does nothing if the repair did not get that far."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk

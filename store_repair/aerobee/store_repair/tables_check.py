@@ -1,6 +1,6 @@
 """The small files: checkpoint, abort marker, queue ends, and the JSON tables in `config/`.
 
-A table is read as the broker reads it, backup included. Consumer offsets are compared with the
+A table is read as the broker reads it, including its backup. Consumer offsets are compared with the
 queues once these are known.
 """
 
@@ -91,7 +91,7 @@ def _check_begin(folder: Folder, ends: KnownEnds, findings: Findings) -> None:
 
 
 def _read_checkpoint_and_ends(folder: Folder) -> tuple[Checkpoint | None, KnownEnds | None]:
-    """On a live folder both are replaced one after the other: read until they fit."""
+    """On a live folder the two are replaced one after the other: read until they match."""
     for _ in range(_TRIES if folder.is_live else 1):
         checkpoint = _decode(folder.disk)
         if checkpoint is None:
@@ -135,7 +135,7 @@ def check_checkpoint(
     findings: Findings,
     damage: Damage,
 ) -> None:
-    """Against the log, which has been read."""
+    """Checks it against the log, which has been read."""
     if folder.is_live or not folder.segments:
         return
     newest = max(
@@ -200,10 +200,10 @@ def check_consumer_offsets(
     *,
     unsettled: Container[str] = (),
 ) -> None:
-    """Groups neither ahead of their queues nor before what was removed; not of topics that are
-    `unsettled`."""
+    """Groups must be neither ahead of their queues nor before removed messages; topics that are
+    `unsettled` are skipped."""
     if folder.is_live:
-        return  # what the queues hold in memory is not known here
+        return  # the in-memory part of the queues is not known here
     for group, topic, queue_id, offset in consumer_offsets(folder.disk):
         if topic in unsettled:
             continue

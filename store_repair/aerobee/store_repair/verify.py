@@ -1,11 +1,11 @@
-"""One look at everything in a store folder, read-only.
+"""Verifies everything in a store folder, read-only.
 
-Order: names and small files first, then the log once from beginning to end with the queues beside
-it, then what only the end can tell. Memory does not depend on the log's length: of each queue a
-cursor is kept, and a bounded stretch of records.
+Order: names and small files first, then the log once from beginning to end alongside the queues,
+then what only the end can show. Memory does not depend on the log's length: a cursor per queue is
+kept, and a bounded stretch of records.
 
-On a live folder nothing newer than the start is judged: entries that the broker still has in memory
-and the log's last, unfinished record are no findings.
+On a live folder nothing newer than the start is judged: entries that the broker still has in
+memory, and the log's last, unfinished record, are not findings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from aerobee.store_repair.tables_check import (
 )
 
 OnProgress = Callable[[int, int], None]
-"""Told the bytes of the log done and in all."""
+"""Called with the bytes of the log done and in total."""
 
 
 @dataclass(slots=True)
@@ -78,9 +78,9 @@ def verify_store(
     is_locked_by_us: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Verified:
-    """Read the whole folder; a caller that holds its lock says so with `is_locked_by_us`.
+    """Read the whole folder; `is_locked_by_us`: the caller holds its lock.
 
-    Raises StoreUnusable if it is no store, OSError.
+    Raises StoreUnusable if it is not a store, OSError.
     """
     names = ("commitlog", "consumequeue", "config")
     if not any(disk.exists(name) for name in names):
@@ -194,7 +194,7 @@ class _Verification:
         is_aborted: bool,
         is_checkpoint_known: bool,
     ) -> None:
-        """Whether the log ends where it may: a torn tail, or the loss of what was safe."""
+        """Whether the log ends where it may: a torn tail, or the loss of durable data."""
         folder, damage = self._folder, self._damage
         ahead = self._credible_ahead(queues, checkpoint)
         known_end = max((_end_of(placed) for placed in ahead), default=0)
@@ -237,7 +237,7 @@ class _Verification:
             )
 
     def _credible_ahead(self, queues: QueueCheck, checkpoint: Checkpoint) -> list[Placed]:
-        """Entries that lead past the log's end. Where they lead past all files, a missing last
+        """Entries that point after the log's end. If they point after all files, a missing last
         segment is assumed if more than one says so."""
         folder = self._folder
         ahead = queues.judge.unmatched.ahead

@@ -20,7 +20,7 @@ from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupTable,
 )
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.store_format.delay_levels import DELAY_MAX_MS
+from aerobee.store_format.delay_levels import DELAY_MAX_MS, DelayLevels
 from aerobee.store_format.json_config import JsonValue
 from aerobee.store_format.retry_delays import Exponential
 
@@ -35,9 +35,11 @@ class RetrySettings:
         groups: SubscriptionGroupTable,
         admit: Callable[[str], None],
         save: Callable[[], Awaitable[None]],
+        levels: DelayLevels,
     ) -> None:
         """`admit` makes a group known, and raises LimitReached if there are too many. `save` writes
-        the table."""
+        the table. `levels`: the broker's."""
+        self.levels = levels
         self._groups = groups
         self._admit = admit
         self._save = save

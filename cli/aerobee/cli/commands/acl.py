@@ -62,7 +62,10 @@ def add(
     is_default: bool,
     as_json: bool,
 ) -> None:
-    """Let USER do ACTIONS on RESOURCE; replaces the user's policy for RESOURCE."""
+    """Let USER do ACTIONS on RESOURCE.
+
+    Replaces the user's policy for RESOURCE.
+    """
     from aerobee import Policy
 
     policy = Policy(
@@ -134,9 +137,10 @@ def list_policies(target: Target, user: str, as_json: bool, wide: bool) -> None:
 def test(
     target: Target, user: str, resource: str, actions: str, source: str, as_json: bool
 ) -> None:
-    """Say whether USER may do ACTIONS on RESOURCE, and which policy decides it.
+    """Say whether USER may do ACTIONS on RESOURCE, and why.
 
-    With several actions, one allowed action is enough. Exit code 1: denied.
+    Names the policy that decides it. With several actions, one allowed action is enough. Exit code
+    1: denied.
     """
     answer = target.administer(
         lambda admin: admin.policies.test(user, resource, actions, source=source)

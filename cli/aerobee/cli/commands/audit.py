@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.failures import Failure
+from aerobee.cli.options import chosen_format, json_format_option
 from aerobee.cli.output import remark, say
 from aerobee.offset_audit.run.arguments import ARGUMENTS, Argument
 from aerobee.offset_audit.run.exit_codes import USAGE, exit_code_of, is_understood
@@ -54,12 +55,18 @@ def _option(one: Argument) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         kind = click.INT
     metavar = None if one.choices else one.metavar
     return click.option(
-        *names, metavar=metavar, type=kind, multiple=one.is_repeatable, help=one.help
+        *names,
+        metavar=metavar,
+        type=kind,
+        multiple=one.is_repeatable,
+        callback=chosen_format if one.name == "format" else None,
+        help=one.help,
     )
 
 
 @click.command(cls=AuditCommand)
 @_options
+@json_format_option
 def audit(**values: Any) -> None:
     """Audit a live cluster, or stores at rest (Aerobee's or Apache RocketMQ's), on Spark.
 

@@ -49,7 +49,7 @@ broker = ConfigGroup(
 @json_option
 @tls_options
 def drain(address: str, timeout_ms: int, as_json: bool, tls: TlsConfig | bool) -> None:
-    """Prepare a broker to be stopped without a pause: hand its group over.
+    """Hand a broker's group over before the broker is stopped.
 
     A master hands over to a replica in sync; the command returns once that replica is master and
     the former master follows it. Without anything to hand over it returns at once. Then stop the

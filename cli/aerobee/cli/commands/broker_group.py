@@ -29,10 +29,10 @@ def broker_group() -> None:
 @json_option
 @asking_options(TIMEOUT_MS)
 def close(target: Target, broker: str, as_json: bool) -> None:
-    """Close the broker group BROKER: it takes no new messages; consumers go on reading.
+    """Close the broker group BROKER: it takes no new messages.
 
-    Messages with a sharding key or message group move to queues of other groups, once. Refused if a
-    topic has queues nowhere else.
+    Consumers go on reading. Messages with a sharding key or message group move to queues of other
+    groups, once. Refused if a topic has queues nowhere else.
     """
     target.administer(lambda admin: admin.broker_groups.close(broker))
     if as_json:
@@ -60,7 +60,7 @@ def open_again(target: Target, broker: str, as_json: bool) -> None:
 @wide_option
 @asking_options(TIMEOUT_MS)
 def show(target: Target, broker: str, as_json: bool, wide: bool) -> None:
-    """Show what would be lost if the broker group BROKER were removed now.
+    """Show what removing the broker group BROKER now would lose.
 
     Exit code 0: nothing, and it takes no new messages; 1: something, or it still takes messages.
     """
@@ -115,9 +115,10 @@ def _show(broker: str, state: BrokerGroupState, remaining: Remaining, *, wide: b
 @json_option
 @asking_options(TIMEOUT_MS)
 def remove(target: Target, broker: str, force: bool, yes: bool, as_json: bool) -> None:
-    """Take the closed broker group BROKER out of all topics and out of the cluster.
+    """Take the closed broker group BROKER out of the cluster.
 
-    Its brokers cannot register again, and its name cannot be used again. Their folders stay.
+    Also takes it out of all topics. Its brokers cannot register again, and its name cannot be used
+    again. Their folders stay.
     """
     confirm(f"Remove {broker} from the cluster for good?", yes=yes)
 

@@ -77,7 +77,7 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
 @json_option
 @target_options
 def remove_replica(target: Target, broker: str, broker_id: int, yes: bool, as_json: bool) -> None:
-    """Remove replica ID, which is lost for good, from the broker group BROKER.
+    """Remove the lost replica ID from the broker group BROKER.
 
     Refused while the replica is registered or in sync: its log may be the only one with all
     messages. If the replica is started again later, it joins as a new one.
@@ -103,7 +103,7 @@ def remove_replica(target: Target, broker: str, broker_id: int, yes: bool, as_js
 @json_option
 @target_options
 def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_json: bool) -> None:
-    """Remove expired log segments of BROKER now, at any hour, the oldest first.
+    """Remove expired log segments of BROKER now, oldest first.
 
     BROKER is a broker's name or its address. Segments that are not expired stay, and so do those
     with messages that a group has not read, unless an option says otherwise.

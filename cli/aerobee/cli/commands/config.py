@@ -76,7 +76,7 @@ def check(
     "--commands", "of_commands", is_flag=True, help="Print docs/cli-reference.md instead."
 )
 def reference(of_commands: bool) -> None:
-    """Print the page docs/configuration.md, which lists every key of every service."""
+    """Print docs/configuration.md, which lists all keys."""
     if of_commands:
         from aerobee.cli.cli_reference import cli_reference
 

@@ -21,7 +21,7 @@ from aerobee.cli.moments import (
     moment_argument,
     patience_argument,
 )
-from aerobee.cli.options import duration_option, format_option
+from aerobee.cli.options import duration_option, format_option, json_format_option
 from aerobee.cli.output import counted, remark
 from aerobee.cli.queue_places import queue_option
 from aerobee.cli.target import Target, connection_options
@@ -92,6 +92,7 @@ _STARTS = {MomentKind.FIRST: "FIRST", MomentKind.LAST: "LAST", MomentKind.TIME: 
 @format_option(
     "text: bodies, one a line; json: objects that `aerobee produce --format json` reads."
 )
+@json_format_option
 @click.option("--client-id", help="This member's name.  [default: from host and process]")
 @duration_option(
     "--session-timeout",

@@ -181,9 +181,10 @@ def resend(
     as_json: bool,
     **wanted: Any,
 ) -> None:
-    """Send dead letters of GROUP again, each exactly once; their attempts are counted from zero.
+    """Send dead letters of GROUP again, each exactly once.
 
-    Exit code 1: some were refused, for example because they were resent too often; these stay.
+    Their attempts are counted from zero. Exit code 1: some were refused, for example because they
+    were resent too often; these stay.
     """
     if not dry_run:
         confirm(f"Send dead letters of group {group} again?", yes=yes)
@@ -205,7 +206,10 @@ def resend(
 def drop(
     target: Target, group: str, dry_run: bool, yes: bool, as_json: bool, **wanted: Any
 ) -> None:
-    """Drop dead letters of GROUP: they are no longer listed, and cannot be resent."""
+    """Drop dead letters of GROUP, so that they are no longer listed.
+
+    They cannot be resent after that.
+    """
     if not dry_run:
         confirm(f"Drop dead letters of group {group} for good?", yes=yes)
 

@@ -158,11 +158,11 @@ def _show(rows: list[dict[str, Any]], *, wide: bool) -> None:
 )
 @json_option
 def defragment(etcd: EtcdMembers, gain_min_mib: int, as_json: bool) -> None:
-    """Return the space that compaction has freed, member by member, the leader last.
+    """Return the space that compaction has freed.
 
-    A member does not answer while it is defragmented, so all members must be healthy before each
-    one: with another member away, etcd would stop. Does not compact: etcd does that itself with
-    --auto-compaction-retention.
+    One member at a time, the leader last. A member does not answer while it is defragmented, so all
+    members must be healthy before each one: with another member away, etcd would stop. Does not
+    compact: etcd does that itself with --auto-compaction-retention.
     """
     members = etcd.members()
     order = sorted(_all_well(etcd, members), key=lambda found: found.is_leader)
@@ -220,10 +220,10 @@ def _all_well(etcd: EtcdMembers, members: list[Member]) -> list[MemberStatus]:
 )
 @json_option
 def save(folder: Path, etcd: EtcdMembers, keep: int, cluster: str, as_json: bool) -> None:
-    """Save a snapshot as FOLDER/etcd-TIME.db, remove the oldest ones, and note the time.
+    """Save a snapshot as FOLDER/etcd-TIME.db.
 
-    Checks the snapshot by the hash that etcd sends. The nameservers' metrics have the age of the
-    newest one. Restore it with `etcdutl snapshot restore`.
+    Removes the oldest ones and notes the time. Checks the snapshot by the hash that etcd sends. The
+    nameservers' metrics have the age of the newest one. Restore it with `etcdutl snapshot restore`.
     """
     from aerobee.cli import etcd_backup
 
@@ -275,7 +275,7 @@ def _saved_of_anyone(etcd: EtcdMembers, folder: Path, name: str) -> Path:
 )
 @json_option
 def note_backup(what: str, etcd: EtcdMembers, cluster: str, as_json: bool) -> None:
-    """Note that a backup of WHAT, such as broker-a, has just been made.
+    """Note that WHAT, such as broker-a, was backed up just now.
 
     Run it after each successful backup that `aerobee etcd save` did not make. The nameservers'
     metrics have its age, and an alert fires after two days.

@@ -50,7 +50,7 @@ def reset(
     as_json: bool,
     wide: bool,
 ) -> None:
-    """Set the offsets of GROUP on TOPIC; running members continue from there.
+    """Set the offsets of GROUP on TOPIC; members continue from there.
 
     Messages between the old and the new offset are skipped, or come again.
     """
@@ -103,10 +103,10 @@ def delete(
     as_json: bool,
     wide: bool,
 ) -> None:
-    """Delete the offsets of GROUP on TOPIC; the group then starts there as a new group does.
+    """Delete the offsets of GROUP on TOPIC.
 
-    Includes offsets on queues and topics that no longer exist. Refused while a member holds one of
-    the queues.
+    The group then starts there as a new group does. Includes offsets on queues and topics that no
+    longer exist. Refused while a member holds one of the queues.
     """
     chosen = [queue_place(name) for name in queues]
     if not dry_run:

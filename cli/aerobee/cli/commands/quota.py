@@ -75,7 +75,10 @@ def delete(target: Target, subject: tuple[str, ...], as_json: bool) -> None:
 @wide_option
 @target_options
 def list_quotas(target: Target, as_json: bool, wide: bool) -> None:
-    """List the quotas that were set, and the built-in ones that apply otherwise."""
+    """List the quotas that were set, and the built-in ones.
+
+    The built-in ones apply where none was set.
+    """
 
     async def question(admin: AdminClient) -> tuple[list[Quota], Quota]:
         return await admin.quotas.list(), await admin.quotas.built_in()

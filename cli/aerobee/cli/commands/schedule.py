@@ -66,7 +66,7 @@ def list_(
     as_json: bool,
     wide: bool,
 ) -> None:
-    """List the waiting messages of TOPIC, or of all topics, in the order they are due.
+    """List waiting messages of TOPIC, or of all topics, by time.
 
     TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: there is no
     such topic.

@@ -170,7 +170,7 @@ def list_topics(
 @wide_option
 @target_options
 def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
-    """Show the queues of the topic NAME: where they are and what they hold."""
+    """Show where the queues of the topic NAME are and what they hold."""
 
     async def question(
         admin: AdminClient,
@@ -258,7 +258,10 @@ topic.add_command(alter)
 @json_option
 @target_options
 def delete(target: Target, name: str, yes: bool, as_json: bool) -> None:
-    """Delete the topic NAME with its messages and all groups' offsets on it, permanently."""
+    """Delete the topic NAME with its messages, permanently.
+
+    All groups' offsets on it are deleted, too.
+    """
     confirm(
         f"Delete topic {name} with its messages?",
         yes=yes,

@@ -67,7 +67,7 @@ def list_(
     as_json: bool,
     wide: bool,
 ) -> None:
-    """List the open transactions of TOPIC, or of all topics, oldest first.
+    """List open transactions of TOPIC, or of all topics, oldest first.
 
     TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: there is no
     such topic.
@@ -113,9 +113,9 @@ def list_(
 @always_json_option
 @target_options
 def show(target: Target, topic: str, transaction_id: str) -> None:
-    """Show the transaction ID of TOPIC, open or set aside, and its message, as JSON.
+    """Show the transaction ID of TOPIC and its message as JSON.
 
-    Exit code 1: there is none.
+    It may be open or set aside. Exit code 1: there is none.
 
     Several brokers may have a transaction with this ID, each with its own message.
     """
@@ -171,7 +171,7 @@ def commit(
 def rollback(
     target: Target, topic: str, transaction_ids: tuple[str, ...], yes: bool, as_json: bool
 ) -> None:
-    """Roll back transactions of TOPIC: their messages are never delivered.
+    """Roll back transactions of TOPIC; nobody gets their messages.
 
     Exit code 1: a transaction is unknown, or has already ended differently. The others are rolled
     back nevertheless.

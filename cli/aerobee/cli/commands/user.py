@@ -65,9 +65,10 @@ def create(
     credentials_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Create the user NAME, which may do nothing until `aerobee acl add` says so.
+    """Create the user NAME, who may do nothing yet.
 
-    Prints the access key and the secret, which cannot be shown again.
+    `aerobee acl add` gives it rights. Prints the access key and the secret, which cannot be shown
+    again.
     """
     secret = _secret_of(secret_file)
     _check_new(credentials_file, as_json)
@@ -173,9 +174,10 @@ def delete(target: Target, name: str, yes: bool, as_json: bool) -> None:
 @json_option
 @target_options
 def reseal(target: Target, as_json: bool) -> None:
-    """Encrypt all users' secrets again, with the first line of the cluster secret's file.
+    """Encrypt all users' secrets again, with a new cluster secret.
 
-    Afterwards, the second line is no longer needed.
+    That is the first line of the cluster secret's file. Afterwards, the second line is no longer
+    needed.
     """
 
     async def question(admin: AdminClient) -> list[User]:

@@ -1,1 +1,1 @@
-"""What clients are told about themselves: settings, delays, traps of each language."""
+"""What clients are told about themselves: settings, delays, and workarounds for each language."""

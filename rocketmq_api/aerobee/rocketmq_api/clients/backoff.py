@@ -1,7 +1,8 @@
-"""After which delays a failed message comes again: a group's rule, and how each client is told.
+"""After which delays a failed message is redelivered: a group's rule, and the form in which each
+client gets it.
 
-Clients compute the delay themselves and ask for it, so a rule that a client cannot read loses every
-delay: it then has a rule of its own, or none.
+Clients compute the delay themselves and ask for it, so a client that cannot read the rule loses
+every delay: it then uses a rule of its own, or none.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ _SECOND_MS: Final = 1_000
 _LISTED_MAX: Final = 64
 
 APACHES: Final = Steps(DelayLevels.parse().delays_ms)
-"""Of a group that has no rule of its own."""
+"""For a group that has no rule of its own."""
 
 
 class Form(Enum):
-    """How a client is told."""
+    """The form in which a client gets the rule."""
 
     OWN = auto()
-    """As the group's rule is."""
+    """The form of the group's rule."""
     LISTED = auto()
-    """As a list of whole seconds: it reads nothing else."""
+    """A list of whole seconds: the client reads nothing else."""
     GROWING = auto()
-    """As growing delays: it reads nothing else."""
+    """Growing delays: the client reads nothing else."""
     GROWING_SECONDS_FOR_MS = auto()
     """The same for a client that takes the seconds for milliseconds."""
 

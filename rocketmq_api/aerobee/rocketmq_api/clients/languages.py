@@ -1,6 +1,6 @@
-"""What the clients of each language cannot do, so that they are answered in another way.
+"""What the clients of each language cannot do, so that they need different answers.
 
-Each entry was seen with the version that is named; newer ones may have been repaired.
+Each entry was observed with the version that is named; newer ones may be fixed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BY_HEADER: Final[dict[str, v2.Language]] = {
     "RUST": v2.RUST,
     "PYTHON": v2.PYTHON,
     "PHP": v2.PHP,
-    # What the client for Node says.
+    # The name that the Node client sends.
     "HTTP": v2.NODE_JS,
     "NODE_JS": v2.NODE_JS,
     "RUBY": v2.RUBY,
@@ -37,16 +37,16 @@ class Traits:
 
     delays: Form = Form.OWN
     needs_plain_body: bool = False
-    """It inflates zlib under the name of gzip, and gives its user an empty body for gzip."""
+    """It inflates zlib labelled as gzip, and gives its user an empty body for real gzip."""
     lacks_body_empty: bool = False
-    """It ends at a code that it does not know, and does not know MESSAGE_BODY_EMPTY."""
+    """It terminates on an unknown code, and does not know MESSAGE_BODY_EMPTY."""
     settings_again_ms: int | None = None
-    """Send its settings once more, so long after the first time: with several topics it begins to
-    wait for them only when it has them already, and would ask again after 300 s."""
+    """Send its settings again this long after the first time: with several topics it starts waiting
+    for them only after it has received them, and would ask again after 300 s."""
 
 
 def language_of(header: str, user_agent: v2.UA | None = None) -> v2.Language:
-    """From the metadata of a call, `x-mq-language`, or else from what the settings say."""
+    """From the call's metadata, `x-mq-language`, or else from the settings."""
     language = _BY_HEADER.get(header.upper())
     if language is not None:
         return language
@@ -54,12 +54,14 @@ def language_of(header: str, user_agent: v2.UA | None = None) -> v2.Language:
 
 
 def traits_of(language: v2.Language, version: str) -> Traits:
-    """Of a client as it says that it is; unknown ones can do everything."""
+    """The traits of a client by its own description; unknown ones are assumed to have no
+    limitations."""
     if language == v2.PYTHON:
         # Ignores growing delays: 1 s and 17 attempts. Reads whole seconds.
         return Traits(delays=Form.LISTED)
     if language == v2.NODE_JS:
-        # Reads no list: no delay at all, and in order a dead letter after the first failure.
+        # Reads no list: no delay at all, and with ordered delivery a dead letter after the first
+        # failure.
         is_old = _numbers(version) <= _NODE_MS_UPTO
         return Traits(
             delays=Form.GROWING_SECONDS_FOR_MS if is_old else Form.GROWING,
@@ -73,5 +75,5 @@ def traits_of(language: v2.Language, version: str) -> Traits:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The parts of `1.0.8` that are numbers; of what is no version, none."""
+    """The numeric parts of `1.0.8`; none for other text."""
     return tuple(int(part) for part in re.findall("[0-9]{1,9}", version.partition("-")[0])[:4])

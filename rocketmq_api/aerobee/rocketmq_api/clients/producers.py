@@ -5,7 +5,7 @@ that they send to its topic.
     2  who sent the message: some name a topic minutes later, some never
     3  who sent another message of a transaction to the topic
 
-A client's topics outlive its stream for a while: some open another one and tell their settings
+A client's topics outlive its stream for a while: some open another one and send their settings
 minutes later. Nothing here is stored.
 """
 
@@ -20,7 +20,7 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
 TOPICS_MAX: Final = 1_024
-"""That are kept of one client."""
+"""Topics kept for one client."""
 AWAY_MAX: Final = 10_000
 """Clients without a stream."""
 SENDERS_MAX: Final = 10_000
@@ -33,7 +33,7 @@ class CommandStream(Protocol):
     """On which a client takes commands."""
 
     def offer(self, command: service_pb2.TelemetryCommand) -> bool:
-        """Whether it takes one now. Does not wait."""
+        """Whether it accepts one now. Does not wait."""
         ...
 
 
@@ -41,42 +41,42 @@ class CommandStream(Protocol):
 class _Producer:
     needs_plain_body: bool = False
     named: dict[str, v2.Resource] = field(default_factory=dict)
-    """As the client says it, by the name in the store."""
+    """As named by the client, by the name in the store."""
     shown: dict[str, v2.Resource] = field(default_factory=dict)
 
 
 MakeCommand = Callable[[v2.Resource, bool], service_pb2.TelemetryCommand]
-"""Of the topic as the client names it, and whether it needs a plain body."""
+"""Makes the command from the topic as the client names it, and whether it needs a plain body."""
 
 _Turns = dict[str, OrderedDict[str, None]]
 
 
 class ProducerTable:
-    """Of one node, on its loop."""
+    """The producers of one node, on its loop."""
 
     def __init__(self, *, on_topics: Callable[[], None] = lambda: None) -> None:
-        """`on_topics`: `topics` may be others now."""
+        """`on_topics` is called when `topics` may have changed."""
         self.on_topics = on_topics
         self._streams: dict[str, CommandStream] = {}
         self._here: dict[str, _Producer] = {}
         """Those with a stream."""
         self._away: OrderedDict[str, _Producer] = OrderedDict()
         self._named: _Turns = {}
-        """By topic, who has a stream; the next one first."""
+        """By topic, the producers with a stream; the next one first."""
         self._shown: _Turns = {}
         self._senders: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     # ---------------------------------------------------------------------- what clients do
 
     def stream_began(self, client_id: str, stream: CommandStream) -> None:
-        """The one on which it takes commands from now on."""
+        """The stream on which it accepts commands from now on."""
         self._streams[client_id] = stream
         if client_id not in self._here:
             producer = self._here[client_id] = self._away.pop(client_id, _Producer())
             self._enter(client_id, producer)
 
     def stream_ended(self, client_id: str, stream: CommandStream) -> None:
-        """Another one may have taken its place."""
+        """Another stream may have replaced it."""
         if self._streams.get(client_id) is not stream:
             return
         del self._streams[client_id]
@@ -88,7 +88,7 @@ class ProducerTable:
     def told(
         self, client_id: str, topics: Mapping[str, v2.Resource], *, needs_plain_body: bool
     ) -> None:
-        """Its settings, which replace what they said before. A consumer names no topics."""
+        """Its settings, which replace its earlier ones. A consumer names no topics."""
         producer = self._here.get(client_id)
         if producer is None:
             return  # its stream has just ended
@@ -98,7 +98,7 @@ class ProducerTable:
         self._enter(client_id, producer)
 
     def sent(self, client_id: str, topic: str, resource: v2.Resource, message_id: str) -> None:
-        """A message of a transaction."""
+        """It sent a message of a transaction."""
         self._senders[topic, message_id] = client_id
         if len(self._senders) > SENDERS_MAX:
             self._senders.popitem(last=False)
@@ -115,7 +115,7 @@ class ProducerTable:
             self._enter(client_id, producer)
 
     def left(self, client_id: str) -> None:
-        """It said goodbye."""
+        """It terminated."""
         self._away.pop(client_id, None)
         producer = self._here.get(client_id)
         if producer is not None:
@@ -126,11 +126,11 @@ class ProducerTable:
 
     @property
     def topics(self) -> set[str]:
-        """Of all that can be asked."""
+        """The topics of everyone that can be asked."""
         return self._named.keys() | self._shown.keys()
 
     def ask(self, topic: str, transaction_id: str, make: MakeCommand) -> bool:
-        """Whether a client takes the command. Does not wait."""
+        """Whether a client accepts the command. Does not wait."""
         for tries, client_id in enumerate(self._candidates(topic, transaction_id)):
             if tries == TRIES_MAX:
                 return False

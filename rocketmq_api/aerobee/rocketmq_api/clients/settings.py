@@ -1,7 +1,7 @@
-"""A client's settings: what it says of itself, checked, and what it is told in return.
+"""A client's settings: what it says about itself, checked, and what it is told in return.
 
 The answer is the client's own message with some fields overwritten, because clients compare the
-rest with what they sent. None may leave out the back-off: most clients hang or fail without it.
+rest with what they sent. The backoff must never be left out: most clients hang or fail without it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class GroupRules:
         growing: tuple[int, int, int] | None = None,
         steps_ms: Sequence[int] = (),
     ) -> Self:
-        """As another node says them; `growing`: the initial delay, the longest, and how many times
-        as long as the last each is. Without delays they are Apache's."""
+        """As other nodes send them; `growing`: the initial delay, the longest, and the factor
+        between delays. Without delays they are Apache's."""
         delays: Exponential | Steps = Exponential(*growing) if growing else APACHES
         return cls(is_ordered, retries_max, Steps(tuple(steps_ms)) if steps_ms else delays)
 
@@ -68,15 +68,15 @@ class GroupRules:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a client's settings say it is. Names are as the store has them."""
+    """What a client says it is in its settings. Names are as in the store."""
 
     client_type: v2.ClientType
     topics: tuple[str, ...] = ()
-    """A producer's; it may send to others too."""
+    """A producer's topics; it may send to others too."""
     group: str = ""
     """A consumer's; empty for producers."""
     subscriptions: Mapping[str, Wish] = field(default_factory=dict)
-    """A consumer's topics, and what it wants of them. Polls say it anew."""
+    """A consumer's topics, and its filters. Polls repeat them."""
 
 
 def registration_of(
@@ -141,7 +141,7 @@ def answered(
 
 
 def settings_command(settings: v2.Settings) -> service_pb2.TelemetryCommand:
-    """What is written on the client's stream: some clients ignore settings without a status."""
+    """What is written to the client's stream: some clients ignore settings without a status."""
     return service_pb2.TelemetryCommand(status=OK, settings=settings)
 
 

@@ -1,12 +1,13 @@
-"""The official clients that a node has heard of, each by its id.
+"""The official clients known to a node, by client id.
 
-Every call tells of its client, also one that another node passed on. Nothing here is stored: a node
-that begins anew, or becomes master, hears of all living clients within a minute.
+Every call says something about its client, including calls that another node passed on. Nothing
+here is stored: a node that restarts, or becomes master, hears of all living clients within a
+minute.
 
-Owns: which clients there are, which of them are in a group, and how long a message stays with the
-client that has it. Invariants: a client that lives is never taken for gone because this node has
-not heard of it yet, or because the time of day was set; the number of clients and what is kept of
-each are bounded.
+Owns: which clients there are, which of them are in a group, and how long a message stays with its
+client. Invariants: a living client is never taken for gone because this node has not heard of it
+yet, or because the wall clock was set; the number of clients and what is kept about each are
+bounded.
 """
 
 from __future__ import annotations
@@ -23,63 +24,63 @@ from aerobee.sql_filter.wish import Wish
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 SILENCE_S_MAX: Final = 120
-"""Later a client is forgotten; its messages came again before."""
+"""After this a client is forgotten; its messages were redelivered before."""
 CLIENTS_MAX: Final = 20_000
 SUBSCRIBED_LENGTH_MAX: Final = 4_096
-"""Characters of the topics and filters that are kept of one client."""
+"""Characters of topics and filters that are kept for one client."""
 BROKERS_MAX: Final = 64
-"""Of those that one client's calls were passed on to."""
+"""Brokers to which one client's calls were passed on."""
 
 _WORD_LENGTH_MAX: Final = 64
 _HEARD_S_STEP: Final = 1
 _TELL_S: Final = 10
 
 Subscriptions = Mapping[str, tuple[str, ...] | str | None]
-"""What is wanted of each topic: one of some tags, what an SQL expression is true for, or all."""
+"""What is wanted from each topic: one of some tags, what an SQL expression is true for, or all."""
 
 
 @dataclass(slots=True)
 class PassedTo:
-    """A broker that has calls of a client which came to this node."""
+    """A broker that has received calls of a client of this node."""
 
     topic: str
-    """One that has queues there: its route tells where the broker is now."""
+    """A topic with queues there: its route says where the broker is now."""
     told_s: float
-    """When it last heard of the client by this node, on the monotonic clock."""
+    """When this node last told it about the client, on the monotonic clock."""
 
 
 @dataclass(slots=True)
 class Client:
-    """What is known of one client. Read it only."""
+    """What is known about one client. Read-only for callers."""
 
     client_id: str
     language: str
     version: str
     peer: str
-    """gRPC's name of its address."""
+    """Its address in gRPC's notation."""
     heard_s: float
     """On the monotonic clock, at most a second too early."""
     kind: v2.ClientType = v2.CLIENT_TYPE_UNSPECIFIED
     group: str = ""
-    """As the store has it; empty: none is known."""
+    """As in the store; empty: none is known."""
     subscriptions: Subscriptions = field(default_factory=dict)
     """As much as is kept."""
     gone_s: float | None = None
     has_left: bool = False
-    """It said goodbye itself, so late answers on the way do not bring it back."""
+    """It terminated, so late answers do not bring it back."""
     passed_to: dict[str, PassedTo] = field(default_factory=dict)
     """By broker name."""
 
     @property
     def title(self) -> str:
-        """For people, such as `push consumer, JAVA 5.0.8`."""
+        """For display, such as `push consumer, JAVA 5.0.8`."""
         kind = v2.ClientType.Name(self.kind) if self.kind else "client"
         said = (kind.replace("_", " ").lower(), f"{self.language} {self.version}".strip())
         return ", ".join(part for part in said if part)
 
 
 class ClientTable:
-    """Of one node, on its loop."""
+    """The clients of one node, on its loop."""
 
     def __init__(
         self,
@@ -89,14 +90,14 @@ class ClientTable:
         clients_max: int = CLIENTS_MAX,
         on_gone: Callable[[str], None] = lambda client_id: None,
     ) -> None:
-        """`on_gone` hears the id of each client that goes before its time is over, so that
-        `held_until_ms` of its messages is earlier than it was."""
+        """`on_gone` is called with the id of each client that leaves before its time is over, which
+        makes `held_until_ms` of its messages earlier."""
         self._clock = clock
         self._rules = rules or RenewalRules()
         self._clients_max = clients_max
         self.on_gone = on_gone
         self._clients: dict[str, Client] = {}
-        """The one first that was not heard of for longest."""
+        """The one silent for longest comes first."""
         self._groups: dict[str, dict[str, None]] = {}
         self._streams: dict[str, object] = {}
         self._began_s = clock.monotonic_s()
@@ -105,7 +106,7 @@ class ClientTable:
         return len(self._clients)
 
     def begin(self) -> None:
-        """This node becomes master: until now clients may have been heard of elsewhere."""
+        """This node becomes master: until now clients may have called other nodes."""
         self._began_s = self._clock.monotonic_s()
 
     # ---------------------------------------------------------------------- what clients do
@@ -142,8 +143,8 @@ class ClientTable:
         self._join(client, registration.group)
 
     def takes_part(self, client: Client, kind: v2.ClientType, group: str) -> None:
-        """A call that tells less than settings do, such as a heartbeat. Settings count for more; a
-        kind that is not known is none."""
+        """A call that says less than settings do, such as a heartbeat. Settings take precedence; an
+        unknown kind counts as none."""
         self._returned(client)
         if client.kind == v2.CLIENT_TYPE_UNSPECIFIED and kind in v2.ClientType.values():
             client.kind = kind
@@ -151,7 +152,7 @@ class ClientTable:
             self._join(client, group)
 
     def left(self, client: Client) -> None:
-        """It said goodbye."""
+        """It terminated."""
         client.has_left = True
         self._leave_group(client)
         client.group = ""
@@ -160,12 +161,12 @@ class ClientTable:
         self._went(client)
 
     def stream_began(self, client_id: str, stream: object) -> None:
-        """The one on which it takes commands from now on."""
+        """The stream on which it accepts commands from now on."""
         self._streams[client_id] = stream
 
     def stream_ended(self, client_id: str, stream: object, *, by_client: bool) -> None:
-        """`by_client`: the client closed it, or its connection broke, which is how a client goes
-        that is killed. It is here again with its next call."""
+        """`by_client`: the client closed it, or its connection broke, as happens when a client is
+        killed. Its next call brings it back."""
         if self._streams.get(client_id) is not stream:
             return
         del self._streams[client_id]
@@ -190,18 +191,19 @@ class ClientTable:
         ]
 
     def members(self, group: str) -> list[Client]:
-        """By client id, without those that have gone."""
+        """By client id, without those that have left."""
         self._expire(self._clock.monotonic_s())
         found = (self._clients[each] for each in sorted(self._groups.get(group, ())))
         return [client for client in found if client.gone_s is None]
 
     def held_until_ms(self, client_id: str, taken_ms: int) -> int:
-        """Unix ms until which a message stays with the client that took it, as far as is known now.
+        """Until when, in Unix ms, a message stays with the client that took it, as far as is known
+        now.
 
-        Later when the client is heard of again: ask once more then. Earlier only if it goes, which
-        `on_gone` tells.
+        Moves later when the client is heard again: ask again then. Moves earlier only if it leaves,
+        which `on_gone` reports.
         """
-        # On the scale of `taken_ms`, and not moved when that is set.
+        # On the scale of `taken_ms`, but unaffected when that clock is set.
         offset_ms = self._clock.now_ms() - self._clock.monotonic_s() * 1_000
         began_ms = int(self._began_s * 1_000 + offset_ms)
         client = self._clients.get(client_id)
@@ -218,7 +220,7 @@ class ClientTable:
     # ---------------------------------------------------------------------- other nodes
 
     def passed_on(self, client: Client, broker_name: str, topic: str) -> None:
-        """A call of the client goes to another broker, which hears of the client by it."""
+        """A call of the client goes to another broker, which thereby hears of the client."""
         now_s = self._clock.monotonic_s()
         known = client.passed_to.get(broker_name)
         if known is not None:
@@ -227,8 +229,8 @@ class ClientTable:
             client.passed_to[broker_name] = PassedTo(topic, now_s)
 
     def to_tell(self, client: Client) -> list[tuple[str, str]]:
-        """Brokers, with a topic of each, that have not heard of the client by this node for 10 s.
-        They count as told."""
+        """Brokers, with a topic of each, that have not been told about the client by this node for
+        10 s. They then count as told."""
         now_s = self._clock.monotonic_s()
         due: list[tuple[str, str]] = []
         for broker_name, passed in client.passed_to.items():
@@ -278,7 +280,7 @@ class ClientTable:
 
 
 def _kept(subscriptions: Mapping[str, Wish]) -> Subscriptions:
-    """Of an expression its text: many clients' compiled ones would take much memory."""
+    """Only the text of an expression: compiled ones of many clients would take much memory."""
     kept: dict[str, tuple[str, ...] | str | None] = {}
     length = 0
     for topic, wish in subscriptions.items():

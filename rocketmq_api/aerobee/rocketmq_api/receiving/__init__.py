@@ -1,1 +1,1 @@
-"""Records on their way to a client, and what it may do with a message that it has."""
+"""Records on their way to a client, and what it can do with a message that it has."""

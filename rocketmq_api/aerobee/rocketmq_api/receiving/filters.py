@@ -1,4 +1,4 @@
-"""Which messages a client asks for, judged on the message itself as brokers judge records."""
+"""Which messages a client asks for, evaluated on the message itself as brokers do on records."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 
 
 def wish_of(expression: v2.FilterExpression, expressions: CompiledExpressions) -> Wish:
-    """What a filter wants: by default everything, also messages without a tag.
+    """What a filter wants: by default everything, including messages without a tag.
 
-    Raises Refused with ILLEGAL_FILTER_EXPRESSION for what cannot be read.
+    Raises Refused with ILLEGAL_FILTER_EXPRESSION for an unreadable filter.
     """
     if expression.type not in (v2.FILTER_TYPE_UNSPECIFIED, v2.TAG, v2.SQL):
         raise Refused(

@@ -1,11 +1,11 @@
-"""Receipt handles: one delivery of a message to a group, as a text that clients only keep.
+"""Receipt handles: one delivery of a message to a group, as an opaque text for clients.
 
    1 BROKER TOPIC GROUP QUEUE OFFSET SERIAL VISIBLE_MS CHECKSUM      separated by single spaces
 
-TOPIC is the topic of the queue, so a retry topic for what comes from there. The handle says all
-that a node needs to find the one that owns the message; whether the delivery is still the current
-one, only the owner knows. The checksum tells a handle from a text that was cut or made up; it is no
-secret, and a client that forges a handle only acknowledges messages of a group that it may read.
+TOPIC is the topic of the queue, thus a retry topic for messages from there. The handle contains
+everything that a node needs to find the owner of the message; only the owner knows whether the
+delivery is still the current one. The checksum detects texts that were cut or made up; it is not a
+secret, and a client that forges a handle can only acknowledge messages of a group that it may read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUMBER_END: Final = 1 << 63
 
 
 class ReceiptHandle(NamedTuple):
-    """One delivery. Names are as the store has them, of visible ASCII characters; no number is
+    """One delivery. Names are as in the store, in visible ASCII characters; no number is
     negative."""
 
     broker_name: str
@@ -41,7 +41,7 @@ class ReceiptHandle(NamedTuple):
     """Differs between the deliveries of a message to a group, and after each change of its
     invisible time."""
     visible_ms: int
-    """When the message comes again unless something is done, Unix ms. 0: as long as its client
+    """When the message is redelivered unless something is done, Unix ms. 0: not while its client
     lives, see `renewal.py`."""
 
     def encode(self) -> str:
@@ -51,10 +51,10 @@ class ReceiptHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """The delivery that a text from a client names.
+        """The delivery named by a text from a client.
 
-        Raises Refused with INVALID_RECEIPT_HANDLE for everything that is no handle; the sentence
-        does not repeat the text, which could hold anything.
+        Raises Refused with INVALID_RECEIPT_HANDLE for anything else; the error text does not repeat
+        the handle, which could contain anything.
         """
         if not text:
             raise _invalid("it is empty")
@@ -78,7 +78,7 @@ class ReceiptHandle(NamedTuple):
     def check_used_by(self, topic: str, group: str, *, retry_topics: tuple[str, ...] = ()) -> None:
         """Raises Refused with INVALID_RECEIPT_HANDLE if a request names another topic or group.
 
-        `retry_topics` are those from which the group's messages of `topic` come again.
+        `retry_topics` are the topics from which the group's messages of `topic` are redelivered.
         """
         if self.group != group or self.topic not in (topic, *retry_topics):
             raise _invalid("it belongs to another topic or group")
@@ -86,7 +86,7 @@ class ReceiptHandle(NamedTuple):
     def check_current(self, now_ms: int) -> None:
         """Raises Refused with INVALID_RECEIPT_HANDLE if its invisible time is over.
 
-        A node that forwards need not ask the owner then; in time the owner decides.
+        Lets a forwarding node refuse without asking the owner; for valid times the owner decides.
         """
         if 0 < self.visible_ms <= now_ms:
             raise _invalid("receipt handle is expired")

@@ -1,7 +1,7 @@
-"""A record of the log as the message that a client receives, with every field that clients read.
+"""Turns a log record into the message that a client receives, with every field that clients read.
 
-Several clients fail on a message without digest, encoding or times, so those are always there. The
-digest is MD5, the only one that all languages print alike, of the bytes in the answer.
+Several clients fail on a message without digest, encoding or times, so those are always set. The
+digest is MD5, the only one that all languages format identically, of the bytes in the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aerobee.store_format.record import SYSFLAG_COMPRESSED, HostAddress, Record
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 PLAIN_BYTES_MAX: Final = 4 << 20
-"""Larger bodies are not delivered decompressed, unless the client can take nothing else: several
+"""Larger bodies are not decompressed for delivery unless the client can read nothing else: several
 languages receive no message above 4 MiB."""
 
 _N: Final = PropertyName
@@ -33,10 +33,10 @@ _RARE: Final = TYPE_NAMES | {
 
 
 class MessageWriter:
-    """Writes the messages of one answer; what they have in common is made once."""
+    """Writes the messages of one answer; what they share is made once."""
 
     def __init__(self, topic: v2.Resource, *, needs_plain_body: bool = False) -> None:
-        """`topic` as the client named it, also for what comes from the group's retry topic.
+        """`topic` as the client named it, also for messages from the group's retry topic.
         `needs_plain_body`: the client cannot read gzip; see `Language.needs_plain_body`."""
         self._topic = topic
         self._needs_plain_body = needs_plain_body
@@ -46,11 +46,11 @@ class MessageWriter:
     def write(
         self, message: v2.Message, record: Record, *, attempt: int, receipt_handle: str = ""
     ) -> None:
-        """Fill in an empty message. `attempt` is 1 for the first delivery; the handle is empty
-        where there is nothing to acknowledge, as in transaction checks and pulls.
+        """Fill in an empty message. `attempt` is 1 for the first delivery; the handle is empty if
+        there is nothing to acknowledge, as in transaction checks and pulls.
 
-        Raises RecordCorrupt. Costs some 10 us for a small body, and up to 5 ms for each MiB that is
-        decompressed.
+        Raises RecordCorrupt. Takes about 10 us for a small body, and up to 5 ms for each MiB that
+        is decompressed.
         """
         properties = record.properties
         body, encoding = _body(record, self._needs_plain_body)
@@ -97,20 +97,21 @@ class MessageWriter:
 
 
 def message_id_of(record: Record) -> str:
-    """Its sender's, or the broker's where the sender gave it none."""
+    """The sender's id, or the broker's if the sender set none."""
     return record.properties.get(_N.UNIQ_KEY) or origin_of(record).message_id
 
 
 def digest(body: bytes) -> str:
-    """As all clients compute and print it."""
+    """As all clients compute and format it."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
 
 
 def _body(record: Record, needs_plain: bool) -> tuple[bytes, v2.Encoding]:
     """Bytes and encoding that the client can read.
 
-    Stored are zlib, LZ4 and Zstandard too, and clients know only gzip. What cannot be decompressed
-    is delivered as it is: the client finds it corrupt, and it ends as a dead letter.
+    Stored bodies may also be zlib, LZ4 or Zstandard, and clients know only gzip. A body that cannot
+    be decompressed is delivered unchanged: the client finds it corrupt, and it ends as a dead
+    letter.
     """
     body = record.body
     if not record.sys_flag & SYSFLAG_COMPRESSED:
@@ -127,7 +128,7 @@ def _body(record: Record, needs_plain: bool) -> tuple[bytes, v2.Encoding]:
 
 
 def _set_rare(system: v2.SystemProperties, properties: dict[str, str]) -> None:
-    """The type, and the fields, that only some messages have."""
+    """The type, and other fields that only some messages have."""
     system.message_type = type_of(properties)
     if group := properties.get(_N.SHARDING_KEY):
         system.message_group = group
@@ -152,7 +153,7 @@ def _set_rare(system: v2.SystemProperties, properties: dict[str, str]) -> None:
 
 
 def _number(properties: dict[str, str], name: str) -> int | None:
-    """A property that other software may have written, as a number of 0 or more."""
+    """A property that other software may have written, as a non-negative number."""
     text = properties.get(name, "")
     is_number = text.isascii() and text.isdigit() and len(text) <= _I64_DIGITS_MAX
     return int(text) if is_number else None

@@ -1,6 +1,6 @@
 """How long a poll waits, how many messages it takes, and how long they are invisible.
 
-Owns: the limits of these, with their codes.
+Owns: the limits of these values, with their codes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class PollLimits:
     polling_ms_min: int = 5_000
     polling_ms_max: int = 20_000
     answer_ms: int = 100
-    """Kept of the caller's time for the answer."""
+    """Reserved from the caller's time for the answer."""
     batch_max: int = 32
     invisible_ms_min: int = 10_000
-    """Of a received message; one that is received may be changed to 0."""
+    """For a received message; afterwards it may be changed to 0."""
     invisible_ms_max: int = 12 * _HOUR_MS
     request_timeout_ms: int = 3_000
-    """Of clients whose settings are not known."""
+    """For clients whose settings are not known."""
 
 
 def polling_ms(
@@ -47,7 +47,8 @@ def polling_ms(
 ) -> int:
     """How long the poll may wait: it ends `answer_ms` before the caller gives up.
 
-    `remaining_ms` is until the call's deadline, `request_timeout_ms` from the client's settings.
+    `remaining_ms` is the time until the call's deadline, `request_timeout_ms` comes from the
+    client's settings.
     Raises Refused: ILLEGAL_POLLING_TIME, or BAD_REQUEST for clients that do not know it.
     """
     if request.HasField("long_polling_timeout"):
@@ -74,7 +75,7 @@ def batch_size(request: service_pb2.ReceiveMessageRequest, limits: PollLimits) -
 def received_invisible_ms(
     request: service_pb2.ReceiveMessageRequest, limits: PollLimits
 ) -> int | None:
-    """How long what is received stays invisible; None: while the client lives (`auto_renew`).
+    """How long received messages stay invisible; None: while the client lives (`auto_renew`).
 
     Raises Refused with ILLEGAL_INVISIBLE_TIME.
     """
@@ -86,7 +87,7 @@ def received_invisible_ms(
 def changed_invisible_ms(
     request: service_pb2.ChangeInvisibleDurationRequest, limits: PollLimits
 ) -> int:
-    """From now on; 0: the message comes again at once. Raises Refused with
+    """From now on; 0: the message is redelivered at once. Raises Refused with
     ILLEGAL_INVISIBLE_TIME."""
     return _invisible_ms(request.invisible_duration, limits, 0)
 

@@ -2,7 +2,7 @@
 
 A push consumer does not say how long it needs. Apache's server renews each of its messages again
 and again. Here the message belongs to the client, and is invisible for as long as the client is
-heard of: nothing has to be renewed or stored meanwhile, and the first handle stays good.
+heard from: nothing has to be renewed or stored, and the first handle stays valid.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ _MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class RenewalRules:
-    """When a message of a client is visible again without its doing."""
+    """When a client's message becomes visible again by itself."""
 
     silence_ms_max: int = 60_000
-    """A client that is not heard of for so long is gone; the least time that one message stays
-    invisible. The slowest clients are heard of every 30 s."""
+    """A client that is silent for this long is gone; also the minimum time that a message stays
+    invisible. The slowest clients are heard from every 30 s."""
     held_ms_max: int = 180 * _MINUTE_MS
-    """The client lives, but its listener hangs."""
+    """Beyond this the client lives, but its listener hangs."""
     released_ms: int = 1_000
-    """After a client said that it goes, or its connection broke: time for answers on the way."""
+    """After a client has terminated, or its connection broke: time for answers in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What is known of the client that has a message. Unix ms."""
+    """What is known about the client that has a message. Unix ms."""
 
     heard_ms: int
-    """Any call of it, or the begin of this broker's run, since nothing was heard before that."""
+    """Its last call, or the start of this broker's run, since calls before that are unknown."""
     gone_ms: int | None = None
-    """When it said goodbye, or its command stream ended and none took its place."""
+    """When it terminated, or when its command stream ended without a replacement."""
 
 
 def visible_ms(taken_ms: int, holder: Holder | None, rules: RenewalRules) -> int:
-    """When a message that was taken at `taken_ms` comes again, as far as is known now.
+    """When a message taken at `taken_ms` is redelivered, as far as is known now.
 
-    Later when the client is heard of again, never earlier unless it goes. `holder` None: the client
-    is not known any more.
+    Moves later when the client is heard from again, and earlier only if it leaves. `holder` None:
+    the client is not known any more.
     """
     if holder is None:
         return taken_ms + rules.released_ms

@@ -1,7 +1,7 @@
-"""A topic's queues as clients are told them, and which of them a consumer asks for messages.
+"""A topic's queues as clients get them, and which of them a consumer polls.
 
-Both lists are the same on every node and in every answer while the route is: clients hash message
-groups onto positions in one, and stop and begin their polls when the other changes.
+Both lists are the same on every node and in every answer while the route is unchanged: clients hash
+message groups onto positions in one, and stop and start their polls when the other changes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def message_queues(
 ) -> list[v2.MessageQueue]:
     """Every queue whose broker has a master now, by broker name and queue id.
 
-    Slaves are not shown, since some clients would send to them. A master that takes no writes for a
-    while is: some clients fail for good if no queue is left to them, and its refusal makes them try
-    another one. The queues of a closed broker group are there to read. `topic` is echoed. A topic
+    Slaves are not shown, since some clients would send to them. A master that temporarily accepts
+    no writes is: some clients fail permanently if they have no queue, and its refusal makes them
+    try another one. The queues of a closed broker group are readable. `topic` is echoed. A topic
     that allows neither has no queues. `is_outside`: the caller came through the outside listener.
 
     Raises NoBrokerAvailable if all masters are being elected: a client then keeps its old route,
-    where it would believe an empty one.
+    whereas it would believe an empty one.
     """
     if not route.perm & _BOTH:
         return []
@@ -65,7 +65,7 @@ def _permission(route: TopicRoute, broker_name: str) -> v2.Permission | None:
 def assignments(
     route: TopicRoute, topic: v2.Resource, *, is_ordered: bool, is_outside: bool = False
 ) -> list[v2.Assignment]:
-    """What a consumer polls: each broker once, or each of its queues if the group is in order.
+    """What a consumer polls: each broker once, or each of its queues if the group is ordered.
 
     Every member of a group gets the same: what one of them has is invisible to the others.
 
@@ -88,7 +88,7 @@ def assignments(
 
 
 def _brokers(route: TopicRoute, *, is_outside: bool) -> list[tuple[v2.Broker, int]]:
-    """Masters that have queues of the topic, by name, and how many."""
+    """Masters with queues of the topic, by name, and how many."""
     found = [
         (
             v2.Broker(

@@ -1,6 +1,6 @@
-"""What a message may be when it is sent: each limit with its code.
+"""What a message may contain when it is sent: each limit with its code.
 
-Owns: the limits. A message is checked by itself; whether its topic takes it, and whether its
+Owns: the limits. A message is checked by itself; whether its topic accepts it, and whether its
 properties fit into a record, is found out when the record is made (`records.py`).
 """
 
@@ -28,10 +28,11 @@ class SendLimits:
     """Apache's values."""
 
     body_bytes_max: int = 4 << 20
-    """As received, so of compressed bodies; also told to producers, which check it themselves."""
+    """As received, so for compressed bodies the compressed size; also sent to producers, which
+    check it themselves."""
     user_properties_max: int = 128
     properties_bytes_max: int = 16 << 10
-    """Of names and values of the user's properties, tag and keys, together."""
+    """For names and values of the user's properties, tag and keys, together."""
     message_group_bytes_end: int = 64
     delay_ms_max: int = 24 * _HOUR_MS
     recovery_ms_max: int = _HOUR_MS
@@ -39,11 +40,11 @@ class SendLimits:
 
 
 SENDING: Final = SendLimits()
-"""Unless a node is configured otherwise."""
+"""Unless a node is configured differently."""
 
 
 def check_request(messages: Sequence[v2.Message]) -> None:
-    """Raises Refused if they are no messages of one topic."""
+    """Raises Refused unless they are messages of one topic."""
     if not messages:
         raise Refused(v2.MESSAGE_CORRUPTED, "the request has no message; send at least one")
     if len(messages) == 1:
@@ -57,7 +58,7 @@ def check_request(messages: Sequence[v2.Message]) -> None:
 
 
 def check_message(message: v2.Message, limits: SendLimits, now_ms: int) -> None:
-    """Raises Refused. The topic's name is not looked at."""
+    """Raises Refused. The topic's name is not checked."""
     system = message.system_properties
     _check_body(message.body, limits)
     _check_tag(system.tag)
@@ -88,7 +89,7 @@ def _check_body(body: bytes, limits: SendLimits) -> None:
 
 
 def _check_text(code: v2.Code, what: str, text: str) -> None:
-    """For a text that may be empty, which is as if it were not there."""
+    """For a text that may be empty, which counts as absent."""
     if not text:
         return
     if not text.strip():
@@ -165,7 +166,7 @@ def _check_id(message_id: str) -> None:
 
 
 def _check_kind(system: v2.SystemProperties) -> None:
-    """What is part of the API and not served."""
+    """Parts of the API that are not supported."""
     if system.message_type == v2.TRANSACTION and (
         system.message_group or system.HasField("delivery_timestamp")
     ):

@@ -1,7 +1,7 @@
-"""Types of messages, and which of them a topic takes.
+"""Types of messages, and which of them a topic accepts.
 
-What a message is follows from its properties, the same when it is sent and when it is delivered;
-what the client calls it counts for transactions only.
+A message's type follows from its properties, the same when it is sent and when it is delivered; the
+type that the client names matters only for transactions.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _UNSPECIFIED: Final = (v2.MESSAGE_TYPE_UNSPECIFIED,)
 
 
 def type_of(properties: Mapping[str, str]) -> v2.MessageType:
-    """Of a message with these properties, as its sender made it.
+    """The type of a message with these properties, as its sender made it.
 
-    A copy that waited to come again has a time of its own, which says nothing about the message.
+    A copy that waited for redelivery has a time of its own, which says nothing about the message.
     """
     if properties.get(_N.TRAN_MSG) == "true":
         return v2.TRANSACTION
@@ -54,9 +54,9 @@ def type_of(properties: Mapping[str, str]) -> v2.MessageType:
 
 
 def accepted_types(attributes: Mapping[str, str]) -> tuple[v2.MessageType, ...]:
-    """What a topic with these attributes takes, as routes tell it.
+    """What a topic with these attributes accepts, as shown in routes.
 
-    A topic of type UNSPECIFIED, or of one that is not known here, takes nothing.
+    A topic of type UNSPECIFIED, or of a type unknown here, accepts nothing.
     """
     return _ACCEPTED.get(topic_type(attributes), _UNSPECIFIED)
 
@@ -65,7 +65,7 @@ def check_accepted(
     message_type: v2.MessageType, accepted: tuple[v2.MessageType, ...], topic: str
 ) -> None:
     """Raises Refused with MESSAGE_PROPERTY_CONFLICT_WITH_TYPE for a type that a topic does not
-    take."""
+    accept."""
     if message_type not in accepted:
         takes = ", ".join(v2.MessageType.Name(each) for each in accepted)
         raise Refused(

@@ -1,10 +1,10 @@
-"""A client's message as a record of the log, with the properties that Apache's broker gives it.
+"""Turns a client's message into a log record, with the properties that Apache's broker adds.
 
-The message is taken as it is: its id, its body with its encoding, its times. What senders have no
-say in is ignored: digest, queue, offsets, store time and host, receipt handle, attempt.
+The message is taken unchanged: its id, its encoded body, its times. Fields that senders may not
+decide are ignored: digest, queue, offsets, store time and host, receipt handle, attempt.
 
-What a message may be is said by `checks`. Most messages are plain: a few looks at all of their text
-at once show that no rule can be broken, which takes a third of the time. Of any other one each
+`checks` says what a message may contain. Most messages are plain: a few checks of all their text at
+once show that no rule can be broken, which takes a third of the time. For any other message, each
 field is checked.
 """
 
@@ -32,34 +32,34 @@ _N: Final = PropertyName
 _PLAIN_TYPES: Final = frozenset(
     (v2.MESSAGE_TYPE_UNSPECIFIED, v2.NORMAL, v2.FIFO, v2.DELAY, v2.PRIORITY)
 )
-# The marks around names and values, control characters, and the first byte of those in two bytes.
+# The separators around names and values, control characters, and the first byte of two-byte ones.
 _DOUBTFUL: Final = bytes((*range(0x20), 0x7F, 0xC2))
 
 
 class Taken(NamedTuple):
-    """A message that was taken, and what decides where it goes."""
+    """An accepted message, and what decides where it goes."""
 
     record: bytes
     """With placeholders for what the broker stamps."""
     message_id: str
     message_type: v2.MessageType
     message_group: str = ""
-    """Empty: the message belongs to none."""
+    """Empty: it belongs to no group."""
     priority: int = -1
     """-1: it has none."""
     deliver_ms: int | None = None
 
 
 class Circumstances(NamedTuple):
-    """What a record says beside the message: where it goes, whence and when it came."""
+    """What a record contains besides the message: where it goes, where it came from, and when."""
 
     topic: str
-    """As the store calls it."""
+    """As in the store."""
     accepted: tuple[v2.MessageType, ...]
-    """What the topic takes."""
+    """What the topic accepts."""
     peer: HostAddress
     now_ms: int
-    """When it came; the time of birth of a message that does not tell its own."""
+    """When it arrived; used as the born time of a message without one."""
     store_host_ipv6: bool = False
     limits: SendLimits = SENDING
 
@@ -75,7 +75,7 @@ def take_message(message: v2.Message, at: Circumstances) -> Taken:
 
 
 def carefully_taken(message: v2.Message, at: Circumstances) -> Taken:
-    """As `take_message`, with a look at every field."""
+    """As `take_message`, checking every field."""
     check_message(message, at.limits, at.now_ms)
     properties = stored_properties(message, at)
     is_half = message.system_properties.message_type == v2.TRANSACTION
@@ -95,7 +95,7 @@ def carefully_taken(message: v2.Message, at: Circumstances) -> Taken:
 
 def _plainly_taken(message: v2.Message, at: Circumstances) -> Taken | None:
     """None if the message has, or may have, anything that `check_message` refuses, or a property
-    that is more than text. Each read of a field makes an object: once is enough."""
+    that is more than text. Each read of a field creates an object: once is enough."""
     system, body, limits = message.system_properties, message.body, at.limits
     message_id, group, born = system.message_id, system.message_group, system.born_timestamp
     born_ms = born.seconds * 1_000 + born.nanos // 1_000_000
@@ -151,7 +151,7 @@ def _plain_properties(
         texts.append(f"__BORNHOST\x01{host}\x02")
     texts.append(f"BORN_TIMESTAMP\x01{born_ms}\x02PGROUP\x01{at.topic}\x02")
     encoded = "".join(texts).encode()
-    # Each text has two marks, and the last one four.
+    # Each text has two separators, and the last one four.
     are_clean = len(encoded.translate(None, _DOUBTFUL)) + 2 * len(texts) + 2 == len(encoded)
     return encoded if are_clean and len(encoded) <= at.limits.properties_bytes_max else None
 
@@ -171,7 +171,7 @@ def _record(
 
 
 def stored_properties(message: v2.Message, at: Circumstances) -> dict[str, str]:
-    """By name, as they are written into the record; what the system sets wins."""
+    """By name, as written into the record; system properties win."""
     system = message.system_properties
     user = message.user_properties
     properties = {name: value for name in user if (value := user[name])}
@@ -195,7 +195,8 @@ def stored_properties(message: v2.Message, at: Circumstances) -> dict[str, str]:
     if system.born_host:
         properties[_N.BORN_HOST] = system.born_host
     properties[_N.BORN_TIMESTAMP] = str(_born_ms(system, at))
-    # Apache's producer group of this API: transactions are checked with any producer of the topic.
+    # Apache's producer group of this API: any producer of the topic may be asked about its
+    # transactions.
     properties[_N.PGROUP] = at.topic
     return properties
 

@@ -1,7 +1,7 @@
 """Property names that users of this API may not set, and those they do not see.
 
-Names that are in neither set travel as user properties in both directions, also some that have a
-meaning: clients' own tests look for `__SHARDINGKEY` and `__transactionId__` among them.
+Names in neither set pass as user properties in both directions, even some that have a meaning:
+clients' own tests look for `__SHARDINGKEY` and `__transactionId__` among them.
 """
 
 from __future__ import annotations
@@ -74,18 +74,19 @@ HIDDEN: Final = _SYSTEM | {
     # These have fields of their own.
     _N.PRIORITY,
     _N.LITE_TOPIC,
-    # A consumer that sends what it received on must not meet what only brokers may set.
+    # A consumer that forwards what it received must not be refused for properties that only brokers
+    # may set.
     _N.ORIGIN_QUEUE_ID,
     _N.ORIGIN_QUEUE_OFFSET,
     _N.DLQ_RESENDS,
     _N.PRODUCER,
     _N.TRANSACTION_CHECK_TIMES,
 }
-"""Stripped from delivered messages. What a dead letter tells of its end stays visible."""
+"""Removed from delivered messages. What a dead letter says about its failure stays visible."""
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether every value may be set under a user's name, because the name has no meaning."""
+    """Whether a user may set any value for this name, because it has no meaning."""
     return bool(name) and name not in HIDDEN and allowed_of(name) is None
 
 

@@ -1,1 +1,2 @@
-"""MessagingService as every node serves it: handlers translate, `ports` says what they need."""
+"""MessagingService as every node serves it: handlers translate, and `ports` defines what they
+need."""

@@ -1,7 +1,8 @@
-"""Who calls, as the metadata of a call tells it, and what of it goes to another node.
+"""Who is calling, according to a call's metadata, and which of that goes to another node.
 
-A node passes a call on at most once: two nodes whose routes differ would pass it on to each other
-without end. The mark of such a call is the address of its first caller, whom the message is from.
+A node passes a call on at most once: two nodes whose routes differ would otherwise pass it back and
+forth without end. Such a call is marked with the address of its first caller, from whom the message
+is.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ _CLIENT_ID_LENGTH_MAX: Final = 1_024
 _UNLIMITED_MS: Final = 3_000
 """For calls without a deadline, which only streams have; other clients wait for 3 s."""
 _ANSWER_MS: Final = 150
-"""Kept of a caller's time for the way back."""
+"""Reserved from a caller's time for the way back."""
 
 
 class Caller(NamedTuple):
-    """One call's."""
+    """The caller of one call."""
 
     client_id: str
     language: str
     version: str
     namespace: str
     peer: str
-    """gRPC's name of the client's address, also where another node passed the call on."""
+    """The client's address in gRPC's notation, even if another node passed the call on."""
     remaining_ms: int
-    """Until the client gives up, when the call came."""
+    """When the call arrived, the time until the client gives up."""
     was_forwarded: bool
 
     @classmethod
@@ -64,7 +65,7 @@ class Caller(NamedTuple):
 
     @property
     def answer_in_ms(self) -> int:
-        """How long the work may take. Raises DeadlineExceeded if that is no time."""
+        """How long the work may take. Raises DeadlineExceeded if no time is left."""
         left_ms = self.remaining_ms - _ANSWER_MS
         if left_ms <= 0:
             raise DeadlineExceeded(
@@ -74,7 +75,7 @@ class Caller(NamedTuple):
         return left_ms
 
     def passed_on(self) -> tuple[tuple[str, str], ...]:
-        """The metadata of this call to another node."""
+        """The metadata for passing this call to another node."""
         own = (self.client_id, self.language, self.version, self.namespace)
         told = tuple((key, value) for key, value in zip(_PASSED_ON, own, strict=True) if value)
         return (*told, (FORWARDED_KEY, self.peer))

@@ -1,6 +1,6 @@
-"""What a client says of a message that it has: acknowledged, changed, or given up.
+"""What a client does with a message that it has: acknowledge, change its time, or give up.
 
-The handle names the broker; whether it is still good, only that one knows.
+The handle names the broker; only that broker knows whether the handle is still valid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
 _Entries = Sequence[tuple[int, ReceiptHandle]]
-"""Which entry of the request, and its handle."""
+"""The index of the entry in the request, and its handle."""
 
 
 class Deliveries:
@@ -65,7 +65,7 @@ class Deliveries:
             self._acknowledged(name, entries, request, topic, caller)
             for name, entries in by_broker.items()
         ]
-        # Most have their messages of one broker: that takes no task.
+        # Usually all messages are from one broker: that takes no task.
         for each in [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked):
             statuses.update(each)
         answer = service_pb2.AckMessageResponse()
@@ -114,7 +114,7 @@ class Deliveries:
     async def change(
         self, request: service_pb2.ChangeInvisibleDurationRequest, caller: Caller
     ) -> service_pb2.ChangeInvisibleDurationResponse:
-        """The answer has the handle that is good from now on. Raises StaleHandle, Refused."""
+        """The answer has the handle that is valid from now on. Raises StaleHandle, Refused."""
         group = stored_group(request.group, caller.namespace)
         topic = stored_topic(request.topic, caller.namespace)
         invisible_ms = changed_invisible_ms(request, self._limits)
@@ -136,7 +136,7 @@ class Deliveries:
     async def forward(
         self, request: service_pb2.ForwardMessageToDeadLetterQueueRequest, caller: Caller
     ) -> service_pb2.ForwardMessageToDeadLetterQueueResponse:
-        """Once the dead letter is safe. Raises StaleHandle, Refused."""
+        """Returns once the dead letter is safe. Raises StaleHandle, Refused."""
         group = stored_group(request.group, caller.namespace)
         topic = stored_topic(request.topic, caller.namespace)
         if not request.receipt_handle and request.message_id:
@@ -161,8 +161,8 @@ class Deliveries:
         topic: str,
         group: str,
     ) -> service_pb2.ForwardMessageToDeadLetterQueueResponse:
-        """As clients in C++ ask for it, of the broker that they have the message from. Other
-        brokers are asked one after the other."""
+        """As C++ clients ask for it, at the broker from which they have the message. Other brokers
+        are asked one after another."""
         own, asked = self._own, ""
         refusal: AerobeeError | None = None
         if own is not None and own.is_master():
@@ -181,7 +181,7 @@ class Deliveries:
                     FORWARD_TO_DEAD_LETTERS, request, caller, route=route, broker_name=name
                 )
             except AerobeeError as error:
-                # A broker that cannot answer may have it: the client is to ask again.
+                # A broker that cannot answer may have it: the client must ask again.
                 if refusal is None or not isinstance(error, StaleHandle):
                     refusal = error
         raise refusal or StaleHandle(f"no broker has queues of topic {topic}")
@@ -215,7 +215,7 @@ def _used(text: str, topic: str, group: str) -> ReceiptHandle:
 
 
 def _retry_topics(topic: str, group: str) -> tuple[str, ...]:
-    """Also where Apache's broker has left messages."""
+    """Including those where Apache's broker has left messages."""
     names = pop_retry_topics(group, topic)
     try:
         return (*names, retry_topic(group))

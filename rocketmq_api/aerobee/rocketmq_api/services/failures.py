@@ -1,4 +1,4 @@
-"""How each call of the service says an error: in an answer of its own type."""
+"""How each call of the service reports an error: in an answer of its own type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aerobee.runtime.errors import AerobeeError
 from apache.rocketmq.v2 import service_pb2
 
 _ECHOED: Final = frozenset(("ChangeInvisibleDuration",))
-"""Clients store the handle of the answer before they look at its status."""
+"""Clients store the handle of the answer before they check its status."""
 
 
 def answer_errors(clock: Clock) -> dict[str, AnswerError]:
@@ -30,7 +30,7 @@ def answer_errors(clock: Clock) -> dict[str, AnswerError]:
     }
 
     def received(error: AerobeeError, request: Any) -> Sequence[Message]:
-        # Some clients lose the whole answer without the second part.
+        # Some clients drop the whole answer without the second part.
         return (
             service_pb2.ReceiveMessageResponse(status=status_of(error)),
             service_pb2.ReceiveMessageResponse(delivery_timestamp=timestamp(clock.now_ms())),

@@ -1,4 +1,4 @@
-"""A call at the broker that it belongs to, for a client that made it here."""
+"""Makes a client's call at the broker responsible for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from aerobee.runtime.errors import NotMaster, Unreachable
 
 
 class Passing:
-    """To the masters of one route source. A call that was passed on already goes no further."""
+    """Calls to the masters of one route source. A call that was already passed on goes no
+    further."""
 
     def __init__(self, routes: RouteSource, peers: StreamingPeers) -> None:
         self._routes = routes
@@ -30,7 +31,7 @@ class Passing:
         broker_name: str,
     ) -> R:
         """The answer of a call that succeeded. Raises NotMaster, NoBrokerAvailable, Unreachable,
-        DeadlineExceeded, and the error that the answer says."""
+        DeadlineExceeded, and the error in the answer."""
         address = self._address(caller, route, broker_name)
         try:
             answer = await self._peers.call(
@@ -96,7 +97,7 @@ def _check(answer: Any) -> None:
 
 
 def _check_route(answer: Any) -> None:
-    """What else it says is for the client as it is."""
+    """Any other error goes to the client unchanged."""
     error = error_of(answer.status)
     if isinstance(error, NotMaster):
         raise error

@@ -10,14 +10,14 @@ from aerobee.runtime.errors import NoBrokerAvailable, NotWritableTopic
 from apache.rocketmq.v2 import definition_pb2 as v2
 
 Place = tuple[int, int]
-"""Which message of the request, and the id of its queue."""
+"""The index of the message in the request, and its queue id."""
 
 
 def places(
     messages: Sequence[v2.Message], route: TopicRoute, *, here: str, turn: int
 ) -> dict[str, list[Place]]:
-    """By broker name. What belongs to no group stays `here`, if that is a broker of the topic, and
-    goes into the queues in turn.
+    """By broker name. Messages without a group stay `here`, if that is a broker of the topic, and
+    are spread over its queues in turn.
 
     Raises NotWritableTopic, NoBrokerAvailable.
     """

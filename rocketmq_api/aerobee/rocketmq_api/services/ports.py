@@ -1,4 +1,4 @@
-"""What the service needs of the node that it runs on. A nameserver has routes only; a broker also
+"""What the service needs from the node it runs on. A nameserver has only routes; a broker also has
 its own queues and groups."""
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ class Unsafe(Enum):
 
 
 class QueueRecords(NamedTuple):
-    """Records for one queue: they are stored one after the other, or none of them is."""
+    """Records for one queue: either all are stored, consecutively, or none."""
 
     queue_id: int
     records: list[bytes]
     is_half: bool = False
-    """It is one, and waits until its transaction ends."""
+    """It is a half message, and waits until its transaction ends."""
 
 
 class Sent(NamedTuple):
-    """What became of such records."""
+    """The result for such records."""
 
     error: AerobeeError | None = None
     """They were not stored."""
     queue_offset: int = 0
-    """Of the first."""
+    """Of the first record."""
     deliver_ms: int = 0
     """Above 0: they wait for this time, Unix ms."""
     unsafe: Unsafe | None = None
-    """They are stored, but the promise of an acknowledgement was not kept in time."""
+    """They are stored, but the conditions for an acknowledgement were not met in time."""
 
 
 class RouteSource(Protocol):
@@ -65,7 +65,7 @@ class RouteSource(Protocol):
         ...
 
     def known(self, topic: str) -> TopicRoute | None:
-        """What `route` answers, if it is at hand."""
+        """What `route` would return, if it is known."""
         ...
 
     def invalidate(self, topic: str) -> None:
@@ -81,23 +81,23 @@ class OwnQueues(Protocol):
 
     @property
     def store_host_ipv6(self) -> bool:
-        """For which records need room."""
+        """The family for which records need room."""
         ...
 
     def is_master(self) -> bool:
-        """Whether it may store messages now; else another replica can."""
+        """Whether it may store messages now; otherwise another replica may."""
         ...
 
     def host_of(self, peer: str) -> HostAddress:
-        """Of gRPC's name of a peer."""
+        """The host in gRPC's name of a peer."""
         ...
 
     def send(
         self, topic: str, parts: Sequence[QueueRecords], timeout_ms: int
     ) -> asyncio.Future[list[Sent]]:
         """Store records in queues of a topic, together with what other calls of this turn of the
-        loop send. The results come in the order of the parts, once each is safe, refused or
-        late."""
+        loop send. The results come in the order of the parts, once each is safe, refused or late.
+        """
         ...
 
     async def recall(self, recall_handle: str) -> None:
@@ -116,8 +116,8 @@ class OwnTransactions(Protocol):
     async def end(
         self, topic: str, transaction_id: str, outcome: Outcome, timeout_ms: int
     ) -> Outcome:
-        """How it ended: so, or as it was decided before. Raises MessageNotFound, DeadlineExceeded,
-        NotMaster and others; see `Ends.end`."""
+        """How it ended: as requested, or as decided before. Raises MessageNotFound,
+        DeadlineExceeded, NotMaster and others; see `Ends.end`."""
         ...
 
 
@@ -127,13 +127,13 @@ class Read:
 
     records: Sequence[Record]
     next_offset: int
-    """Where to go on."""
+    """Where to continue."""
     is_out_of_range: bool = False
     """The queue has no such offset; `next_offset` is the nearest."""
 
 
 class OwnReads(Protocol):
-    """A broker's queues, and how far groups are in them."""
+    """A broker's queues, and the groups' offsets in them."""
 
     @property
     def broker_name(self) -> str: ...
@@ -156,13 +156,13 @@ class OwnReads(Protocol):
         ...
 
     async def committed(self, group: str, topic: str, queue_id: int) -> int | None:
-        """None: nothing. Raises NotMaster, QueueNotFound and others."""
+        """None: never committed. Raises NotMaster, QueueNotFound and others."""
         ...
 
     async def commit(
         self, group: str, topic: str, queue_id: int, offset: int, timeout_ms: int
     ) -> None:
-        """Once it is safe. Raises LeaseHeld, NotMaster, DeadlineExceeded and others; see
+        """Returns once it is safe. Raises LeaseHeld, NotMaster, DeadlineExceeded and others; see
         `ConsumerOffsets.commit`."""
         ...
 
@@ -171,22 +171,22 @@ class OwnReads(Protocol):
         ...
 
     async def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """Of the first message that was stored at a time or later."""
+        """Of the first message stored at or after a time."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a poll asks of a broker; names as the store has them."""
+    """What a poll asks of a broker; names are as in the store."""
 
     group: str
     topic: str
     client_id: str
     messages_max: int
     invisible_ms: int | None
-    """None: as long as the client is heard of."""
+    """None: as long as the client is heard from."""
     attempt_id: str
-    """A poll that repeats it gets what the earlier one took."""
+    """A repeated poll with the same id gets what the earlier one took."""
     attempts_max: int
     """Deliveries of a message before it is a dead letter."""
     wish: Wish
@@ -202,7 +202,7 @@ class Received(NamedTuple):
 
 
 class OwnPops(Protocol):
-    """A broker's queues, as clients consume them that let the broker choose."""
+    """A broker's queues for clients that let the broker choose the messages."""
 
     @property
     def broker_name(self) -> str: ...
@@ -210,31 +210,32 @@ class OwnPops(Protocol):
     def is_master(self) -> bool: ...
 
     async def receive(self, wanted: Wanted) -> Sequence[Received]:
-        """Empty: none came in time. Who cannot pass them on gives them back. Raises Busy,
-        LeaseHeld, NotMaster, TopicNotFound and others; see `Pops.receive`."""
+        """Empty: none came in time. A caller that cannot deliver them must give them back. Raises
+        Busy, LeaseHeld, NotMaster, TopicNotFound and others; see `Pops.receive`."""
         ...
 
     def give_back(self, received: Sequence[Received]) -> None:
-        """Their receiver has gone before it had them."""
+        """Their receiver disappeared before it had them."""
         ...
 
     async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[AerobeeError | None]:
-        """For each: why it is not finished by this; StaleHandle: it may be another's by now."""
+        """For each: why this does not finish it; StaleHandle: another client may have it by now."""
         ...
 
     async def change(
         self, handle: ReceiptHandle, invisible_ms: int, *, is_counted: bool
     ) -> ReceiptHandle:
-        """The handle that is good from now on. Raises StaleHandle and others."""
+        """The handle that is valid from now on. Raises StaleHandle and others."""
         ...
 
     async def forward(self, handle: ReceiptHandle, client_id: str) -> None:
-        """Once a dead letter has taken its place. Raises StaleHandle and others."""
+        """Returns once a dead letter has replaced it. Raises StaleHandle and others."""
         ...
 
     async def forward_by_id(self, topic: str, group: str, message_id: str, client_id: str) -> None:
-        """The same for a message that a push consumer has and names by its id alone. Raises
-        StaleHandle: it has none here, and the group has no such dead letter; and others."""
+        """The same for a message that a push consumer has and names only by its id. Raises
+        StaleHandle: the consumer has none here, and the group has no such dead letter; and others.
+        """
         ...
 
 
@@ -252,8 +253,8 @@ class Groups(Protocol):
     """The consumer groups that brokers know."""
 
     async def rules(self, group: str) -> GroupRules:
-        """Those of a new group for one that is not known. Raises NoBrokerAvailable where only
-        brokers know them and none answers."""
+        """For an unknown group, those of a new one. Raises NoBrokerAvailable if only brokers know
+        them and none answers."""
         ...
 
 
@@ -288,7 +289,7 @@ class CommandPeer(Protocol):
 
 
 class StreamingPeers(Peers, Protocol):
-    """Other nodes, also for calls with many answers or requests."""
+    """Other nodes, including calls with many answers or requests."""
 
     def open_stream(
         self,

@@ -1,7 +1,7 @@
-"""What each call tells of its client, here and at the brokers that have calls of it.
+"""What each call says about its client, here and at the brokers that have calls of it.
 
-Some clients say that they live only to the node whose address they were given, while this node
-passes their other calls on. The brokers that have these are told, each at most every 10 s.
+Some clients send heartbeats only to the node whose address they were given, while this node passes
+their other calls on. The brokers that received these are told, each at most every 10 s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TELL_MS_MAX: Final = 1_000
 
 
 class Presence:
-    """Of one node's clients."""
+    """The clients of one node."""
 
     def __init__(
         self, clients: ClientTable, producers: ProducerTable, routes: RouteSource, peers: Peers
@@ -36,7 +36,7 @@ class Presence:
         self._peers = peers
 
     def caller(self, context: Any) -> Caller:
-        """Who calls, and lives therefore. Raises Refused with CLIENT_ID_REQUIRED."""
+        """Who is calling, and therefore alive. Raises Refused with CLIENT_ID_REQUIRED."""
         caller = Caller.of(context)
         self.client(caller)
         return caller
@@ -45,15 +45,16 @@ class Presence:
         return self._clients.heard(caller.client_id, caller.language, caller.version, caller.peer)
 
     def took_part(self, caller: Caller, kind: v2.ClientType, group: str) -> None:
-        """The call is one of a member of a group."""
+        """The call is made by a member of a group."""
         self._clients.takes_part(self.client(caller), kind, group)
 
     def passed_on(self, caller: Caller, broker_name: str, topic: str) -> None:
-        """A call with which a broker has something of the client, as messages that it holds."""
+        """A call that leaves a broker with something of the client's, such as messages that it
+        holds."""
         self._clients.passed_on(self.client(caller), broker_name, topic)
 
     async def heartbeat(self, request: service_pb2.HeartbeatRequest, caller: Caller) -> None:
-        """Also of a client that is not known: some tell their settings again after minutes only.
+        """Also for an unknown client: some send their settings again only after minutes.
 
         Raises Refused with ILLEGAL_CONSUMER_GROUP.
         """
@@ -68,7 +69,7 @@ class Presence:
     async def left(
         self, request: service_pb2.NotifyClientTerminationRequest, caller: Caller
     ) -> None:
-        """Also of a client that is not known: some fail when they end otherwise.
+        """Also for an unknown client: some fail on termination otherwise.
 
         Raises Refused with ILLEGAL_CONSUMER_GROUP.
         """
@@ -88,7 +89,7 @@ class Presence:
         caller: Caller,
         brokers: list[tuple[str, str]],
     ) -> None:
-        """A broker that does not hear it believes that the client is silent, and waits."""
+        """A broker that does not learn of it believes that the client is silent, and waits."""
 
         async def tell(broker_name: str, topic: str) -> None:
             with contextlib.suppress(AerobeeError):

@@ -1,4 +1,4 @@
-"""PullMessage and a group's offsets: a client that reads queues by itself, without handles.
+"""PullMessage and a group's offsets: for a client that reads queues by itself, without handles.
 
 Each call names a queue, and is answered by the master of its broker.
 """
@@ -59,8 +59,9 @@ class Pulls:
         self._expressions = expressions
 
     async def pull(self, request: service_pb2.PullMessageRequest, caller: Caller) -> Pulled:
-        """Status, messages and where to go on; without a message status MESSAGE_NOT_FOUND, which a
-        poll waits with. An offset beyond the queue's ends is ILLEGAL_OFFSET, with the nearest one.
+        """Status, messages and where to continue; without a message the status is
+        MESSAGE_NOT_FOUND, for which a poll waits. An offset outside the queue is ILLEGAL_OFFSET,
+        with the nearest one.
         """
         group = stored_group(request.group, caller.namespace)
         wish = wish_of(request.filter_expression, self._expressions)
@@ -107,7 +108,7 @@ class Pulls:
     async def update(
         self, request: service_pb2.UpdateOffsetRequest, caller: Caller
     ) -> service_pb2.UpdateOffsetResponse:
-        """Also back to a lower one. Raises LeaseHeld while a member reads the queue."""
+        """May also go back. Raises LeaseHeld while a member reads the queue."""
         group = stored_group(request.group, caller.namespace)
         route, queue = await self._place(request.message_queue, caller)
         _check_offset(request.offset)
@@ -141,7 +142,7 @@ class Pulls:
     async def query(
         self, request: service_pb2.QueryOffsetRequest, caller: Caller
     ) -> service_pb2.QueryOffsetResponse:
-        """Where the queue begins, ends, or was at a time."""
+        """Where the queue starts, ends, or was at a time."""
         route, queue = await self._place(request.message_queue, caller)
         policy = request.query_offset_policy
         if policy not in v2.QueryOffsetPolicy.values():

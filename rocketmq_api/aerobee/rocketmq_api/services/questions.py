@@ -1,10 +1,10 @@
-"""RecoverOrphanedTransactionCommand: a producer is asked how its transaction ends, on the stream
-that it has at any node.
+"""RecoverOrphanedTransactionCommand: a producer is asked how its transaction ends, on its stream at
+any node.
 
 A client has streams at the brokers of its topics, and at the node whose address it was given. A
 broker that stores a message asks on its own streams. So each node with producers of a topic opens a
-stream like a client's to the other brokers of the topic, names the topic there, and passes on what
-it is asked. It answers nothing itself: the client ends the transaction at any node.
+client-like stream to the other brokers of the topic, names the topic there, and passes the
+questions on. It does not answer itself: the client ends the transaction at any node.
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
 LOOK_S: Final = 5.0
-"""How often the brokers of all topics are looked up; at once when a topic is new here."""
+"""How often the brokers of all topics are looked up; immediately when a topic is new here."""
 LOOKS_PER_TURN: Final = 20
 SETTLE_S: Final = 0.2
-"""Producers come many at a time."""
+"""Producers often come many at a time."""
 RETRY_S: Final = 1.0
 
 Command = service_pb2.TelemetryCommand
 
 
 class Questions:
-    """Of one node: who can be asked here, on its loop."""
+    """For one node: who can be asked here, on its loop."""
 
     def __init__(self) -> None:
         self.clients = ProducerTable()
         self._nodes = ProducerTable()
-        """Those that pass on what they are asked. They are not asked for each other."""
+        """Nodes that pass questions on. They are not asked for each other."""
 
     def table_of(self, caller: Caller) -> ProducerTable:
-        """Where the caller's stream belongs: one that a node opened is marked as passed on."""
+        """The table for the caller's stream: one opened by a node is marked as passed on."""
         return self._nodes if caller.was_forwarded else self.clients
 
     def sent(self, caller: Caller, topic: str, messages: Sequence[v2.Message]) -> None:
-        """Messages of one topic, perhaps of transactions."""
+        """Messages of one topic, perhaps from transactions."""
         for message in messages:
             system = message.system_properties
             if system.message_type == v2.TRANSACTION:
                 self.clients.sent(caller.client_id, topic, message.topic, system.message_id)
 
     def ask(self, topic: str, transaction_id: str, queue_id: int, record: Record) -> bool:
-        """Whether a client is being asked about a half message that is stored here; `queue_id` is
-        where it would go. Does not wait. Raises RecordCorrupt."""
+        """Whether a client is being asked about a half message stored here; `queue_id` is its
+        target queue. Does not wait. Raises RecordCorrupt."""
 
         def make(resource: v2.Resource, needs_plain_body: bool) -> Command:
             command = Command()
@@ -82,7 +82,7 @@ class Questions:
         )
 
     def pass_on(self, command: Command) -> bool:
-        """The same for what another node asks, which names the topic as the store does. Raises
+        """The same for another node's question, which names the topic as in the store. Raises
         Refused."""
         asked = command.recover_orphaned_transaction_command
 
@@ -107,7 +107,7 @@ def _make_plain(message: v2.Message) -> None:
 
 
 class QuestionStreams:
-    """Of one node to the brokers of its producers' topics, while `run` runs."""
+    """The streams of one node to the brokers of its producers' topics, while `run` runs."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class QuestionStreams:
         own: OwnTransactions | None,
         peers: StreamingPeers,
     ) -> None:
-        """`node`: a name that no other node has."""
+        """`node`: a unique name among the nodes."""
         self._node = node
         self._questions = questions
         self._routes = routes
@@ -149,7 +149,7 @@ class QuestionStreams:
                     stream.name(topics)
 
     async def _wanted(self) -> Mapping[str, frozenset[str]]:
-        """By address, the topics of the broker there of which producers are here."""
+        """By address, the topics of the broker there that have producers here."""
         found: dict[str, set[str]] = {}
         own = self._own
         here = own.broker_name if own is not None and own.is_master() else ""
@@ -168,13 +168,13 @@ class QuestionStreams:
         return {address: frozenset(topics) for address, topics in found.items() if topics}
 
     def _asked(self, command: Command) -> None:
-        # Where nobody is any more, the broker asks again.
+        # If nobody is left, the broker asks again.
         with suppress(Refused):
             self._questions.pass_on(command)
 
 
 class _QuestionStream:
-    """To one broker, opened again when it breaks."""
+    """A stream to one broker, reopened when it breaks."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _QuestionStream:
         self.task: asyncio.Task[None] | None = None
 
     def name(self, topics: frozenset[str]) -> None:
-        """Of which there are producers here."""
+        """The topics that have producers here."""
         if topics != self._topics:
             self._topics = topics
             self._changed.set()
@@ -213,7 +213,7 @@ class _QuestionStream:
         try:
             async with asyncio.TaskGroup() as tasks:
                 naming = tasks.create_task(self._keep_naming(stream), name="question-topics")
-                # A group that has an error forgets that it was cancelled.
+                # A task group that fails forgets that it was cancelled.
                 with suppress(AerobeeError):
                     await self._read(stream)
                 naming.cancel()
@@ -221,7 +221,7 @@ class _QuestionStream:
             stream.cancel()
 
     async def _keep_naming(self, stream: CommandPeer) -> None:
-        with suppress(AerobeeError):  # the reader gets the same
+        with suppress(AerobeeError):  # the reader gets the same error
             while True:
                 self._changed.clear()
                 await stream.write(_naming(self._topics))

@@ -1,4 +1,4 @@
-"""RecallMessage: a message that waits for its time is called off at the broker where it waits."""
+"""RecallMessage: a delayed message is recalled at the broker where it waits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ReceiveMessage: a poll at the broker that the client named, answered there or passed on.
 
-The answer is a status, the messages, and the time. A client that goes before it has all of it has
-got nothing: the broker hands the messages out again.
+The answer is a status, the messages, and the time. A client that disappears before it has
+everything counts as having nothing: the broker hands the messages out again.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Receives:
     async def receive(
         self, request: service_pb2.ReceiveMessageRequest, caller: Caller, write: Write
     ) -> None:
-        """Without a message the status is MESSAGE_NOT_FOUND. Raises Refused for a request that
-        cannot be; TopicNotFound, NotReadableTopic, Busy and others of `OwnPops.receive`."""
+        """Without a message the status is MESSAGE_NOT_FOUND. Raises Refused for an invalid request;
+        TopicNotFound, NotReadableTopic, Busy and others of `OwnPops.receive`."""
         group = stored_group(request.group, caller.namespace)
         topic = stored_topic(request.message_queue.topic, caller.namespace)
         wish = wish_of(request.filter_expression, self._expressions)
@@ -142,7 +142,8 @@ class Receives:
         return route
 
     def _broker(self, named: str, route: TopicRoute) -> str:
-        """The one that the client named, if it has queues of the topic; else this one, or any."""
+        """The broker that the client named, if it has queues of the topic; otherwise this one, or
+        any."""
         counts = route.queues_by_broker
         here = "" if self._own is None else self._own.broker_name
         for name in (named, here, *sorted(counts)):

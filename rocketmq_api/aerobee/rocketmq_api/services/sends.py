@@ -1,7 +1,8 @@
-"""SendMessage: each message to the one broker that it belongs to, and an entry for each.
+"""SendMessage: each message goes to the one broker that it belongs to, and gets an entry in the
+answer.
 
-Messages of this broker are stored at once; those of others go to their masters as the same call.
-A request whose messages all belong to one broker fails as a whole, another one entry by entry.
+Messages for this broker are stored at once; those for others go to their masters as the same call.
+A request whose messages all belong to one broker fails as a whole, any other entry by entry.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ _UNSAFE: Final = {
 }
 
 _ELECTION_MS_MAX: Final = 2_000
-"""How long messages wait for a master. Clients give up after 3 s, and try three times at once."""
+"""How long messages wait for a master. Clients give up after 3 s, and try three times without a
+pause."""
 _AGAIN_S: Final = 0.1
 _NOTHING: Final = service_pb2.SendResultEntry()
 
@@ -95,8 +97,8 @@ class Sends:
     def begin(
         self, request: service_pb2.SendMessageRequest, caller: Caller, reply: Reply
     ) -> Callable[[], Awaitable[_Answer]] | None:
-        """Messages that all stay here are stored and answered without a task; what is returned
-        answers others. Raises as `send`; QuotaExceeded."""
+        """Messages that all stay here are stored and answered without a task; the returned function
+        handles the others. Raises as `send`; QuotaExceeded."""
         meter = sending_meter()
         if meter is not None:
             wait_s = meter.spend(Traffic.SEND, request.ByteSize(), patience_s=PATIENCE_S)
@@ -111,7 +113,7 @@ class Sends:
         if route is None:
             return partial(self.send, request, caller)
         parts = self._placed(messages, route, here, caller)
-        # A new master takes messages of transactions a moment later: that is waited for.
+        # A new master accepts messages of transactions a moment later: wait for that.
         if own is None or parts.keys() != {here} or _are_half(messages):
             self._check(messages, caller)
             return partial(self._send, parts, request, route, caller)
@@ -188,7 +190,7 @@ class Sends:
         route: TopicRoute,
         caller: Caller,
     ) -> _Entries:
-        """In the order of the request; what fails is told in its entries."""
+        """In the order of the request; failures go into the entries."""
         entries: dict[int, service_pb2.SendResultEntry] = {}
 
         async def send(name: str, part: list[Place]) -> None:
@@ -236,7 +238,8 @@ class Sends:
         route: TopicRoute,
         caller: Caller,
     ) -> tuple[_Storing, asyncio.Future[list[Sent]]]:
-        """What is being stored here. Raises AerobeeError for a message that may not be sent."""
+        """The messages being stored here. Raises AerobeeError for a message that may not be
+        sent."""
         at = Circumstances(
             topic=route.topic,
             accepted=accepted_types(route.attributes),
@@ -287,7 +290,7 @@ class Sends:
 
 
 def _are_half(messages: Sequence[v2.Message]) -> bool:
-    """Whether they are of transactions."""
+    """Whether they belong to transactions."""
     return messages[0].system_properties.message_type == v2.TRANSACTION
 
 
@@ -300,7 +303,7 @@ def _readable(error: Refused, caller: Caller) -> Refused:
 
 
 class _Storing:
-    """Messages of a request that are stored at this broker; those of a queue together."""
+    """Messages of a request that are stored at this broker, grouped by queue."""
 
     def __init__(self, topic: str, broker_name: str) -> None:
         self.parts: list[QueueRecords] = []
@@ -308,9 +311,9 @@ class _Storing:
         self._broker_name = broker_name
         self._message_ids: list[str] = []
         self._indexes: list[list[int]] = []
-        """Of the messages of each part."""
+        """The indexes of the messages of each part."""
         self._open: dict[int, tuple[int, int]] = {}
-        """Queue id -> its last part, and the bytes that this has."""
+        """Queue id -> its last part, and that part's size in bytes."""
 
     def add(self, taken: Taken, queue_id: int) -> None:
         number, size = self._open.get(queue_id, (-1, 0))
@@ -368,8 +371,8 @@ def _answer(entries: _Entries) -> _Answer:
 
 
 def _recall_handle(topic: str, broker_name: str, deliver_ms: int, message_id: str) -> str:
-    """Empty for a message whose id and names are too long for a handle: its sender cannot call it
-    off."""
+    """Empty for a message whose id and names are too long for a handle: its sender cannot recall
+    it."""
     try:
         return RecallHandle(topic, broker_name, deliver_ms, message_id).encode()
     except RecallHandleIllegal:

@@ -1,6 +1,6 @@
 """apache.rocketmq.v2.MessagingService: translate, delegate, nothing else.
 
-Each method that is missing is not served: clients are told UNIMPLEMENTED.
+Methods that are missing here are not served: clients get UNIMPLEMENTED.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from apache.rocketmq.v2 import service_pb2, service_pb2_grpc
 
 
 class MessagingService(service_pb2_grpc.MessagingServiceServicer):
-    """Of one node: any of them answers any call."""
+    """The service of one node: any node answers any call."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         polling: PollLimits | None = None,
     ) -> None:
         """`own`, `reads`, `pops` and `transactions` are a broker's; a node without them passes on
-        what needs a store. `clients` are those that it hears of, `expressions` keeps the filters
-        that they ask for. `node`: a name that no other node has."""
+        what needs a store. `clients` are the known clients, `expressions` caches their filters.
+        `node`: a unique name among the nodes."""
         self._routes = routes
         self._groups = groups
         self.questions = Questions()
@@ -90,11 +90,11 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         )
 
     async def run(self) -> None:
-        """Until cancelled: what brokers ask the producers of this node reaches them."""
+        """Runs until cancelled: passes brokers' questions to the producers of this node."""
         await self._question_streams.run()
 
     def end_streams(self) -> None:
-        """End what would last as long as its clients."""
+        """End the calls that would last as long as their clients."""
         self._telemetry.end()
 
     async def QueryRoute(
@@ -206,7 +206,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
 
 
 def add_messaging_service(service: MessagingService, server: object) -> None:
-    """To a server that says the service's errors by `answer_errors`."""
+    """For a server that reports the service's errors with `answer_errors`."""
     add = service_pb2_grpc.add_MessagingServiceServicer_to_server
     add(service, server)  # type: ignore[no-untyped-call]
 

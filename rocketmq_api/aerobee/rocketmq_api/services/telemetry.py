@@ -1,7 +1,7 @@
-"""The stream on which a client says what it is and is told its settings, as long as it lives.
+"""The stream on which a client says what it is and gets its settings, for as long as it lives.
 
 A client that does not read its stream is left alone until its window is full; then the stream ends,
-and the client's other calls go on.
+and the client's other calls continue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from apache.rocketmq.v2 import service_pb2
 _WRITE_S_MAX: Final = 10.0
 _OFFERED_MAX: Final = 256
 _OFFERED_BYTES_MAX: Final = 1 << 20
-"""Of questions that wait for a client to read; one may be larger."""
+"""Total size of questions waiting for a client to read; one may be larger."""
 Commands = AsyncIterator[service_pb2.TelemetryCommand]
 
 
@@ -63,9 +63,8 @@ class Telemetry:
         self._is_ending = False
 
     async def serve(self, commands: Commands, context: Any) -> None:
-        """One stream until its client ends it, or `end`. Raises Refused for settings that cannot
-        be."""
-        # Some clients do nothing before the headers come.
+        """One stream until its client ends it, or `end`. Raises Refused for invalid settings."""
+        # Some clients do nothing before the headers arrive.
         send_head(context)
         caller = Caller.of(context)
         producers = self._questions.table_of(caller)
@@ -85,17 +84,17 @@ class Telemetry:
                 self._clients.stream_ended(caller.client_id, stream, by_client=by_client)
 
     def end(self) -> None:
-        """End all streams; their clients open others, elsewhere if this node does not answer."""
+        """End all streams; their clients open new ones, elsewhere if this node does not answer."""
         self._is_ending = True
         for reader in self._readers:
             reader.cancel()
 
     async def _read(self, commands: Commands, caller: Caller, stream: _Stream) -> None:
-        if not caller.was_forwarded:  # a node is no client
+        if not caller.was_forwarded:  # a node is not a client
             self._clients.stream_began(caller.client_id, stream)
         self._questions.table_of(caller).stream_began(caller.client_id, stream)
         async for command in commands:
-            # Others answer questions of servers, which this one does not ask.
+            # Others answer questions that this server does not ask.
             if command.WhichOneof("command") == "settings":
                 await self._answer(command.settings, caller, stream)
             del command  # the next may come in hours; thousands of streams would keep theirs
@@ -118,7 +117,7 @@ class Telemetry:
             self._clients.registered(client, registration)
         rules = GroupRules()
         if registration.group:
-            # Some clients never start after an error. They tell their settings again.
+            # Some clients never start after an error. They send their settings again.
             with contextlib.suppress(NoBrokerAvailable):
                 rules = await self._groups.rules(registration.group)
         language = language_of(caller.language, settings.user_agent)
@@ -133,7 +132,7 @@ class Telemetry:
 
 
 def _named(settings: v2.Settings, namespace: str) -> dict[str, v2.Resource]:
-    """A producer's topics, as it says them, by the names in the store."""
+    """A producer's topics, as named by it, by the names in the store."""
     found: dict[str, v2.Resource] = {}
     for resource in settings.publishing.topics:
         kept = v2.Resource()
@@ -143,7 +142,7 @@ def _named(settings: v2.Settings, namespace: str) -> dict[str, v2.Resource]:
 
 
 def _ended_by_client(reader: asyncio.Task[None]) -> bool:
-    """A client that is refused, or does not read, goes on without a stream."""
+    """A client that is refused, or does not read, continues without a stream."""
     if not reader.done():
         return True  # the call was cancelled
     if reader.cancelled():

@@ -1,7 +1,7 @@
 """EndTransaction: a transaction ends at the broker that has its half message, whichever node is
 asked.
 
-Ids are made by clients and name no broker, so a broker that does not know one asks the others that
+Clients make the ids, which name no broker, so a broker that does not know one asks the others that
 have the topic.
 """
 
@@ -44,7 +44,7 @@ class EndTransactions:
 
     async def end(self, request: service_pb2.EndTransactionRequest, caller: Caller) -> _Answer:
         """Raises Refused with INVALID_TRANSACTION_ID: no broker of the topic knows it;
-        AerobeeError: it has not ended, or that is not known."""
+        AerobeeError: it has not ended, or that is unknown."""
         topic = stored_topic(request.topic, caller.namespace)
         transaction_id = request.transaction_id
         if not transaction_id.strip():
@@ -54,7 +54,7 @@ class EndTransactions:
             )
         outcome = _OUTCOMES.get(request.resolution)
         if outcome is None:
-            # Its producer does not know yet, and is asked again.
+            # Its producer does not know yet, and will be asked again.
             return _answer("OK")
         own = self._own
         if own is not None and own.is_master():

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, and who was refused, in lines that hold each other.
+"""The audit log: who changed what, and who was refused, in lines chained by hashes.
 
 Not the audit of offsets, which is `aerobee.offset_audit`.
 """

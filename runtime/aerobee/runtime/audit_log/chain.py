@@ -1,11 +1,11 @@
-"""Lines that hold each other: each has the hash of the one before it.
+"""Chained lines: each has the hash of the one before it.
 
     {"seq":2,"time":"2026-...","event":"act",...,"prev":"5f3a","hash":"9d05","mac":"77c1"}
 
 `hash` is the SHA-256 of the line's bytes up to it, with a brace: `{"seq":2,...,"prev":"5f3a"}`.
-`mac` is there if the node has a key, which `key` names: the HMAC-SHA256 of the hash. So anyone can
-check that nothing was changed since some hash was noted elsewhere, and nobody can make a line
-without the key.
+`mac` is the HMAC-SHA256 of the hash, present if the node has a key, which `key` names. So anyone
+can check that nothing was changed since some hash was recorded elsewhere, and no one can forge a
+line without the key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """From `17:5f3a...`. Raises ValueError."""
+        """Parse `17:5f3a...`. Raises ValueError."""
         sequence, _, digest = text.partition(":")
         if re.fullmatch(r"[0-9a-f]{64}", digest) is None:
             raise ValueError(f"{text!r} is not SEQUENCE:HASH")
@@ -41,18 +41,18 @@ class Place(NamedTuple):
 
 
 BEGINNING: Final = Place(0, "0" * 64)
-"""Before the first line."""
+"""The place before the first line."""
 
 
 class Key:
-    """What nobody but the nodes has."""
+    """A key known only to the nodes."""
 
     __slots__ = ("_key", "name")
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self.name = hashlib.sha256(key).hexdigest()[:8]
-        """Says which key it was, and nothing of it."""
+        """Identifies the key without revealing it."""
 
     def __repr__(self) -> str:
         return f"<Key {self.name}>"
@@ -62,20 +62,20 @@ class Key:
 
 
 class UnreadableLine(Exception):
-    """No line of a chain."""
+    """Not a line of a chain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line as a file has it."""
+    """One line as read from a file."""
 
     place: Place
     before: str
     """The hash of the line before it."""
     is_whole: bool
-    """Its hash fits its content."""
+    """Its hash matches its content."""
     mac: str
-    """Empty: it has none."""
+    """Empty: none."""
     content: Mapping[str, Any]
 
     @property
@@ -84,7 +84,7 @@ class Line:
 
 
 def line_after(place: Place, content: Mapping[str, Any], key: Key | None) -> tuple[bytes, Place]:
-    """The next line, with its end of line, and where the chain is then."""
+    """The next line, including its line end, and the place of the chain after it."""
     sequence = place.sequence + 1
     named = {} if key is None else {"key": key.name}
     document = {"seq": sequence, **content, **named, "prev": place.hash}
@@ -95,7 +95,7 @@ def line_after(place: Place, content: Mapping[str, Any], key: Key | None) -> tup
 
 
 def read_line(data: bytes) -> Line:
-    """Without its end of line. Raises UnreadableLine."""
+    """Parse a line without its line end. Raises UnreadableLine."""
     found = _ENDING.fullmatch(data)
     if found is None:
         raise UnreadableLine("it is not a line of an audit log")

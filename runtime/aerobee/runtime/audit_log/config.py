@@ -11,7 +11,7 @@ FILE_BYTES_MIN = 64 * 1024
 
 
 class OnFailure(StrEnum):
-    """What becomes of an administrative call whose line cannot be written."""
+    """What happens to an administrative call whose line cannot be written."""
 
     CONTINUE = "continue"
     REFUSE = "refuse"

@@ -1,10 +1,10 @@
-"""The files of one audit log: appended to, renamed when they are large, the oldest removed.
+"""The files of one audit log: appended to, renamed when they get large, the oldest removed.
 
     audit.log                   is written
     audit.log.000000004712      earlier ones, by the number of their first line
 
-Blocks, and belongs to one thread at a time. What always holds: a file ends with a whole line, or
-with one that the next `open` or `append` cuts off, and that nobody was told of.
+Blocks, and belongs to one thread at a time. Invariant: a file ends with a whole line, or with a
+torn one that the next `open` or `append` cuts off and that was never confirmed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Content = Mapping[str, Any]
 
 
 def earlier_files(path: Path) -> list[Path]:
-    """Those that were renamed, the oldest first."""
+    """The renamed files, oldest first."""
     found = path.parent.glob(f"{path.name}.{'[0-9]' * _DIGITS}")
     return sorted(found)
 
 
 class AuditLogFile:
-    """The one that is written; held against other processes."""
+    """The file being written; locked against other processes."""
 
     def __init__(self, path: Path, *, bytes_max: int, files_max: int) -> None:
         self._path = path
@@ -50,13 +50,13 @@ class AuditLogFile:
         self._first = 1
         """Number of the first line in the file."""
         self._size = 0
-        """All beyond is torn."""
+        """Everything after this is torn."""
         self._has_rest = False
         """The rest of a failed append could not be cut off."""
         self.place = BEGINNING
 
     def open(self) -> int:
-        """Take up the chain where it ends; returns how many bytes of a torn line were cut off.
+        """Continue the chain where it ends; returns how many bytes of a torn line were cut off.
 
         Raises:
             InvalidArgument: the file cannot be used; says why.
@@ -81,10 +81,10 @@ class AuditLogFile:
             self._file = -1
 
     def append(self, contents: Sequence[Content], key: Key | None, *, is_durable: bool) -> Place:
-        """Write lines, on the disk itself if `is_durable`; returns where the chain is.
+        """Write lines, synced to disk if `is_durable`; returns the place of the chain.
 
         Raises:
-            OSError: none of them counts.
+            OSError: none of them is in the log.
         """
         contents = [*self._found_out(), *contents]
         place, lines = self.place, bytearray()
@@ -122,7 +122,7 @@ class AuditLogFile:
             raise OSError(0, "another process writes it, and each node needs its own") from None
 
     def _read_end(self) -> int:
-        """Where chain and file end; returns how many bytes come after the last whole line."""
+        """Find the end of chain and file; returns how many bytes come after the last whole line."""
         size = os.fstat(self._file).st_size
         first = os.pread(self._file, LINE_BYTES_MAX, 0).partition(b"\n")[0]
         last = os.pread(self._file, LINE_BYTES_MAX, max(0, size - LINE_BYTES_MAX))
@@ -130,8 +130,8 @@ class AuditLogFile:
         self._size = size - torn
         self.place = _last_place(last)
         if self.place is BEGINNING and (earlier := earlier_files(self._path)):
-            # It was killed between the names of two files; or there is nothing to be read in this
-            # one, which a check of the chain tells.
+            # It was killed between renaming one file and creating the next; or nothing in this one
+            # can be read, which a check of the chain reports.
             data = earlier[-1].read_bytes()[-LINE_BYTES_MAX:]
             self.place = _last_place(data)
         self._first = self.place.sequence + 1
@@ -140,8 +140,7 @@ class AuditLogFile:
         return torn
 
     def _found_out(self) -> list[Content]:
-        """What others did to the file since the last append, as lines to be written. Raises
-        OSError."""
+        """What others did to the file since the last append, as lines to write. Raises OSError."""
         try:
             is_there = self._file >= 0 and os.path.samestat(
                 os.stat(self._path), os.fstat(self._file)
@@ -167,12 +166,12 @@ class AuditLogFile:
         return [{"event": "disturbed", "why": why}]
 
     def _end_line(self) -> None:
-        """Of what others wrote: ours begin on a line of their own."""
+        """End a line that others wrote, so that ours begin on a new line."""
         if self._size and os.pread(self._file, 1, self._size - 1) != b"\n":
             self._size += os.write(self._file, b"\n")
 
     def _sync_folder(self) -> None:
-        """A file is not on the disk before its name is. Raises OSError."""
+        """A new file is durable only once its folder is synced. Raises OSError."""
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
@@ -180,7 +179,7 @@ class AuditLogFile:
             os.close(folder)
 
     def _begin_next(self) -> None:
-        """What is written is written: if this fails, the file grows on."""
+        """If this fails, nothing is lost: the file keeps growing."""
         with suppress(OSError):
             earlier = self._path.with_name(f"{self._path.name}.{self._first:0{_DIGITS}}")
             former = self._file
@@ -194,13 +193,13 @@ class AuditLogFile:
 
 
 def written_as(path: Path) -> Path:
-    """What a file was called while it was written."""
+    """The name of a file while it was being written."""
     is_earlier = len(path.suffix) == _DIGITS + 1 and path.suffix[1:].isdigit()
     return path.with_suffix("") if is_earlier else path
 
 
 def _last_place(data: bytes) -> Place:
-    """Of the last line that can be read, in the end of a file."""
+    """The place of the last readable line near the end of a file."""
     for line in reversed(data.split(b"\n")):
         with suppress(UnreadableLine):
             return read_line(line).place

@@ -1,8 +1,8 @@
-"""How many refusals are worth a line: a stranger must not fill the disk, nor drive out with a flood
-of refusals the lines of what was done.
+"""Which refusals get a line: strangers must not fill the disk, nor push out the lines of what was
+done with a flood of refusals.
 
-Callers that proved who they are and strangers have shares of their own, and within these each user
-or address has its own.
+Authenticated callers and strangers have separate limits, and within these each user or address has
+its own.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from aerobee.runtime.token_bucket import TokenBucket
 
 ONE_BURST: Final = 20
 ONE_PER_S: Final = 1.0
-"""Of one user, or of one address of strangers."""
+"""For one user, or for one stranger's address."""
 ALL_BURST: Final = 200
 KNOWN_PER_S: Final = 5.0
 STRANGERS_PER_S: Final = 1.0
-"""Of all together."""
+"""For all strangers together."""
 NAMED_MAX: Final = 1_024
 LEFT_OUT_NAMED_MAX: Final = 10
 OTHERS: Final = "_other"
@@ -35,10 +35,10 @@ class RefusalLimit:
         self._left_out: dict[str, int] = {}
 
     def passes(self, who: str, *, is_known: bool, now_s: float) -> bool:
-        """Whether a refusal is to be a line; otherwise it is counted. `who` is the user's name, or
+        """Whether a refusal gets a line; otherwise it is only counted. `who` is the user's name, or
         a stranger's address."""
         key = (is_known, who)
-        # Taken out and put back: the one that was quiet for longest is the first to be forgotten.
+        # Removed and reinserted: the one quiet for longest is the first to be forgotten.
         one = self._one.pop(key, None)
         if one is None:
             one = TokenBucket(per_s=ONE_PER_S, burst=ONE_BURST, now_s=now_s)
@@ -53,6 +53,6 @@ class RefusalLimit:
         return False
 
     def take_left_out(self) -> dict[str, int]:
-        """How many got no line since this was last asked, by who; a few are named."""
+        """How many got no line since the last call, by caller; a few are named."""
         left_out, self._left_out = self._left_out, {}
         return left_out

@@ -1,5 +1,5 @@
-"""Whether the lines of an audit log are as they were written: none changed, removed, inserted, or
-in another order. Blocks."""
+"""Checks whether the lines of an audit log are as they were written: none changed, removed,
+inserted or reordered. Blocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Finding(NamedTuple):
 
     path: Path
     number: int
-    """Of the line in its file, from 1."""
+    """The line's number in its file, from 1."""
     why: str
 
     def __str__(self) -> str:
@@ -45,26 +45,27 @@ class RawLine(NamedTuple):
 
 @dataclass
 class Verdict:
-    """About all files together."""
+    """The result for all files together."""
 
     lines: int = 0
     first: Line | None = None
     last: Line | None = None
     has_macs: bool = False
     is_torn: bool = False
-    """The last line has no end: the process was killed, or is writing it."""
+    """The last line has no end: the process was killed, or is still writing it."""
     nodes: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    """The first ones, in the order of the lines."""
+    """The first findings, in line order."""
 
 
 def logs_of(paths: Sequence[Path]) -> list[list[Path]]:
-    """The files of each log, with the earlier ones beside them, as they were written."""
+    """The files of each log, including the renamed ones beside them, in the order they were
+    written."""
     logs: dict[Path, set[Path]] = {}
     for path in paths:
         name = written_as(path)
         logs.setdefault(name, set(earlier_files(name))).add(path)
-    # The numbers have one length, and the file that is written has none.
+    # The numbers have equal length, and the current file has none.
     return [[*sorted(files - {name}), *({name} & files)] for name, files in logs.items()]
 
 
@@ -80,8 +81,8 @@ def raw_lines(paths: Sequence[Path]) -> Iterator[RawLine]:
 
 
 def verify(paths: Sequence[Path], keys: Sequence[Key], expected: Place | None = None) -> Verdict:
-    """`paths`: of one log, in order. With `keys` each line must have a mac by one of them, but for
-    those before the first that has one: the node had no key yet. `expected` is a place that is
+    """`paths`: the files of one log, in order. With `keys`, each line must have a mac by one of
+    them, except lines before the first that has one: the node had no key yet. `expected` is a place
     known from elsewhere.
 
     Raises:
@@ -94,7 +95,7 @@ def verify(paths: Sequence[Path], keys: Sequence[Key], expected: Place | None = 
 
 
 class _Check:
-    """Line by line."""
+    """Checks line by line."""
 
     def __init__(self, keys: dict[str, Key], expected: Place | None) -> None:
         self._keys = keys
@@ -166,7 +167,7 @@ class _Check:
 
 
 def _why_not_after(previous: Line | None, line: Line) -> str:
-    """Empty: it does. Where a log begins is not known if earlier files were removed."""
+    """Empty: it does follow. If earlier files were removed, the beginning of the log is unknown."""
     if not line.is_whole:
         return "it was changed: its hash does not fit"
     if previous is None and line.place.sequence > 1:

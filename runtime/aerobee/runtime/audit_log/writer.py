@@ -1,8 +1,8 @@
-"""The audit log of one process: lines are handed to a thread, and who must wait for one waits.
+"""The audit log of one process: lines are handed to a thread, and callers wait only if they must.
 
-One batch is on the thread at a time; what comes meanwhile is the next one. A line that is waited
-for is on the disk when the waiting ends. Every few seconds in which there were lines, the ordinary
-log and a figure say how far the chain has come: a file whose end was cut off does not reach there.
+One batch is on the thread at a time; lines that arrive meanwhile form the next one. When a wait for
+a line ends, the line is on disk. Every few seconds, if there were lines, the ordinary log and a
+metric report the place of the chain: a file whose end was cut off does not reach that place.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ BATCH_MAX: Final = 256
 PENDING_MAX: Final = 4_096
 """How many lines may wait for the thread; more are lost, and counted."""
 WAIT_S: Final = 5.0
-"""How long an act waits for its line; a disk that hangs counts as one that fails."""
+"""How long an act waits for its line; a disk that hangs counts as failed."""
 TELL_S: Final = 10.0
-"""How often is told how far the chain is, and how many refusals got no line."""
+"""How often the place of the chain, and the number of refusals without a line, are reported."""
 
 
 class _Pending(NamedTuple):
     content: Mapping[str, Any]
     done: asyncio.Future[bool] | None
-    """Gets whether it is on the disk; None: nobody waits."""
+    """Receives whether the line is on disk; None: nobody waits."""
 
 
 class AuditLog:
-    """On the loop. Lines can be handed over while it is entered."""
+    """The audit log. On the loop. Lines can be handed over while its context is entered."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class AuditLog:
         clock: Clock,
         key: Callable[[], Key | None],
     ) -> None:
-        """`node` is who writes; `key` is asked for each batch."""
+        """`node`: the writer's name; `key` is called for each batch."""
         self.is_strict = config.on_failure is OnFailure.REFUSE
-        """An act is not begun unless a line says so."""
+        """An act may begin only after a line about it is written."""
         self._node = node
         self._clock = clock
         self._key = key
@@ -72,7 +72,7 @@ class AuditLog:
         self._place = self._told = self._file.place
         self._lost = 0
         self._untold = 0
-        """Of these, how many the audit log itself does not report yet."""
+        """How many of these the audit log itself has not reported yet."""
         self._left_out = 0
 
     # -------------------------------------------------------------------------- begin and end
@@ -109,18 +109,18 @@ class AuditLog:
     # -------------------------------------------------------------------------------- lines
 
     async def record(self, content: Mapping[str, Any]) -> bool:
-        """Whether this line is on the disk."""
+        """Write a line; whether it is on disk."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._hand_over(content, done)
         await asyncio.wait((done,), timeout=WAIT_S)
         return done.done() and done.result()
 
     def note(self, content: Mapping[str, Any]) -> None:
-        """The same without waiting."""
+        """Write a line without waiting."""
         self._hand_over(content, None)
 
     def takes_refusal(self, who: str, *, is_known: bool) -> bool:
-        """Whether a refusal gets a line, or is one of those that are only counted."""
+        """Whether a refusal gets a line or is only counted."""
         if self._limit.passes(who, is_known=is_known, now_s=self._clock.monotonic_s()):
             return True
         self._left_out += 1
@@ -210,7 +210,7 @@ class AuditLog:
             log_event(log, "audit log", path=self._path, place=self._place)
 
     def families(self) -> list[AnyFamily]:
-        """As figures."""
+        """As metrics."""
         return [
             one_gauge(
                 "aerobee_audit_log_sequence",

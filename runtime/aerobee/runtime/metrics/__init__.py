@@ -1,1 +1,1 @@
-"""Figures of a running service, for Prometheus."""
+"""Metrics of a running service, for Prometheus."""

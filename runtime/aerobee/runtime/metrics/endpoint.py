@@ -1,12 +1,12 @@
-"""HTTP GET /metrics, from the process's first moment to its last.
+"""HTTP GET /metrics, from the process's start to its end.
 
-    HTTP thread -> hands `gather` over to the loop -> waits -> writes the text -> answers
+    HTTP thread -> has `gather` run on the loop -> waits -> writes the text -> answers
 
-Owns: the listening socket, its threads, and which sources there are at present. Requests are
-answered one after the other, so that two scrapers cost the loop no more than one at a time.
+Owns: the listening socket, its threads, and the current set of sources. Requests are answered one
+after another, so that two scrapers load the loop no more than one at a time.
 
-What always holds: an HTTP thread touches no state of the loop; what it shows was copied there, by
-`_on_loop`, the one call that crosses over.
+Invariant: an HTTP thread touches no state of the loop; what it shows was copied there by
+`_on_loop`, the only call that crosses over.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ log = logging.getLogger(__name__)
 
 PATH = "/metrics"
 GATHER_TIMEOUT_S = 8.0
-"""Below Prometheus' usual ten seconds, so that it hears why."""
+"""Below Prometheus's usual ten seconds, so that it receives the reason."""
 CONNECTION_TIMEOUT_S = 5.0
-"""How long a client may take to ask, in all, and then to read the answer."""
+"""How long a client may take in total to send its request, and then to read the answer."""
 CONNECTIONS_MAX = 8
 
 Source = Callable[[], Awaitable[Gathered]]
 
 
 class MetricsEndpoint:
-    """All methods are for the loop."""
+    """All methods are to be called on the loop."""
 
     def __init__(
         self,
@@ -60,16 +60,16 @@ class MetricsEndpoint:
         self._turn = threading.Lock()
 
     def show(self, name: str, source: Source) -> None:
-        """From now on `source` is awaited on the loop at each scrape; it takes the place of another
-        one of that name."""
+        """From now on `source` is awaited on the loop at each scrape; it replaces another one of
+        that name."""
         self._sources[name] = source
 
     def hide(self, name: str) -> None:
-        """The source of that name is asked no more; nothing happens if there is none."""
+        """The source of that name is no longer used; does nothing if there is none."""
         self._sources.pop(name, None)
 
     def start(self, listen: str, tls: FollowedTls | None = None) -> str:
-        """Answer from now on, with `tls` by HTTPS; returns host:port.
+        """Answer from now on, over HTTPS with `tls`; returns host:port.
 
         Raises:
             InvalidArgument: the address is in use or not of this machine.
@@ -95,7 +95,7 @@ class MetricsEndpoint:
         return address
 
     async def stop(self) -> None:
-        """Close the port; requests under way are left to their end."""
+        """Close the port; running requests may finish."""
         server, self._server = self._server, None
         if server is not None:
             await asyncio.get_running_loop().run_in_executor(None, server.shutdown)
@@ -110,7 +110,7 @@ class MetricsEndpoint:
         """[HTTP thread] Have everything copied on the loop, and wait for it.
 
         Raises:
-            TimeoutError: the loop is too busy, or ends.
+            TimeoutError: the loop is too busy, or is ending.
         """
         loop = self._loop
         if loop is None or not loop.is_running():
@@ -118,7 +118,7 @@ class MetricsEndpoint:
         gathering = self._gather()
         try:
             copied = asyncio.run_coroutine_threadsafe(gathering, loop)
-        except RuntimeError as error:  # closed since
+        except RuntimeError as error:  # closed in the meantime
             gathering.close()
             raise TimeoutError("the service is stopping") from error
         try:
@@ -145,7 +145,7 @@ class MetricsEndpoint:
 async def serve_metrics(
     listen: str, tls: FollowedTls | None = None
 ) -> AsyncIterator[MetricsEndpoint]:
-    """Answer on `listen` within the block, with `tls` by HTTPS. Without an address nothing is
+    """Answer on `listen` within the block, over HTTPS with `tls`. Without an address nothing is
     served.
 
     Raises:
@@ -165,7 +165,7 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_port = False  # two processes must not share one by accident
-    # A client that is slow to leave must not keep the process.
+    # A client that is slow to leave must not keep the process alive.
     block_on_close = False
 
     def __init__(
@@ -178,7 +178,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        # The base class asks the resolver for this machine's name, which may take long.
+        # The base class resolves this machine's name, which may take long.
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
 
@@ -193,7 +193,7 @@ class _Server(ThreadingHTTPServer):
             super().finish_request(request, client_address)
             return
         request.settimeout(self.endpoint.connection_timeout_s)
-        # It takes the caller's socket over, so it is closed here.
+        # It takes over the caller's socket, so it is closed here.
         with self._tls.newest.wrap_socket(request, server_side=True) as encrypted:
             super().finish_request(encrypted, client_address)
 
@@ -206,12 +206,12 @@ class _Server(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """A client that went away or took too long; nothing of ours."""
+        """A client that went away or took too long is not an error of ours."""
 
 
 class _Request(io.RawIOBase):
-    """What a client sends until a deadline, however slowly it drips: a timeout of the socket alone
-    would begin again with each byte."""
+    """What a client sends until a deadline, however slowly: a socket timeout alone would start
+    again with each byte."""
 
     def __init__(self, connection: socket, timeout_s: float, clock: Clock) -> None:
         self._connection = connection
@@ -258,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(
         self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8"
     ) -> None:
-        self.connection.settimeout(self._timeout_s)  # for all that is sent
+        self.connection.settimeout(self._timeout_s)  # for everything that is sent
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
@@ -266,4 +266,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """A scrape every few seconds is no event."""
+        """A scrape every few seconds is not worth a line."""

@@ -1,8 +1,8 @@
-"""From values to Prometheus' text, on the thread that asked for it.
+"""From values to Prometheus's text, on the thread that asked for it.
 
-Writing many thousand lines is work for the interpreter, of which there is one: so it is done in
-small pieces with pauses, in which the event loop's thread continues at once instead of waiting for
-the interpreter's switch interval each time.
+Writing thousands of lines keeps the interpreter lock busy, so it is done in small pieces with
+pauses, in which the event loop's thread can continue at once instead of waiting for the
+interpreter's switch interval each time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from prometheus_client.samples import Sample
 from aerobee.runtime.metrics.families import AnyFamily, Family, Gathered, HistogramFamily, Kind
 
 PIECE_SAMPLES = 64
-"""About half a millisecond's work."""
+"""About half a millisecond of work."""
 PAUSE_S = 0.0002
 
 
 def encode(gathered: Sequence[Gathered], accept: str) -> tuple[bytes, str]:
     """The text and its content type; `accept` is the HTTP header of the request.
 
-    Figures of the process itself (`process_*`) are added.
+    Adds metrics of the process itself (`process_*`).
     """
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
@@ -53,7 +53,7 @@ def _metric(family: AnyFamily, constant: Mapping[str, str]) -> Metric:
     if isinstance(family, Family):
         kind = family.kind.value
         if family.kind is Kind.COUNTER:
-            name = name.removesuffix("_total")  # the encoder adds it
+            name = name.removesuffix("_total")  # the encoder adds it again
     metric = Metric(name, family.help, kind)
     samples: Any = _Samples(family, constant)
     metric.samples = samples
@@ -65,7 +65,7 @@ def _bound(bound: float) -> str:
 
 
 class _Samples:
-    """A family's samples, made as they are written down."""
+    """A family's samples, made as they are written out."""
 
     def __init__(self, family: AnyFamily, constant: Mapping[str, str]) -> None:
         self._family = family

@@ -1,6 +1,6 @@
-"""Metrics as values at one moment: what a service hands to the thread that writes them down.
+"""Metrics as values at one moment: what a service gives to the thread that writes them out.
 
-Always holds: a value that is not known is absent, so it is never taken for zero.
+Invariant: an unknown value is absent, so it is never taken for zero.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from enum import StrEnum
 from aerobee.runtime.metrics.histogram import HistogramCounts
 
 OTHER = "_other"
-"""The label value of everything beyond a bound. No topic or group of a client is likely to have
-this name; one that does is added up with the rest."""
+"""The label value for everything beyond a limit. A client's topic or group is unlikely to have this
+name; if one does, it is added to the rest."""
 
 
 class Kind(StrEnum):
-    """Prometheus' types of metrics, as far as single numbers go."""
+    """Prometheus's types of metrics with a single number."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Family:
-    """One metric. Counters' names end in `_total`."""
+    """One metric. Names of counters end in `_total`."""
 
     name: str
     kind: Kind
@@ -34,7 +34,7 @@ class Family:
     rows: list[tuple[tuple[str, ...], float]] = field(default_factory=list)
 
     def add(self, value: float | None, *label_values: str) -> None:
-        """None: not known, so not shown."""
+        """None: unknown, so not shown."""
         assert len(label_values) == len(self.labels), (self.name, label_values)
         if value is not None:
             self.rows.append((label_values, value))
@@ -42,7 +42,7 @@ class Family:
 
 @dataclass(slots=True, eq=False)
 class HistogramFamily:
-    """One metric of histograms."""
+    """One metric made of histograms."""
 
     name: str
     help: str
@@ -74,19 +74,19 @@ def one_counter(name: str, help_text: str, value: float | None) -> Family:
 
 
 def one_gauge(name: str, help_text: str, value: float | None) -> Family:
-    """A gauge of a single series; None: it is not known."""
+    """A gauge of a single series; None: unknown."""
     family = gauge(name, help_text)
     family.add(value)
     return family
 
 
 def flag(text: bool) -> str:
-    """A truth as a label's value."""
+    """A boolean as a label value."""
     return "true" if text else "false"
 
 
 class Gathered:
-    """What a service knows of itself at one moment. `labels` are on every series."""
+    """What a service knows about itself at one moment. Every series has `labels`."""
 
     __slots__ = ("families", "labels")
 

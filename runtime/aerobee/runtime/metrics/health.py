@@ -1,4 +1,4 @@
-"""The answers of the health port as figures: there from the process's first moment to its last."""
+"""The answers of the health port as metrics, from the process's start to its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aerobee.runtime.metrics.families import Gathered, gauge
 
 
 async def gather_health(cluster: str, node_type: str, health: Health) -> Gathered:
-    """1 for each question that is answered with yes."""
+    """1 for each question answered with yes."""
     family = gauge(
         "aerobee_health", "1 if the health port answers yes to this question.", "question"
     )

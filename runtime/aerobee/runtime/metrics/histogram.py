@@ -1,6 +1,6 @@
-"""A histogram as plain numbers, raised where something happens and copied when it is shown.
+"""A histogram as plain numbers, updated where something happens and copied when it is shown.
 
-Owns: its counts. One thread raises it; others get `copy`.
+Owns: its counts. One thread updates it; others get a `copy`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 LATENCY_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Bounds for what should take milliseconds, in seconds."""
+"""Bounds, in seconds, for what should take milliseconds."""
 
 
 class HistogramCounts(NamedTuple):
-    """A histogram at one moment. `counts` has one more than `bounds`: what is above all."""
+    """A histogram at one moment. `counts` has one more entry than `bounds`, for what exceeds them
+    all."""
 
     bounds: Sequence[float]
     counts: tuple[int, ...]
@@ -23,7 +24,7 @@ class HistogramCounts(NamedTuple):
 
 
 class Histogram:
-    """Counts values by upper bounds, which belong to the lower bucket."""
+    """Counts values by upper bounds, which are inclusive."""
 
     __slots__ = ("_bounds", "_counts", "_total")
 

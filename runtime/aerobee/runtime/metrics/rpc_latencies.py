@@ -1,7 +1,7 @@
-"""How long calls took, by what was asked and how it went; in RocketMQ's words where it has some.
+"""How long calls took, by operation and outcome, with RocketMQ's names where they exist.
 
-Owns: one histogram for each pair that occurred: methods are those that are served, outcomes those
-of `aerobee.runtime.errors`, so there are not many.
+Owns: one histogram for each pair that occurred: methods are the served ones and outcomes those of
+`aerobee.runtime.errors`, so there are not many.
 """
 
 from __future__ import annotations

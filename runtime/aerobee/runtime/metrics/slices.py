@@ -1,4 +1,4 @@
-"""Long readings on the loop, a little at a time."""
+"""Long reads on the loop, in small steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STEP_S = 0.002
 
 
 class Slices:
-    """Lets the loop run whenever the present step has taken long enough."""
+    """Lets the loop run whenever the current step has taken long enough."""
 
     __slots__ = ("_began_s", "_clock", "_step_s", "longest_s")
 
@@ -19,11 +19,11 @@ class Slices:
         self._step_s = step_s
         self._began_s = clock.monotonic_s()
         self.longest_s = 0.0
-        """The longest step so far, as far as steps end with `breathe`."""
+        """The longest step so far, among those that ended with `breathe`."""
 
     async def breathe(self) -> None:
-        """Do not call it between two things that belong together: what was read before the call
-        may have changed after it."""
+        """Do not call it between two related reads: what was read before the call may have changed
+        after it."""
         taken_s = self._clock.monotonic_s() - self._began_s
         if taken_s >= self._step_s:
             self.longest_s = max(self.longest_s, taken_s)
@@ -31,5 +31,5 @@ class Slices:
             self._began_s = self._clock.monotonic_s()
 
     def begin(self) -> None:
-        """Something else was waited for: a new step begins."""
+        """The caller has waited for something else: a new step begins."""
         self._began_s = self._clock.monotonic_s()

@@ -229,7 +229,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 *(group_member(member, now_s) for member in members),
                 *(official_member(client, now_s) for client in official),
             ],
-            retry=retry_settings(policy),
+            retry=retry_settings(policy, self._settings.levels),
         )
         for key in sorted({*committed, *leases}):
             min_offset, max_offset = self._bounds(key.topic, key.queue_id)
@@ -262,7 +262,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             exponential=exponential_of(wanted),
             is_ordered=wanted.ordered if wanted.HasField("ordered") else None,
         )
-        return retry_settings(policy)
+        return retry_settings(policy, self._settings.levels)
 
     async def DeleteGroup(
         self, request: broker_pb2.DeleteGroupRequest, context: Context

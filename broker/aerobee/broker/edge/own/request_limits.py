@@ -139,6 +139,7 @@ _FIELDS = {
     "DescribeGroupRequest.group": _NAME,
     "DeleteGroupRequest.group": _NAME,
     "ConfigureGroupRequest.group": _NAME,
+    "DelayLevelBackOff.delays_ms": Limit(count=1_000),
     "StepBackOff.delays_ms": Limit(count=1_000),
     "GetMessageRequest.offset_message_id": _NAME,
     "QueryMessagesRequest.topic": _NAME,
