@@ -95,8 +95,7 @@ class TimerTerm:
             new_due_ms,
             self._clock.now_ms(),
         )
-        # It need not be on disk first: the copies are only as durable as what precedes them in the
-        # log.
+        # It need not be on disk first: the copies follow it in the log.
         done: Done = self._add(intent, is_durable=False)
         self._writer.flush()
         if done.done() and (error := done.exception()) is not None:

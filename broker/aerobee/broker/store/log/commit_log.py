@@ -211,8 +211,7 @@ class CommitLog:
         return files
 
     def take_unsynced(self) -> tuple[list[DiskFile], list[str]]:
-        """The same, with the directories to sync first; the caller is responsible for them from now
-        on."""
+        """The same, with the directories to sync first; the caller is responsible for both."""
         files = self.unsynced_files()
         self._sealed_unsynced.clear()
         directories = [COMMIT_LOG_DIRECTORY, ""] if self._names_changed else []
