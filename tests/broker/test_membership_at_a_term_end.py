@@ -22,6 +22,7 @@ from aerobee.rocketmq_api.clients.table import ClientTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.sql_filter.expression import CompiledExpressions
+from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.v1 import broker_pb2_grpc, common_pb2
 from tests.broker.test_membership import Participant
 from tests.support.journal_log import MemoryLog
@@ -64,7 +65,9 @@ async def served(
         on_session_timeout=promise,
         on_group=lambda group: None,
         bounds=lambda topic, queue_id: (0, 0),
-        settings=RetrySettings(SubscriptionGroupTable(), lambda group: None, nothing),
+        settings=RetrySettings(
+            SubscriptionGroupTable(), lambda group: None, nothing, DelayLevels.parse()
+        ),
         make_topics=no_topics,
         clients=ClientTable(clock),
         expressions=CompiledExpressions(),

@@ -203,3 +203,11 @@ def test_a_timeout_is_in_seconds_or_has_a_unit_and_its_former_spelling_works(
     assert CliRunner().invoke(command, words).output == f"{timeout_ms}\n"
     assert CliRunner().invoke(command, ["--timeout", "0s"]).exit_code == 2
     assert CliRunner().invoke(command, ["--timeout", "soon"]).exit_code == 2
+
+
+def test_streams_that_the_caller_closed_end_no_command() -> None:
+    program = [sys.executable, "-m", "aerobee.cli", "topic", "list"]
+    closed = ["sh", "-c", 'exec "$@" <&- >&-', "sh", *program, "--nameserver", "127.0.0.1:1"]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith("aerobee: "), done.stderr

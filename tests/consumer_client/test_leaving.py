@@ -94,6 +94,10 @@ async def test_an_exception_has_the_last_message_delivered_again(
 ) -> None:
     await send_some(cluster)
 
+    # An exit in a task of its own would end the loop of all tests.
+    task = asyncio.current_task()
+    assert task is not None
+
     async def program() -> None:
         async with consumer_of(cluster, quick) as consumer:
             await third_in_hand(consumer)
@@ -102,9 +106,6 @@ async def test_an_exception_has_the_last_message_delivered_again(
                 await asyncio.sleep(PATIENCE_S)
             raise kind
 
-    # An exit in a task of its own would end the loop of all tests.
-    task = asyncio.current_task()
-    assert task is not None
     with pytest.raises(kind):
         await program()
     if kind is asyncio.CancelledError:
@@ -184,7 +185,7 @@ async def test_what_an_interrupted_poll_had_taken_comes_with_the_next(
             call = consumer._thread.call
 
             def interrupted(ask: Callable[..., object]) -> object:
-                answer = call(ask)  # type: ignore[arg-type]
+                answer: object = call(ask)  # type: ignore[arg-type]
                 if isinstance(answer, list) and answer and next(interrupts, False):
                     raise KeyboardInterrupt
                 return answer

@@ -63,8 +63,9 @@ class Journal:
 
 
 async def dead_letters(cluster: RealCluster, group: str = "g") -> list[ReceivedMessage]:
+    # Each call reads them all.
     async with PullConsumer(
-        "reader", nameservers=cluster.address, start_from=StartFrom.FIRST
+        "reader", nameservers=cluster.address, start_from=StartFrom.FIRST, auto_commit=False
     ) as consumer:
         queues = await consumer.queues_of(f"%DLQ%{group}")
         ends = await consumer.end_offsets(queues)

@@ -172,8 +172,8 @@ def sending_meter() -> Meter | None:
 
 
 def about_to_create(field: str) -> None:
-    """One more is about to be created; `TOPICS_CREATED` or `GROUPS_CREATED`. Raises QuotaExceeded.
-    """
+    """One more is about to be created; `TOPICS_CREATED` or `GROUPS_CREATED`. Raises
+    QuotaExceeded."""
     meter = CURRENT_METER.get()
     if meter is not None:
         meter.create(field)

@@ -3,12 +3,12 @@
     report health -> open the folder (on a thread) -> listen -> register -> serve
     SIGTERM: refuse sends -> flush, acknowledge what waits -> end the streams -> leave the routes
              -> write tables -> close the store (removes `abort`)
-    another replica became master, or the log must be cut, or take another name: end the streams
+    another replica became master, or the log must be cut or renamed: end the streams
              -> close the store -> do that -> open the folder again, as a new instance in the same
              process
 
 A failed write or fsync ends the process: health turns NOT_SERVING, one line says why, and the exit
-code is not zero. Nothing is retried, because nothing is known of the disk any more.
+code is not zero. Nothing is retried, because the state of the disk is unknown.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from aerobee.store_format.record_layout import HostAddress
 log = logging.getLogger(__name__)
 
 RESOLVE_TIMEOUT_S = 30.0
-"""How long a start waits for its own name to be resolved."""
+"""How long a start waits for its own name to resolve."""
 RESOLVE_PAUSE_S = 0.5
 FILE_THREADS = 2
 """Threads that replace small files."""
@@ -96,15 +96,15 @@ async def serve_broker(
 ) -> None:
     """Serve until `lifecycle.stop`; `on_listening` gets the port once clients are served.
 
-    A replica may have to open its folder again, as a new instance on the same port; `on_opened` is
-    called each time. `mounts` add protocols to the own one.
+    A replica may have to reopen its folder, as a new instance on the same port; `on_opened` is
+    called each time. `mounts` add protocols beside our own.
 
-    `disk` replaces the file system below `config.store_root`, and `workers` the threads that wait
-    for it, for tests.
+    For tests, `disk` replaces the file system below `config.store_root`, and `workers` the threads
+    that wait for it.
 
     Raises:
-        InvalidArgument: the folder cannot be used, the address cannot be listened on, or too few
-            files may be open.
+        InvalidArgument: the folder cannot be used, the address cannot be listened on, or the limit
+            of open files is too low.
         DuplicateBroker: another live broker has this identity.
         StoreFailed: a write or fsync failed while running.
     """
@@ -148,11 +148,11 @@ async def serve_broker(
 
 
 def _own_folder(root: Path) -> RealDisk:
-    """The folder, closed to other users; what was open to them is told."""
+    """The folder, closed to other users; logs what was open to them."""
     try:
         found = close_to_others(root)
     except OSError as error:
-        # Whether it can be used at all is found when it is opened.
+        # Opening the folder decides whether it can be used at all.
         log_event(
             log,
             "the store cannot be closed to other users",
@@ -174,7 +174,7 @@ def _own_folder(root: Path) -> RealDisk:
 
 
 class _Folder:
-    """What is done to the folder before and after each run, on a thread."""
+    """The work on the folder before and after each run, on a thread."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class _Folder:
         await loop.run_in_executor(self._pool, close_replicated, self._disk, opened)
 
     async def change(self, reopening: Reopening) -> None:
-        """While it is closed. Raises as `change_log`."""
+        """While the folder is closed. Raises as `change_log`."""
         self._health.opens()
         await asyncio.get_running_loop().run_in_executor(
             self._pool,
@@ -233,7 +233,7 @@ async def _serve_again_and_again(
     on_listening: Callable[[int], None] | None,
     on_opened: Callable[[], None],
 ) -> None:
-    """One instance after another over the same folder; the last one ends by a stop."""
+    """Run one instance after another over the same folder, until one ends by a stop."""
     while True:
         opened = await folder.open(config)
         try:
@@ -244,12 +244,12 @@ async def _serve_again_and_again(
         if reopening is None:
             break
         await folder.change(reopening)
-        # Clients and replicas know the port, which was reported at the start.
+        # Clients and replicas know the port that was reported at the start.
         config, on_listening = replace(config, listen=run.listens_on), None
 
 
 def _with_budgets(config: BrokerConfig) -> BrokerConfig:
-    """With what follows from the memory that this process may use, where nothing is set."""
+    """The configuration with budgets derived from usable memory where none are set."""
     memory = usable_memory()
     budget = config.replication.slave_read_bytes_of(memory.bytes)
     log_event(log, "memory", bytes=memory.bytes, source=memory.source, slave_read_bytes=budget)
@@ -257,7 +257,7 @@ def _with_budgets(config: BrokerConfig) -> BrokerConfig:
 
 
 async def _store_host(config: BrokerConfig, clock: Clock) -> HostAddress:
-    """The address stamped into records; a name that has just been given may not be known yet.
+    """The address stamped into records; a new name may take a while to resolve.
 
     Raises:
         InvalidArgument: it is a name that cannot be resolved.

@@ -34,8 +34,8 @@ _WILDCARDS = frozenset({"0.0.0.0", "[::]"})
 
 
 OTHER_FILES = 128
-"""What the broker has open beside handles for reading: the log's end, files that are being
-replaced, one for each cold read, and the loop's own."""
+"""Files open beside read handles: the log's end, files being replaced, one per cold read, and the
+event loop's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class SessionConfig:
         )
 
     def clamp_timeout_ms(self, wanted_ms: int) -> int:
-        """What a member gets that asks for `wanted_ms`; 0 asks for the default."""
+        """The session timeout for a member that asks for `wanted_ms`; 0 asks for the default."""
         wanted_ms = wanted_ms or self.timeout_default_ms
         return max(self.timeout_min_ms, min(wanted_ms, self.timeout_max_ms))
 
@@ -327,7 +327,7 @@ class BrokerConfig:
         return broker_risks(self)
 
     def derived(self, memory: UsableMemory) -> list[str]:
-        """What settings that were left to the broker are in a process with that memory."""
+        """The values that unset settings take in a process with that memory."""
         if self.replication.slave_read_bytes:
             return []
         budget = self.replication.slave_read_bytes_of(memory.bytes)

@@ -1,14 +1,13 @@
-"""What only a master does: duties that begin with its term and end with it.
+"""What only a master does: duties that begin and end with its term.
 
-Owns: their order, which is the same for each of the steps.
+Owns: their order, the same for every step.
 
     begin    this replica acts as master from now on
     leave    what the next master must know is written down, while this one may still act
     resume   the next master did not come: the term continues after all
     end      this replica acts no more, whether it was left in order or not
 
-The role manager begins and ends them, nobody else; a hand-over leaves and resumes them, a stop
-leaves them.
+Only the role manager begins and ends them; a hand-over leaves and resumes them, a stop leaves them.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from aerobee.broker.replication.master_term import MasterTerm
 
 
 class Duty(Protocol):
-    """One of them. What a duty does not need does nothing."""
+    """A duty. A method that a duty does not need does nothing."""
 
     def begin(self, term: MasterTerm) -> None:
         """Act under `term`, in place of an earlier one if that has not ended. Does not wait."""
         return
 
     async def leave(self) -> None:
-        """Leave to the next master what it needs, and do no more before `begin` or `resume`. Also
-        called on a slave that stops.
+        """Record what the next master needs, then do nothing until `begin` or `resume`. Also called
+        on a slave that stops.
 
         Raises StoreFailed.
         """
         return
 
     def resume(self) -> None:
-        """Go on under the term that was left, unless it has ended meanwhile."""
+        """Continue the term that was left, unless it has ended meanwhile."""
         return
 
     def end(self) -> None:
-        """Act no more. Does not wait."""
+        """Stop acting. Does not wait."""
         return
 
 
@@ -67,7 +66,7 @@ class Duties(Duty):
 
 
 class OnChange(Duty):
-    """Tells somebody who asks the roles himself that they have changed."""
+    """Notifies a part that reads the roles itself that they have changed."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed

@@ -1,7 +1,7 @@
 """One run of the broker over an opened folder: its tasks, and the order in which they end.
 
-Owns: the edges, the registration, and what is waited for before either ends. A run ends by a stop,
-by a failure of the store, or because this replica must open its folder again.
+Owns: the edges, the registration, and what must finish before either ends. A run ends by a stop, by
+a failure of the store, or because this replica must open its folder again.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from aerobee.runtime.supervise import Lifecycle
 log = logging.getLogger(__name__)
 
 DRAIN_TIMEOUT_S = 20.0
-"""How long a stop waits for the disk before it gives up on unacknowledged sends."""
+"""How long a stop waits for the disk before giving up on unacknowledged sends."""
 REPLICATE_TIMEOUT_S = 5.0
 """How long a stop waits for the replicas; one that is gone leaves the in-sync set before that."""
 RETIRE_GRACE_S = 0.1
 """How long running calls may continue when the folder is to be opened again."""
 LEAVE_TIMEOUT_S = 2.0
-"""How long a stop tries to tell a nameserver."""
+"""How long a stop tries to notify a nameserver."""
 JOURNAL_TIMEOUT_S = 1.0
-"""How long a start waits until groups are served; then they follow."""
+"""How long a start waits for groups to be served; after that they are served later."""
 ROLES_TASK = "roles"
 LOOK_INTERVAL_S = 1.0
-"""How often a broker looks at least what time has brought; no shorter session is promised by
-default, and what expires later than that is known a look before."""
+"""The longest interval between two checks of what is due by time. By default no shorter session is
+promised; a later expiry is known one check ahead."""
 
 
 class Edge(Protocol):
@@ -69,7 +69,7 @@ class Edge(Protocol):
         ...
 
     async def set_serving(self, serving: bool) -> None:
-        """What those are told who ask whether it serves."""
+        """What health checks are told."""
         ...
 
     def end_pulls(self) -> None:
@@ -93,7 +93,7 @@ class Failure:
 
 
 class Timekeeper:
-    """What comes with time alone, in one task, so that an idle broker wakes once for all."""
+    """All purely time-driven work, in one task, so that an idle broker wakes once for all of it."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Timekeeper:
         self._writability = writability
         self._on_writable_changed = on_writable_changed
         self._is_writable = not writability.no_room_reason()
-        """As routes show it, or will."""
+        """As routes show it, or are about to."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -120,11 +120,11 @@ class Timekeeper:
             self._writability.watch.look()
             self._report_writable()
             wait_s = (self._coordinator.next_expiry_s() or now_s) - now_s
-            # What is past and has not expired waits for this master's lease.
+            # An expiry that is overdue but not carried out waits for this master's lease.
             await asyncio.sleep(wait_s if 0 < wait_s < LOOK_INTERVAL_S else LOOK_INTERVAL_S)
 
     def _report_writable(self) -> None:
-        """Let routes show at once that this broker takes messages no more, or again."""
+        """Let routes show at once that this broker stopped or resumed taking messages."""
         reason = self._writability.no_room_reason()
         if bool(reason) == self._is_writable:
             self._is_writable = not reason
@@ -162,8 +162,8 @@ class Run:
         delays: Delays,
         popping: Popping,
     ) -> None:
-        """The first of the `edges` is the one that routes name. `tasks` run from when all edges
-        listen until the end, `ROLES_TASK` among them; `channels` are closed after them."""
+        """Routes name the first of the `edges`. `tasks`, among them `ROLES_TASK`, run from when all
+        edges listen until the end; `channels` are closed after them."""
         self._config = config
         self._clock = clock
         self._edges = edges
@@ -238,14 +238,14 @@ class Run:
     # ---------------------------------------------------------------------- starting
 
     async def _start(self, tasks: asyncio.TaskGroup) -> int:
-        # Before anybody asks: alone it is master at once.
+        # Before any request: a broker alone is master at once.
         self._manager.begin_alone()
         port, *_ = [await edge.start() for edge in self._edges]
         self.listens_on = f"{self._config.listen.rpartition(':')[0]}:{port}"
         self._address.listens(port)
         for name, run in self._tasks.items():
             self._running.append(tasks.create_task(run(), name=name))
-        # Alone, groups continue at once; elsewhere when the role is known.
+        # Alone, groups continue at once; otherwise once the role is known.
         await self._journal.begun(JOURNAL_TIMEOUT_S)
         if self._registration is not None:
             registering = tasks.create_task(self._registration.run(), name="registration")
@@ -255,8 +255,8 @@ class Run:
     # ---------------------------------------------------------------------- running
 
     async def _until_ended(self, lifecycle: Lifecycle) -> Reopening | None:
-        """Returns at a stop, or with what is to be done before the folder is opened again; raises
-        StoreFailed at a failure."""
+        """Returns at a stop, or with the work to do before the folder is reopened; raises
+        StoreFailed on failure."""
         reopening, failed = self._manager.reopening, self._failure.happened
         async with asyncio.TaskGroup() as waiting:
             stop = waiting.create_task(lifecycle.stop.wait(), name="stop")
@@ -305,24 +305,25 @@ class Run:
         try:
             await self._folder.note_closed(self._store.appended_end)
         except NotWritable as error:
-            # The next run then takes this one for crashed.
+            # The next run then treats this one as crashed.
             log_event(log, "the stop could not be recorded", level=logging.WARNING, reason=error)
 
     async def _leave_as_slave(self) -> None:
-        """It is not elected from here on; and its master, who hears of it from the nameserver,
-        waits for it no more as soon as the stream ends. A master leaves last."""
+        """From here on it is not elected, and its master, which learns this from the nameserver,
+        stops waiting for it as soon as the stream ends. A master leaves last."""
         if self._registration is not None and self._roles.term is None:
             await self._registration.leave(LEAVE_TIMEOUT_S)
 
     async def _end_following(self) -> None:
-        """What a master keeps sending would never be on the disk as a whole, and come after the
-        log's end was noted. From here on no role is taken; a master's term continues."""
+        """What the master keeps sending could never all reach the disk, and would arrive after the
+        log's end was recorded. From here on this replica takes no role; a master's term
+        continues."""
         roles = next(task for task in self._running if task.get_name() == ROLES_TASK)
         roles.cancel()
         await asyncio.wait((roles,))
 
     async def _replicate(self) -> None:
-        """A master that stops leaves everything to its in-sync replicas, acknowledged or not."""
+        """A stopping master hands everything to its in-sync replicas, acknowledged or not."""
         if self._roles.is_alone or not self._roles.may_act():
             return
         deadline_s = self._clock.monotonic_s() + REPLICATE_TIMEOUT_S
@@ -330,12 +331,12 @@ class Run:
             log_event(log, "the replicas did not take everything in time", level=logging.WARNING)
 
     async def _retire(self) -> None:
-        """End what clients have here; they come back in a moment, or go to the new master."""
+        """End clients' calls; they come back in a moment, or go to the new master."""
         self._health.closes()
         if self._registration is not None and self._roles.is_dispensable(
             self._config.replication.min_insync_replicas
         ):
-            # Else the new master acknowledges nothing before this folder is open again.
+            # Otherwise the new master could acknowledge nothing until this folder is open again.
             await self._registration.leave(LEAVE_TIMEOUT_S)
         await self._set_serving(False)
         self._end_pulls()
@@ -351,7 +352,7 @@ class Run:
         try:
             await self._folder.note_failed()
         except (NotWritable, StoreFailed) as refused:
-            # Then the master finds out, from where the log ends when this replica joins again.
+            # The master then finds out when this replica rejoins, from where its log ends.
             log_event(log, "the failure could not be recorded", level=logging.ERROR, reason=refused)
         log_event(log, "the store failed; the broker ends", level=logging.ERROR, reason=error)
         await self._set_serving(False)

@@ -1,7 +1,7 @@
 """The broker's composition root: the only file that knows every part.
 
-Owns: nothing at run time. Each part is made once, after those that it uses, and is given no more
-than those. Where two need each other, one is told of events that the other has: `on_...`.
+Owns: nothing at run time. Each part is made once, after the parts it uses, and receives only those.
+Where two need each other, one gets the other's events through a callback: `on_...`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ from aerobee.store_format.tags import TagsCodes
 
 
 class Wiring:
-    """The parts of one run over an opened folder; `run` has them all do their work."""
+    """The parts of one run over an opened folder; `run` sets them to work."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Wiring:
         access: NodeAccess,
         mounts: Sequence[Mount] = (),
     ) -> None:
-        """`workers` wait for the disk. `mounts` add protocols to the own one."""
+        """`workers` wait for the disk. `mounts` add protocols beside our own."""
         self.config, self.store_host = config, store_host
         self.clock, self.chance, self._disk, self._workers = clock, chance, disk, workers
         self.folder, self.replica = opened.folder, opened.replica
@@ -295,7 +295,7 @@ class Wiring:
 
     def _on_table_written(self, path: str) -> None:
         self.sender.on_table_written(path)
-        self.topic_ends.wake()  # a slave hears of deleted topics by its master's table
+        self.topic_ends.wake()  # a slave learns of deleted topics from its master's table
 
     # ------------------------------------------------------------------------------ groups
 
@@ -359,7 +359,7 @@ class Wiring:
         self.coordinator.hold_views_back(views_held_back_s)
 
     def _wire_groups(self) -> None:
-        """What may be committed, which groups there may be, and how they and topics end."""
+        """What may be committed, which groups may exist, and how groups and topics end."""
         config, folder, clock = self.config, self.folder, self.clock
         self.member_streams = MemberStreams()
         self.known = KnownGroups(folder.groups, folder.offsets, groups_max=config.groups.max)
@@ -440,7 +440,7 @@ class Wiring:
                 self.sender,
                 OnChange(self.egress.wake_all),  # pulls that began under the other role end
                 self.member_streams,
-                *(self.transactions, self.popping),  # they tell the offset journal how far they are
+                *(self.transactions, self.popping),  # they tell the offset journal their progress
                 self.journal,
                 self.popping.journal,
                 self.delays.duty,
@@ -595,4 +595,4 @@ class Wiring:
 
 
 Mount = Callable[[Wiring], Edge]
-"""Makes an edge over a broker's parts: another protocol beside the own one."""
+"""Makes an edge over a broker's parts: another protocol beside our own."""

@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
@@ -143,6 +144,7 @@ class RootGroup(LazyGroup):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
+        _open_what_is_closed()
         words = tuple(args)  # Parsing takes them out of the list.
         try:
             context = super().make_context(info_name, args, parent, **extra)
@@ -176,6 +178,14 @@ class RootGroup(LazyGroup):
             if failure is None:
                 raise
             raise failure from error
+
+
+def _open_what_is_closed() -> None:
+    """Standard streams that the caller has closed. A socket would get the number of one, and the
+    event loop, which never closes these three numbers, would abort."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
 
 
 def _context_of(root: click.Context) -> click.Context:

@@ -104,8 +104,8 @@ class AdminClient:
         return self._connection
 
     async def start(self) -> None:
-        """Open it; the cluster is not contacted before the first call. Close it in the same task.
-        """
+        """Open it; the cluster is not contacted before the first call. Close it in the same
+        task."""
         await self._connection.__aenter__()
 
     async def aclose(self) -> None:

@@ -13,6 +13,7 @@ from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import GroupNotFound, InvalidArgument
 from aerobee.runtime.names import is_system_group
+from aerobee.store_format.retry_delays import Steps
 from aerobee.v1 import broker_pb2
 
 
@@ -52,6 +53,9 @@ class GroupRetry:
     """Apache's list of steps, if the group has one."""
     ordered: bool
     """A redelivered message holds back the others of its message group."""
+    delays_ms: tuple[int, ...] = ()
+    """Without `back_off`: how long a message waits after its first failure, its second and so on;
+    the last one counts for all further ones. Empty: the broker is an older version."""
 
     @property
     def kind(self) -> Literal["exponential", "steps", "levels"]:
@@ -202,11 +206,13 @@ def _expression(wanted: broker_pb2.Filter) -> str:
 def _retry(found: broker_pb2.RetrySettings) -> GroupRetry:
     kind = found.WhichOneof("back_off")
     exponential = found.exponential
+    steps_ms = tuple(found.steps.delays_ms)
     return GroupRetry(
         retries_max=found.retries_max,
         back_off=BackOff(exponential.initial_ms, exponential.max_ms, exponential.multiplier)
         if kind == "exponential"
         else None,
-        steps_ms=tuple(found.steps.delays_ms) if kind == "steps" else (),
+        steps_ms=steps_ms,
         ordered=found.ordered,
+        delays_ms=Steps(steps_ms).all_ms if steps_ms else tuple(found.levels.delays_ms),
     )

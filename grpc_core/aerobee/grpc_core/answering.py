@@ -107,8 +107,8 @@ class AnsweringStream(Stream):
             await self.sendable()
 
     def send_nowait(self, answer: Any) -> None:
-        """The same without waiting: a handler that sends a lot should await `sendable` in between.
-        """
+        """The same without waiting: a handler that sends a lot should await `sendable` in
+        between."""
         if self._is_over:
             raise RpcError(Status.CANCELLED, "the call has ended")
         method = self.method

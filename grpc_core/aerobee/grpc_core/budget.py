@@ -19,8 +19,8 @@ class Budget:
         self._filled_s = now_s
 
     def refill(self, now_s: float, extra: float = 0.0) -> bool:
-        """Call it when the number of tokens is negative. False: the peer has exceeded its budget.
-        """
+        """Call it when the number of tokens is negative. False: the peer has exceeded its
+        budget."""
         elapsed_s = max(0.0, now_s - self._filled_s)
         self.tokens = min(self.burst, self.tokens + elapsed_s * self._per_s + extra)
         self._filled_s = now_s

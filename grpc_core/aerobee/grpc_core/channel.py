@@ -194,8 +194,8 @@ class Channel:
         metadata: Metadata = (),
         wait_for_ready: bool = False,
     ) -> StreamCall:
-        """A streaming call. A `request` given here is its only one; otherwise write requests to it. A
-        missing connection shows up at the first `write` or `read`.
+        """A streaming call. A `request` given here is its only one; otherwise write requests to it.
+        A missing connection shows up at the first `write` or `read`.
 
         Raises:
             ValueError: HTTP/2 cannot carry the metadata, or `path` is malformed.

@@ -308,8 +308,8 @@ class Decoder(Generic[T]):
         return string, end
 
     def _evict_for(self, field: Field) -> None:
-        """Drop the oldest entries until the new one fits; one that is too large empties the table.
-        """
+        """Drop the oldest entries until the new one fits; one that is too large empties the
+        table."""
         size = self._size + field[2]
         dynamic = self._dynamic
         evicted = 0

@@ -38,8 +38,8 @@ class Interceptor(Protocol):
     """Called around every served call: for access control, latencies, a log of calls."""
 
     def began(self, call: ServerCall) -> None:
-        """Its header block has arrived. Raise RpcError to refuse it; `ended` is called even then.
-        """
+        """Its header block has arrived. Raise RpcError to refuse it; `ended` is called even
+        then."""
         ...
 
     def ended(self, call: ServerCall, status: Status, elapsed_s: float) -> None:

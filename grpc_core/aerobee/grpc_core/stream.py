@@ -237,8 +237,8 @@ class Stream(ABC):
         return inbox
 
     def take(self, target_bytes: int) -> bytes:
-        """The next complete message; the peer may send more. `target_bytes`: the stream's window.
-        """
+        """The next complete message; the peer may send more. `target_bytes`: the stream's
+        window."""
         inbox = self.inbox
         assert inbox is not None, "an inbox was opened"
         messages = inbox.messages

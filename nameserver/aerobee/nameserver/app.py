@@ -296,8 +296,8 @@ def _hear_access(cache: RouteCache, book: AccessBook) -> None:
 
 
 async def _serve_when_known(cache: RouteCache, server: RpcServer) -> None:
-    """Health turns to SERVING once there are routes, and stays so: stale routes are still served.
-    """
+    """Health turns to SERVING once there are routes, and stays so: stale routes are still
+    served."""
     known = asyncio.Event()
 
     def look() -> None:

@@ -31,8 +31,8 @@ that stays silent longer than its lease is no longer registered."""
 
 
 class Elector:
-    """Elects for all replica sets of the cluster, alongside the electors of the other nameservers.
-    """
+    """Elects for all replica sets of the cluster, alongside the electors of the other
+    nameservers."""
 
     def __init__(self, replica_sets: ReplicaSets, cache: RouteCache, *, clock: Clock) -> None:
         self._replica_sets = replica_sets

@@ -112,8 +112,8 @@ class EtcdWatch:
             self._closed.set()
 
     def _requests(self) -> Iterator[Any]:
-        """The single request; then the stream is kept open, because ending it would end the watch.
-        """
+        """The single request; then the stream is kept open, because ending it would end the
+        watch."""
         yield self._request
         self._closed.wait()
 

@@ -83,8 +83,8 @@ class LogPositions:
         )
 
     def confirmed_end(self, replica_set: ReplicaSet) -> int:
-        """How many bytes are known to be in every log that is in sync by this record; 0: unknown.
-        """
+        """How many bytes are known to be in every log that is in sync by this record; 0:
+        unknown."""
         known = self._confirmed.get(replica_set.broker_name)
         if known is None or known.epoch > replica_set.epoch:
             return 0  # the record is outdated, or etcd was restored from a backup

@@ -1,5 +1,5 @@
-"""Wakes everything that waits for a change; carries no data, because the data's owner can be asked.
-"""
+"""Wakes everything that waits for a change; carries no data, because the data's owner can be
+asked."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Notifier:
             self._callbacks.remove(callback)
 
     async def wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether `holds()` became true within `timeout_s`; checked at once and after each change.
-        """
+        """Whether `holds()` became true within `timeout_s`; it is checked at once and after
+        each change."""
         changed = asyncio.Event()
         with self.subscribed(changed.set):
             try:

@@ -279,8 +279,8 @@ def _unknown(broker_name: str) -> GroupNotFound:
 
 
 def is_hasty(before: ReplicaSet, due: Election) -> bool:
-    """Whether the choice depends on how far the logs reach, so that others should be heard first.
-    """
+    """Whether the choice depends on how far the logs reach, so that others should be heard
+    first."""
     if due.is_record_lost or (due.is_short and not due.is_unclean):
         return True
     if not before.in_sync or len(due.replica_set.replicas) == 1:

@@ -99,8 +99,8 @@ class RouteTable:
         return empty._changed(keys, [(entry.key, entry) for entry in entries])
 
     def apply(self, keys: Keys, events: Sequence[KeyEvent]) -> RouteTable:
-        """The table after `events`; events that an earlier snapshot already contains are skipped.
-        """
+        """The table after `events`; events that an earlier snapshot already contains are
+        skipped."""
         news = [event for event in events if event.revision > self.version]
         if not news:
             return self
@@ -248,8 +248,8 @@ class RouteTable:
 
 
 def _is_shown(keys: Keys, key: str) -> bool:
-    """The ends of logs are recorded all the time and change no route: nobody needs to be notified.
-    """
+    """The ends of logs are recorded all the time and change no route, so nobody needs to be
+    notified."""
     return not isinstance(keys.parse(key), DurableKey)
 
 

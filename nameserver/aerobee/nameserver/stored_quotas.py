@@ -97,8 +97,8 @@ class StoredQuotas:
         raise _contended(subject)
 
     async def _user(self, subject: Subject) -> dict[str, int]:
-        """What must still hold when the quota is written: a deleted user must not leave one behind.
-        """
+        """What must still hold when the quota is written: a deleted user must not leave one
+        behind."""
         if subject.kind != USER:
             return {}
         key = self._keys.user(subject.name)

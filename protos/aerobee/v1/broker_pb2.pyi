@@ -840,8 +840,10 @@ class RetrySettings(_message.Message):
     def __init__(self, retries_max: _Optional[int] = ..., levels: _Optional[_Union[DelayLevelBackOff, _Mapping]] = ..., exponential: _Optional[_Union[ExponentialBackOff, _Mapping]] = ..., steps: _Optional[_Union[StepBackOff, _Mapping]] = ..., ordered: _Optional[bool] = ...) -> None: ...
 
 class DelayLevelBackOff(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("delays_ms",)
+    DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
+    delays_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ExponentialBackOff(_message.Message):
     __slots__ = ("initial_ms", "max_ms", "multiplier")

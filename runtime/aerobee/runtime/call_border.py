@@ -63,8 +63,8 @@ class RpcObserver(Protocol):
     """Records how long calls took."""
 
     def answered(self, method: str, outcome: str, elapsed_s: float) -> None:
-        """`method` is the name within its service; `outcome` is SUCCESS or an error in snake_case.
-        """
+        """`method` is the name within its service; `outcome` is SUCCESS or an error in
+        snake_case."""
         ...
 
 

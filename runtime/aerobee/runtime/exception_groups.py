@@ -8,8 +8,8 @@ E = TypeVar("E", bound=BaseException)
 
 
 def first_leaf(group: BaseExceptionGroup[E]) -> E:
-    """The first exception that is not itself a group: in a task group's, the one that came first.
-    """
+    """The first exception that is not itself a group: in a task group's, the one that came
+    first."""
     error: E | BaseExceptionGroup[E] = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

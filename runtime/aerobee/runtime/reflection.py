@@ -55,8 +55,8 @@ class Reflection:
     def __init__(
         self, file: FileDescriptor, files: Iterable[FileDescriptor], service_names: Iterable[str]
     ) -> None:
-        """`file` is the one in `files` for this version; `service_names` are all that are served.
-        """
+        """`file` is the one in `files` for this version; `service_names` are all that are
+        served."""
         self.service_name: str = service_of(file).full_name
         self._names = sorted(service_names)
         self._pools = list(dict.fromkeys((descriptor_pool.Default(), *(f.pool for f in files))))

@@ -186,8 +186,8 @@ class CheckedBatch:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether any record takes part in a transaction; such records carry no producer's number.
-        """
+        """Whether any record takes part in a transaction; such records carry no producer's
+        number."""
         return self.has_flags(SYSFLAG_TRANSACTION_MASK)
 
     def has_flags(self, mask: int) -> bool:

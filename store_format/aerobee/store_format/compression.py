@@ -124,8 +124,8 @@ def _decompress_zstd(body: bytes, plain_bytes_max: int) -> bytes:
 
 
 def _zstd() -> ModuleType:
-    """From the standard library since Python 3.14; before that, from a package with the same names.
-    """
+    """From the standard library since Python 3.14; before that, from a package with the same
+    names."""
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:

@@ -46,8 +46,8 @@ def _topic(prefix: str, group: str, bytes_max: int, what: str) -> str:
 
 
 class Origin(NamedTuple):
-    """Where a message was first stored; -1 for a queue or an offset that its copy does not contain.
-    """
+    """Where a message was first stored; -1 for a queue or an offset that its copy does not
+    contain."""
 
     topic: str
     queue_id: int

@@ -87,8 +87,8 @@ class NotDelayed(ValueError):
 
 
 class Delay(NamedTuple):
-    """How long a message waits: by a level of at least 1 or, if that is 0, until a time (Unix ms).
-    """
+    """How long a message waits: by a level of at least 1 or, if that is 0, until a time (Unix
+    ms)."""
 
     level: int = 0
     deliver_ms: int = 0

@@ -22,8 +22,8 @@ PIECE_BYTES: Final = 1 << 16
 
 
 class LooseRecord(NamedTuple):
-    """A record whose keys have not been extracted yet: cheap to make, and hashed with many others.
-    """
+    """A record whose keys have not been extracted yet: cheap to make, and hashed with many
+    others."""
 
     topic: str
     properties: bytes

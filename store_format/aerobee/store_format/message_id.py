@@ -28,8 +28,8 @@ def offset_message_id(host: HostAddress, physical_offset: int) -> str:
 
 
 def parse_offset_message_id(text: str) -> tuple[HostAddress, int]:
-    """Host and offset in an id; the length distinguishes IPv4 from IPv6. Raises MessageIdIllegal.
-    """
+    """Host and offset in an id; the length distinguishes IPv4 from IPv6. Raises
+    MessageIdIllegal."""
     try:
         data = bytes.fromhex(text)
     except ValueError:

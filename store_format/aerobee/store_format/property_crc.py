@@ -51,8 +51,8 @@ def write_property_crc(buffer: bytearray, start: int, end: int) -> None:
 def property_crc_matches(
     buffer: bytes | bytearray, start: int, properties_start: int, end: int
 ) -> bool | None:
-    """Whether the record at [start, end) is unchanged since it was stamped; None if it has no CRC.
-    """
+    """Whether the record at [start, end) is unchanged since it was stamped; None if it has no
+    CRC."""
     if not has_property_crc(buffer, properties_start, end):
         return None
     return buffer[end - 11 : end - 1] == _digits(buffer, start, end)

@@ -260,8 +260,8 @@ class Record:
     # Checks.
 
     def check(self) -> None:
-        """Raises RecordCorrupt unless the lengths fit, the topic is possible, and the CRC is right.
-        """
+        """Raises RecordCorrupt unless the lengths fit, the topic is possible, and the CRC is
+        right."""
         if not is_topic_storable(self.topic_bytes):
             raise RecordCorrupt(self.start, f"{self.topic_bytes!r:.80} cannot be a topic's name")
         self.check_body_crc()

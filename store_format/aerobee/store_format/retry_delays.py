@@ -35,6 +35,11 @@ class Steps:
 
     delays_ms: tuple[int, ...]
 
+    @property
+    def all_ms(self) -> tuple[int, ...]:
+        """After the first failure, the second and so on."""
+        return self.delays_ms[_STEPS_SKIPPED:] or self.delays_ms[-1:]
+
     def delay_ms(self, times: int) -> int:
         """As `Exponential.delay_ms`."""
-        return self.delays_ms[min(times + _STEPS_SKIPPED, len(self.delays_ms) - 1)]
+        return self.all_ms[min(times, len(self.all_ms) - 1)]

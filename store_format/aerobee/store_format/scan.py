@@ -157,8 +157,8 @@ def scan_records(
     check_crc: bool,
     tags: TagsCodes,
 ) -> ScanResult:
-    """All whole records from the buffer's first byte on. Never raises, whatever the bytes contain.
-    """
+    """All whole records from the buffer's first byte on. Never raises, whatever the bytes
+    contain."""
     starts, ends = hop(buffer)
     valid_end = int(ends[-1]) if len(ends) else 0
     end = _why_hopping_ended(buffer, valid_end)

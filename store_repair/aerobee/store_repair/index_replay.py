@@ -43,8 +43,8 @@ class Block:
         return self.entries["physical_offset"].astype(np.int64)
 
     def combined(self, start: int) -> Int64Array:
-        """(position after `start`, hash) as one number; -1 if the position is not in the stretch.
-        """
+        """(position after `start`, hash) as one number; -1 if the position is not in the
+        stretch."""
         behind = self.offsets - start
         hashes = self.entries["hash"].astype(np.int64)
         combined = (behind << 31) | hashes

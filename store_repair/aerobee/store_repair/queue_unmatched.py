@@ -43,8 +43,8 @@ class UnmatchedEntries:
         self.ahead: list[Placed] = []
 
     def judge(self, cursor: QueueCursor, start: int, end: int, before: int) -> None:
-        """Offsets [start, end) for which no record was found; `before` is the next one's position.
-        """
+        """Offsets [start, end) for which no record was found; `before` is the next one's
+        position."""
         if cursor.topic.startswith(LIGHT_QUEUE_PREFIX):
             return
         between = self._regions_between(cursor, before)

@@ -50,8 +50,8 @@ def archive_name(disk: Disk, clock: Clock) -> str:
 
 
 class Repair:
-    """The execution of one plan. `apply` under the folder's lock, then `open_once`, which takes it.
-    """
+    """The execution of one plan. `apply` under the folder's lock, then `open_once`, which takes
+    it."""
 
     def __init__(self, disk: Disk, plan: RepairPlan, clock: Clock) -> None:
         self._disk = disk

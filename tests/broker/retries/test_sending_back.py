@@ -185,7 +185,9 @@ async def test_a_group_has_its_own_number_of_attempts_and_back_off(
             group="g", retry=broker_pb2.RetrySettings(levels=broker_pb2.DelayLevelBackOff())
         )
     )
-    assert only_levels.WhichOneof("back_off") == "levels"
+    minutes = [*range(1, 11), 20, 30, 60, 120]
+    waits_ms = [10_000, 30_000, *(each * 60_000 for each in minutes)]
+    assert only_levels.levels == broker_pb2.DelayLevelBackOff(delays_ms=waits_ms)
     assert only_levels.retries_max == 1, "what is not said stays"
     description = await _committed_description(broker)
     assert description.retry == only_levels

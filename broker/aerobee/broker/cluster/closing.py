@@ -1,7 +1,7 @@
-"""Whether the broker group is closed: then clients' new messages are refused, after a while.
+"""Whether the broker group is closed: after a grace period, clients' new messages are refused.
 
-Producers learn of it from their routes. Those that have not yet may go on for the grace, so that a
-message that belongs to a queue here, because of its key, is not refused on its way.
+Producers learn of it from their routes. Until the grace period ends, those that have not yet may
+continue, so that a message whose key maps to a queue here is not refused in flight.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from aerobee.runtime.errors import NotWritable
 
 
 class Closing:
-    """What this process has heard; on the loop."""
+    """What this process has learned of it; on the loop."""
 
     def __init__(self, clock: Clock, *, broker_name: str, grace_ms: int) -> None:
         self._clock = clock
@@ -20,7 +20,7 @@ class Closing:
         self._refuses_s: float | None = None
 
     def hear(self, *, is_closed: bool) -> None:
-        """As the group's record says."""
+        """Take over what the group's record says."""
         if not is_closed:
             self._refuses_s = None
         elif self._refuses_s is None:
@@ -28,12 +28,12 @@ class Closing:
 
     @property
     def refuses(self) -> bool:
-        """The group is closed, and the grace is over."""
+        """Whether the group is closed and the grace period over."""
         return self._refuses_s is not None and self._clock.monotonic_s() >= self._refuses_s
 
     @property
     def refuses_in_ms(self) -> int:
-        """Of a closed group: until new messages are refused."""
+        """For a closed group: the time until new messages are refused."""
         if self._refuses_s is None:
             return 0
         return max(0, round((self._refuses_s - self._clock.monotonic_s()) * 1_000))

@@ -1,4 +1,4 @@
-"""This broker towards the nameserver: what its heartbeats say, and what directives change."""
+"""This broker's side towards the nameserver: what heartbeats say, what directives change."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from aerobee.runtime.log import log_event
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 SAVE_TIMEOUT_S = 0.5
-"""How long the next news waits for topics to be on the disk."""
+"""How long the next directive waits for topics to reach the disk."""
 TROUBLE_LENGTH_MAX = 1_000
-"""A heartbeat must stay within the nameserver's limits, whatever an error says."""
+"""A heartbeat must stay within the nameserver's limits, however long an error's text is."""
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class ClusterLink:
         store_host_ipv6: bool,
         zone: str = "",
     ) -> None:
-        """`lease_ms` counts where a nameserver says none."""
+        """`lease_ms` applies where a nameserver gives none."""
         self._identity = identity
         self._address = address
         self._roles = roles
@@ -122,17 +122,19 @@ class ClusterLink:
         )
 
     async def follow(self, directive: nameserver_pb2.BrokerDirective) -> None:
-        """Hear of the replica set and take on topics; returns once the topics are on disk.
+        """Take over the replica set and the topics; returns once the topics are on disk.
 
-        On a full disk, or one that takes long, they are served from memory until they are written;
-        a restart before that asks the nameserver again. Who is master is heard of meanwhile.
+        While the disk is full or slow, topics are served from memory until they are written; after
+        a restart before that, the nameserver is asked again. Changes of master are followed
+        meanwhile.
 
         Raises:
             StoreFailed: the topics cannot be written; they are served from memory meanwhile.
         """
         if directive.HasField("access"):
             self._book.hear(_records_of(directive.access))
-        # First who is master, then the lease, or it could outlive the news of another one.
+        # The master first, then the lease: otherwise the lease could outlive the news of a new
+        # master.
         roles = self._roles
         roles.hear_endpoints(map(place_of, directive.replicas))
         replica_set = self._replica_set_of(directive)
@@ -141,7 +143,7 @@ class ClusterLink:
             self._closing.hear(is_closed=replica_set.is_closed)
         lease_ms = directive.lease_duration_ms or self._lease_ms
         roles.renewed(directive.renewed_sequence, lease_ms)
-        # Retention may have removed the last of a deleted topic, which then needs no end.
+        # Retention may have removed the last message of a deleted topic, which then needs no end.
         self._topic_ends.wake()
         if not (directive.topics or directive.topics_complete or directive.metadata_revision):
             return
@@ -155,7 +157,7 @@ class ClusterLink:
         )
         self._topic_ends.wake()
         if gone:
-            # Readers of a topic that is gone find out by asking again.
+            # Readers of a deleted topic find out by asking again.
             self._on_topics_gone()
         if self._saving is None:
             loop = asyncio.get_running_loop()
@@ -174,7 +176,7 @@ class ClusterLink:
 
     def _replica_set_of(self, directive: nameserver_pb2.BrokerDirective) -> ReplicaSetView | None:
         """The record; from a nameserver that knows of no replicas, what it says of this one. None
-        from one that has not reached etcd: this replica may be anything but alone."""
+        from one that has not reached etcd: this replica must not assume that it is alone."""
         if directive.HasField("group"):
             return view_of(directive.group)
         if directive.role == common_pb2.BROKER_ROLE_UNSPECIFIED:

@@ -1,8 +1,8 @@
 """A master's changes of its replica set's record, through any of the nameservers.
 
-Owns: which nameserver answered last; it is asked first. A change may be asked for again, at another
-one too: it is a compare-and-swap on the record's revision. A connection over which no answer came
-is not used again: the nameserver may have another address by now, under the same name too.
+Owns: which nameserver answered last; it is asked first. A change may safely be requested again,
+also from another nameserver: it is a compare-and-swap on the record's revision. A connection that
+brought no answer is not reused: the nameserver's name may resolve to another address by now.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANSWER_TIMEOUT_MS = 1_000
 
 
 class InSyncRegistry:
-    """One broker's side."""
+    """One broker's access to it."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class InSyncRegistry:
         identity: common_pb2.BrokerIdentity,
         channels: Channels,
     ) -> None:
-        """`channels` have connections of their own, and are closed by their owner."""
+        """`channels` have connections of their own; their owner closes them."""
         self._nameservers = list(nameservers)
         self._identity = identity
         self._channels = channels
@@ -45,8 +45,8 @@ class InSyncRegistry:
 
         Raises:
             StaleEpoch: the registry has another master or another epoch.
-            InvalidArgument: it was not made: every nameserver that was asked refused it.
-            AerobeeError: it is unknown whether it was made.
+            InvalidArgument: not made: every nameserver that was asked refused it.
+            AerobeeError: unknown whether it was made.
         """
         identity = self._identity
         request = nameserver_pb2.AlterInSyncSetRequest(
@@ -71,8 +71,8 @@ class InSyncRegistry:
             except StaleEpoch:
                 raise
             except AerobeeError as error:
-                # A refusal does not undo what an earlier nameserver, whose answer did not come,
-                # may have made of the same request.
+                # A refusal does not undo what an earlier nameserver, whose answer was lost, may
+                # have done with the same request.
                 if number == 0 or not isinstance(error, InvalidArgument):
                     failure = error
                 self._nameservers.remove(address)

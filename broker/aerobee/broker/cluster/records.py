@@ -1,4 +1,4 @@
-"""The nameserver's records as the plain values that replication takes."""
+"""The nameserver's records as the plain values that replication uses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def place_of(endpoint: nameserver_pb2.BrokerEndpoint) -> ReplicaPlace:
 
 
 def condition_of(value: nameserver_pb2.BrokerCondition) -> BrokerCondition:
-    """What a newer version says in other words counts as well."""
+    """Unknown enum values from a newer version count as well."""
     return _CONDITIONS.get(value, BrokerCondition.WELL)
 
 

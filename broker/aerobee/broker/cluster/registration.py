@@ -3,9 +3,9 @@
 Owns: one Register stream to one of the nameservers. The broker's state comes from a callable and
 directives go to a callback, so this file knows nothing of stores and topics.
 
-What always holds: the stream is kept on one nameserver at a time; when it fails the next one is
-tried, with back-off, without end. While all nameservers are away the broker continues with what it
-knows. The only failure that ends `run` is another live broker with the same identity.
+Invariant: there is one stream, to one nameserver at a time; when it fails, the next nameserver is
+tried, with back-off, without end. While no nameserver can be reached the broker continues with what
+it knows. The only failure that ends `run` is another live broker with the same identity.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from aerobee.v1 import common_pb2, nameserver_pb2
 log = logging.getLogger(__name__)
 
 ANSWERED_WITHIN_S = 2.25
-"""A nameserver answers in two seconds, whatever etcd does."""
+"""A nameserver answers within two seconds, even if etcd does not."""
 LATE_S = 0.75
-"""An answer that is later has the nameserver asked whether it is there at all: etcd may be slow, or
-the nameserver's machine gone. That question needs no etcd, so it is answered as fast."""
+"""If an answer is later than this, the nameserver is asked whether it is alive at all: etcd may be
+slow, or the nameserver's machine gone. That question needs no etcd, so its answer is fast."""
 LEFT_IN_TIME = 0.75
-"""The part of a lease after which one that is silent is left."""
+"""After this part of a lease, a silent nameserver is abandoned."""
 
 HeartbeatSource = Callable[[], nameserver_pb2.BrokerHeartbeat]
 """The broker as it is now: identity, address, role, epoch, log bounds, metadata revision."""
@@ -60,7 +60,7 @@ class RegistrationConfig:
     lease_duration_ms: int = 10_000
     """How long routes show this broker after its last heartbeat."""
     answer_timeout_ms: int = 3_000
-    """A nameserver that leaves a first heartbeat unanswered for this long is given up."""
+    """A nameserver that leaves a first heartbeat unanswered for this long is abandoned."""
     duplicate_wait_ms: int = 30_000
     """How long a first registration waits for an earlier owner of the same identity to go."""
     backoff: Backoff = field(default_factory=lambda: Backoff(base_ms=100, max_ms=2_000))
@@ -106,9 +106,9 @@ class Registration:
         credentials: Credentials | None = None,
         tls: DialledTls | None = None,
     ) -> None:
-        """`due` is set when a heartbeat is to go out before the next beat: something that routes
-        show has changed. `on_sending` gets each heartbeat's sequence right before it is
-        sent, `on_incomplete` that no nameserver will register this log under its incarnation."""
+        """`due` is set to send a heartbeat early: something that routes show has changed.
+        `on_sending` gets each heartbeat's sequence right before it is sent; `on_incomplete` is
+        called when no nameserver will register this log under its incarnation."""
         self._config = config
         self._on_sending = on_sending
         self._on_incomplete = on_incomplete
@@ -122,7 +122,7 @@ class Registration:
         self._leaving = False
         self._position = chance.randrange(len(config.nameservers))
         self._names = RequestNames.of_chance(chance)
-        # A stream that was given up begins again on a new connection.
+        # An abandoned stream is retried on a new connection.
         self._channels = Channels(chance=chance, engine=engine, credentials=credentials, tls=tls)
         self._registered = False
         self._registered_once = False
@@ -150,7 +150,7 @@ class Registration:
         )
 
     def why_not_live(self) -> str:
-        """Why clients may not find this broker now; empty while its registration stands."""
+        """Why clients may not find this broker now; empty while it is registered."""
         if self._renewed_s is None:
             asked = ", ".join(self._config.nameservers)
             return f"not registered yet: none of the nameservers {asked} has confirmed it"
@@ -179,9 +179,9 @@ class Registration:
             self._ended.set()
 
     async def leave(self, timeout_s: float) -> None:
-        """End the registration now, so that clients turn to others at once, and end `run`.
+        """End the registration now, so that clients switch to other brokers at once, and end `run`.
 
-        Bounded by `timeout_s`; when no nameserver hears it the lease ends the registration.
+        Bounded by `timeout_s`; if no nameserver is reached, the lease ends the registration.
         """
         self._leaving = True
         self._wake.set()
@@ -212,7 +212,7 @@ class Registration:
         await self._pause(self._config.backoff.delay_s(self._failures, self._chance))
 
     def _note_failure(self, address: str, failure: errors.AerobeeError) -> None:
-        """Count it; raises DuplicateBroker when waiting cannot help any more."""
+        """Count it; raises DuplicateBroker when further waiting is pointless."""
         was_registered, self._registered = self._registered, False
         self._failures += 1
         if isinstance(failure, errors.DuplicateBroker):
@@ -237,7 +237,7 @@ class Registration:
             )
 
     async def _pause(self, delay_s: float) -> None:
-        """Wait, but not for a broker that leaves."""
+        """Wait; ends at once when the broker leaves."""
         if self._leaving:
             return
         self._wake.clear()
@@ -278,7 +278,7 @@ class Registration:
                     stream.done_writing()
                     return
             except errors.AerobeeError:
-                return  # the receiver meets the stream's end too, with its reason
+                return  # the receiver sees the stream's end too, with its reason
             try:
                 async with asyncio.timeout(self._heartbeat_interval_s):
                     await self._wake.wait()
@@ -306,8 +306,8 @@ class Registration:
             timeout_s = self._silence_max_s()
 
     async def _ask_the_silent(self, address: str) -> None:
-        """Raises Unreachable if the nameserver is late, and not there at all: then the next one is
-        asked while there is ample time."""
+        """Raises Unreachable if the nameserver is late and does not even say that it is alive: the
+        next one is then tried while there is ample time."""
         self._answer_due_s = self._clock.monotonic_s()
         while True:
             wait_s = self._answer_due_s + LATE_S - self._clock.monotonic_s()
@@ -317,17 +317,17 @@ class Registration:
             await asyncio.sleep(wait_s)
 
     async def _ask_whether_there(self, address: str) -> None:
-        """Raises Unreachable if it does not say so in time."""
+        """Raises Unreachable if it does not answer in time."""
         try:
             await self._channels.call(address, _CHECK, _ANYTHING, timeout_ms=int(LATE_S * 1_000))
         except (errors.DeadlineExceeded, errors.Unreachable):
             raise errors.Unreachable(f"{address} answers neither heartbeats nor a probe") from None
         except errors.AerobeeError:
-            return  # it is, and does not want to say
+            return  # it answered: it is alive
 
     def _silence_max_s(self) -> float:
-        """A heartbeat goes out in each third of the lease; two lost answers are one too many. And
-        a silent nameserver is left while another nameserver can still renew the lease."""
+        """A heartbeat goes out every third of the lease; two lost answers are one too many. A
+        silent nameserver is abandoned while another one can still renew the lease."""
         interval_s = self._heartbeat_interval_s
         in_time_s = max(LEFT_IN_TIME * 3 * interval_s, interval_s + ANSWERED_WITHIN_S)
         return min(2 * interval_s + self._config.answer_timeout_ms / 1_000, in_time_s)
@@ -348,7 +348,7 @@ class Registration:
         await self._on_directive(directive)
         told_of_topics = directive.topics or directive.topics_complete
         if told_of_topics and self._heartbeat().metadata_revision != self._revision_sent:
-            # Acknowledge at once: the creator of a topic may be waiting to use it.
+            # Acknowledge at once: a topic's creator may be waiting to use it.
             self._wake.set()
 
 

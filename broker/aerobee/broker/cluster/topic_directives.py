@@ -1,4 +1,4 @@
-"""The nameserver's word on topics, made this broker's.
+"""The nameserver's announcements of topics, applied to this broker.
 
 Owns: the translation of announced topics into the topic table. A topic without queues on this
 replica set is not kept; topics that no nameserver announced (the store's own) are left alone.
@@ -23,12 +23,12 @@ class AnnouncedTopic:
     revision: int
     deleted: bool = False
     deleted_at_ms: int = 0
-    """When a topic of this name was deleted last, Unix ms; 0: never, as far as is remembered."""
+    """When a topic of this name was last deleted, Unix ms; 0: never, or no longer remembered."""
     attributes: dict[str, str] = field(default_factory=dict)
 
 
 LAYOUT_ATTRIBUTES = frozenset({"queue.type", "cleanup.policy"})
-"""How a topic's messages are stored in the folder: only the folder itself can tell."""
+"""How a topic's messages are stored in the folder: only the folder knows."""
 
 
 def apply_topics(
@@ -42,10 +42,10 @@ def apply_topics(
 ) -> list[str]:
     """Change the table; returns the topics that are gone.
 
-    `is_complete`: whatever a nameserver announced earlier and is not in `announced` is gone; but
-    only of what is said to be deleted the messages go as well. `ended_at_ms` tells when the topic
-    of a name was deleted whose end is in the log. `metadata_history`: by which the revision
-    counts; empty if the nameserver does not know.
+    `is_complete`: a topic announced earlier and missing in `announced` is gone; its messages go too
+    only if it is said to be deleted. `ended_at_ms`: when the topic of this name whose end is in the
+    log was deleted. `metadata_history`: the history that the revision counts in; empty if the
+    nameserver does not know.
     """
     gone: list[str] = []
     for topic in announced:
@@ -81,8 +81,8 @@ def apply_topics(
 
 
 def _kept_attributes(known: TopicConfig) -> Mapping[str, str]:
-    """What an announcement does not take away: all of a topic that only the folder knew, and of
-    any topic how its messages are stored there."""
+    """What an announcement does not remove: every attribute of a topic that only the folder knew,
+    and for any topic the attributes that say how its messages are stored."""
     if known.revision == 0:
         return known.attributes
     return {name: value for name, value in known.attributes.items() if name in LAYOUT_ATTRIBUTES}

@@ -1,4 +1,4 @@
-"""The part of a broker that tells nameservers of it, put together."""
+"""The part of a broker that reports to nameservers, put together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def node_name(config: BrokerConfig) -> NodeName:
 
 
 def access_of(config: BrokerConfig, recorder: Recorder, clock: Clock) -> NodeAccess:
-    """Raises InvalidArgument: the file of the cluster secret cannot be read."""
+    """Raises InvalidArgument: the file with the cluster secret cannot be read."""
     return NodeAccess(config.access, node_name(config), clock=clock, recorder=recorder)
 
 
@@ -36,7 +36,7 @@ def make_channels(parts: Wiring) -> Channels:
 
 
 def make_leavers(parts: Wiring) -> tuple[HungDisk, SlowLoop]:
-    """What has this replica leave its group to others while it is not well."""
+    """The parts that hand leadership away while this replica is unwell."""
     hung_disk = HungDisk(
         parts.watch,
         parts.roles,
@@ -53,7 +53,7 @@ def make_leavers(parts: Wiring) -> tuple[HungDisk, SlowLoop]:
 
 
 def condition_of(parts: Wiring) -> BrokerCondition:
-    """What keeps this broker from its work."""
+    """What keeps this broker from working."""
     if parts.watch.is_hung:
         return BrokerCondition.DISK_HUNG
     return BrokerCondition.SLOW if parts.slow_loop.is_slow else BrokerCondition.WELL

@@ -1,4 +1,4 @@
-"""Messages that arrive at a time, in a running broker: what `timers` decides is carried out here.
+"""Delayed messages in a running broker: what `timers` decides is carried out here.
 
 feeder    what is confirmed in the two system topics reaches the index and the levels' windows
 journal   every replica knows what is done

@@ -1,11 +1,11 @@
-"""What the files of Apache's broker say about delayed messages: which of them it has delivered.
+"""Which delayed messages Apache's broker has delivered, according to its files.
 
     config/delayOffset.json       how far each delay level is
     timerlog/, config/timercheck  what is in the timer's wheel, and what it has taken in
 
-Owns: the turn of these files into facts of the journal of timers, when a folder is opened that
-Apache's broker has had since. A file that is missing or cannot be read says nothing, and everything
-that it could show as delivered counts as waiting. Blocks on the disk.
+Owns: turning these files into facts of the timer journal, when a folder is opened that Apache's
+broker has used since. A missing or unreadable file says nothing: everything that it could have
+shown as delivered counts as waiting. Blocks on the disk.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CHECKPOINT_PATH: Final = "config/timercheck"
 LOG_DIRECTORY: Final = "timerlog"
 WHEEL_PATH: Final = "timerwheel"
 SEEN_PATH: Final = "config/timerSeen"
-"""Which state of these files is in the journal already."""
+"""Which state of these files is already in the journal."""
 
 _ENTRIES_PER_READ: Final = 65_536
 _SOURCES_PER_ENTRY: Final = 1_000
@@ -60,7 +60,7 @@ _SOURCES_PER_ENTRY: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """`entries` for the journal; once they are in it, `seen` is to be the content of SEEN_PATH."""
+    """`entries` for the journal; once they are in it, `seen` becomes the content of SEEN_PATH."""
 
     entries: tuple[Marked | Removed, ...]
     seen: bytes
@@ -87,7 +87,7 @@ def seen_mark(disk: Disk) -> bytes | None:
 
 
 def forget_apache_files(disk: Disk) -> None:
-    """The log loses what they speak of, or is another one. Blocks; raises OSError."""
+    """Called when the log loses what they describe or is replaced. Blocks; raises OSError."""
     paths = [CHECKPOINT_PATH, SEEN_PATH, DELAY_OFFSETS_PATH, f"{DELAY_OFFSETS_PATH}.bak"]
     for path in paths:
         if disk.exists(path):
@@ -110,7 +110,7 @@ def _level_floors(disk: Disk, store: MessageStore) -> list[Floor]:
     floors = []
     for level, offset in ({} if table is None else table.offsets()).items():
         bounds = store.queues.bounds(SCHEDULE_TOPIC, level - 1)
-        # As Apache's broker corrects what it reads.
+        # Apache's broker corrects what it reads in the same way.
         floor = min(max(offset, bounds.min_offset), bounds.max_offset)
         if floor:
             floors.append(Floor(level, floor))
@@ -140,7 +140,7 @@ def _timer_entries(disk: Disk, store: MessageStore) -> Iterator[Marked | Removed
     last_record = None if last is None else queue.record_at(last)
     taken_in = checkpoint.last_queue_offset
     if last_record is not None:
-        # The messages up to this one are in the log, whatever the checkpoint says.
+        # The messages up to this one are in the log, even if the checkpoint says less.
         taken_in = max(taken_in, last_record.queue_offset + 1)
     taken_in = min(taken_in, queue.end)
     if taken_in > queue.begin:
@@ -162,7 +162,7 @@ def _timer_entries(disk: Disk, store: MessageStore) -> Iterator[Marked | Removed
 
 
 def _last_position(log: dict[int, partial[bytes]]) -> int | None:
-    """Of the message that was taken in last."""
+    """The position of the message that was taken in last."""
     for base in sorted(log, reverse=True):
         records = scan_timer_log(log[base]()).records
         if len(records):
@@ -189,7 +189,7 @@ class _TimerQueue:
             yield from zip(range(start, start + len(positions)), positions.tolist(), strict=True)
 
     def record_at(self, position: int) -> Record | None:
-        """None for what is no record of the timer topic, or not there any more."""
+        """None if there is no record of the timer topic at this position, or not any more."""
         try:
             size = self._sizes.get(position) or int.from_bytes(
                 self._store.log.record_at(position, 4), "big"
@@ -207,7 +207,7 @@ class _TimerQueue:
         self, offset: int, position: int, read_ms: int, is_waiting: bool, dropped: set[str]
     ) -> Source | None:
         """A message that is due after `read_ms` and will not be delivered from here: it was
-        recalled, or put off by being stored once more. None: it waits, or time says what it is."""
+        recalled, or postponed by being stored again. None: it waits, or its time decides."""
         record = self.record_at(position)
         if record is None:
             return None

@@ -1,11 +1,11 @@
-"""What Apache's broker needs to go on with the messages that wait, written when this broker stops.
+"""What Apache's broker needs to take over the waiting messages, written when this broker stops.
 
     config/delayOffset.json       how far each delay level is
     timerlog/, timerwheel         what waits for a time, as if Apache's timer had taken it in
     config/timercheck             written last: without it the other two do not count
 
-Owns: the order of these writes, and the mark that tells the next start that their content is in the
-journal. Blocks on the disk.
+Owns: the order of these writes, and the mark that tells the next start that the journal already has
+their content. Blocks on the disk.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PAGE: Final = 4_096
 @dataclass(frozen=True, slots=True)
 class WaitsOn:
     """What waits when a broker stops. `last`: the last record of the timer queue, None if it never
-    had any; `level_floors`: by level, below which offset all is done."""
+    had any; `level_floors`: for each level, the offset below which all is done."""
 
     rows: TimerRows
     last: LastTimer | None
@@ -52,7 +52,7 @@ class WaitsOn:
 
 
 def write_apache_files(disk: Disk, waits: WaitsOn) -> None:
-    """Raises OSError; then Apache's broker may deliver again what was delivered."""
+    """Raises OSError; Apache's broker may then deliver some messages again."""
     if waits.level_floors:
         _write_level_floors(disk, waits)
     if waits.last is not None:
@@ -97,7 +97,7 @@ def _write_timer_files(disk: Disk, waits: WaitsOn) -> None:
 
 
 def _file_bytes(disk: Disk) -> int:
-    """As long as the files are that are there: Apache's broker refuses others."""
+    """The length of the existing files: Apache's broker refuses other lengths."""
     if disk.exists(LOG_DIRECTORY):
         for entry in disk.list(LOG_DIRECTORY):
             if is_file_name(entry.name) and entry.size_bytes > 0:
@@ -124,7 +124,7 @@ def _write_log(disk: Disk, files: TimerFiles) -> None:
 
 
 def _write_wheel(disk: Disk, files: TimerFiles) -> None:
-    """Nearly all of it is zero, and takes no space."""
+    """Nearly all of it is zero and takes no space."""
     wheel = files.wheel
     pages = np.frombuffer(wheel, np.uint8).reshape(-1, _PAGE)
     file = disk.open_file(WHEEL_PATH, create=True)

@@ -1,8 +1,8 @@
-"""The copies that an intent appends: made of the records that wait, and put into the log.
+"""The copies that an intent appends: made from waiting records, and put into the log.
 
-Owns: the turn from sources to batches. A copy's destination follows from its record alone, so that
-every master finds it where the last one put it. A source of which no copy can be made is given up,
-with a reason: its record is damaged, or its topic is gone.
+Owns: turning sources into batches. A copy's destination follows from its record alone, so that
+every master finds it where the last one put it. A source that cannot be copied is given up with a
+reason: its record is damaged, or its topic is gone.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ log = logging.getLogger(__name__)
 
 NOWHERE = Destination("", -1)
 GiveUp = Callable[[int, str], object]
-"""Told the number of an act that cannot be done, and why."""
+"""Called with the number of an act that cannot be carried out, and the reason."""
 
 
 @dataclass(slots=True)
 class Copy:
-    """What becomes of one source: a record for its destination, or the `reason` why none can be
+    """The result for one source: a record for its destination, or the `reason` why none can be
     made."""
 
     source: Source
@@ -69,7 +69,7 @@ class Copies:
     def make(
         self, kind: IntentKind, source: Source, data: bytes | None, new_due_ms: int = 0
     ) -> Copy:
-        """Of the record that waits; None: the log does not have it any more."""
+        """The copy of the waiting record; None: the log does not have that record any more."""
         if data is None:
             return Copy(source, reason="its record is no longer in the log")
         try:
@@ -96,10 +96,10 @@ class Copies:
         return retimed_record(record, due_ms=new_due_ms, store_host_ipv6=is_ipv6)
 
     def _why_not(self, topic: str) -> str:
-        """Rights and the number of queues do not matter, as at Apache's broker: the sender had the
-        right, and the queue comes back with the number."""
+        """Permissions and the number of queues do not matter, as in Apache's broker: the sender had
+        permission, and a queue returns when the number is raised again."""
         if is_retry_topic(topic):
-            # A replica that has become master just now may not have heard of it.
+            # A replica that has just become master may not know the topic yet.
             make_retry_topic(self._topics, topic)
         config = self._topics.get(topic)
         if config is None or topic in self._topics.ending:
@@ -113,8 +113,8 @@ class Copies:
     # ------------------------------------------------------------------------------ appending
 
     def append(self, acts: Sequence[Act], copies: Iterable[Copy], give_up: GiveUp) -> None:
-        """Append the copies of acts, each destination's as one batch under the acts' numbers; acts
-        of one destination follow each other.
+        """Append the copies of acts, one batch per destination, under the acts' numbers; acts of
+        one destination are adjacent.
 
         Raises:
             AerobeeError: some are appended, others not.
@@ -146,7 +146,7 @@ class Copies:
                     destination.queue_id,
                     records,
                     _runs_of(acts),
-                    # A roll is what lets a full disk lose a segment.
+                    # Rolling messages on is what allows a full disk to drop a segment.
                     reserve=destination.topic == TIMER_TOPIC,
                 )
                 return
@@ -154,7 +154,7 @@ class Copies:
                 wrong, reason = max(error.index, 0), str(error)
             except (MessageTooLarge, IllegalName) as error:
                 if len(acts) > 1:
-                    # Each for itself: at most one of them is what is too large.
+                    # One by one: at most one of them is the one that is too large.
                     for act in acts:
                         self._append_batch(destination, [act], data_of, give_up)
                     return
@@ -178,7 +178,7 @@ class Copies:
 
 
 def record_of(source: Source, data: bytes) -> Record:
-    """The record that waits as `source`. Raises RecordCorrupt: it is another one."""
+    """The waiting record of `source`. Raises RecordCorrupt: it is a different one."""
     record = Record(data, 0, len(data))
     if record.queue_offset != source.offset or record.topic != queue_name(source.queue)[0]:
         raise RecordCorrupt(
@@ -188,7 +188,7 @@ def record_of(source: Source, data: bytes) -> Record:
 
 
 def _runs_of(acts: Sequence[Act]) -> list[ProducerRun]:
-    """The acts' numbers as producers' runs; they rise."""
+    """The acts' numbers as producer runs, in ascending order."""
     runs: list[ProducerRun] = []
     begin = 0
     for at in range(1, len(acts) + 1):

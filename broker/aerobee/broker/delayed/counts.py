@@ -1,8 +1,7 @@
-"""How many messages wait, by the topic that they are for.
+"""How many messages wait, by their destination topic.
 
-Owns: nothing. Counting looks through the whole index of timers, on a thread, and reads records of
-delay levels, whose queues do not say what their messages are for: for metrics and audits, not for
-each request.
+Owns: nothing. Counting scans the whole timer index on a thread, and reads records of delay levels,
+whose queues do not name the destination. It is meant for metrics and audits, not for every request.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
 
 LOOKED_AT_MAX: Final = 20_000
-"""This many records of delay levels are read for one count; the others count without a topic."""
+"""At most this many records of delay levels are read per count; the rest count without a topic."""
 ENTRIES_AT_ONCE: Final = 4_096
 READ_AT_ONCE: Final = 1_000
 READ_AT_ONCE_BYTES: Final = 1 << 20
@@ -30,10 +29,10 @@ _ALL: Final = 1 << 40
 
 
 class WaitingCount(NamedTuple):
-    """Messages for one topic that wait for a time, or for a delay level."""
+    """Messages of one topic that wait for a time or for a delay level."""
 
     topic: str
-    """Empty: not known."""
+    """Empty: unknown."""
     is_timer: bool
     messages: int
     first_due_ms: int
@@ -51,7 +50,7 @@ class WaitingCounts:
         progress: Callable[[], TimerProgress],
         topics: TopicTable,
     ) -> None:
-        """`progress`: what is done by now."""
+        """`progress`: what is done so far."""
         self._finder = finder
         self._waiting = waiting
         self._feeder = feeder
@@ -59,7 +58,7 @@ class WaitingCounts:
         self._topics = topics
 
     async def by_topic(self) -> list[WaitingCount]:
-        """All that waits. A slave tells what it knows to wait. Raises AerobeeError."""
+        """All that waits. A slave reports what it knows of. Raises AerobeeError."""
         return [*await self.timers(), *await self._of_levels()]
 
     async def timers(self) -> list[WaitingCount]:

@@ -1,12 +1,12 @@
-"""What is confirmed in the queues where messages wait reaches the index and the levels' windows.
+"""Confirmed messages of the waiting queues are fed to the index and the levels' windows.
 
-On every replica, so that a new master has them at hand. Owns: the index and the windows, and the
-works by which the index reads and writes its files; a turn of the loop takes a bounded part of a
-queue. Goes on when more is confirmed, when somebody asks, and after a failure; nothing here looks
-by the clock.
+This runs on every replica, so that a new master has them ready. Owns: the index and the windows,
+and the jobs in which the index reads and writes its files; each turn of the loop takes a bounded
+part of a queue. Continues when more is confirmed, on request, and after a failure; nothing here
+polls.
 
-Always holds: the index gets the queue in its order, without a gap. Where the index turns out to be
-damaged it is begun again, and fed from the queue's beginning on.
+Invariant: the index receives the queue in order, without a gap. A damaged index is rebuilt from the
+beginning of the queue.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from aerobee.store_format.tags import SCHEDULE_TOPIC
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-"""After a failure."""
+"""Pause after a failure."""
 FED_TIMEOUT_S = 5.0
 FULL_RETRY_S = 10.0
-"""After the index found the disk full."""
+"""Pause after the index found the disk full."""
 
 
 class Feeder:
@@ -60,8 +60,8 @@ class Feeder:
         on_fed: Callable[[], None],
         on_index: Callable[[PendingIndex], None],
     ) -> None:
-        """`works` runs what may wait for the disk. `on_fed` hears of more that waits, or was
-        loaded; `on_index` of another index."""
+        """`works` runs what may wait for the disk. `on_fed` is called when more waits or was
+        loaded; `on_index` when the index was replaced."""
         self._disk = disk
         self._limits = limits or IndexLimits()
         self._state = state
@@ -71,7 +71,7 @@ class Feeder:
         self._on_index = on_index
         self._due = asyncio.Event()
         self._grown: set[int] = {TIMER_QUEUE, *levels}
-        """Queues that have more than was looked at."""
+        """Queues that may have entries not looked at yet."""
         self._unconfirmed: set[int] = set()
         self._running: set[asyncio.Future[None]] = set()
         self._fed: asyncio.Event = asyncio.Event()
@@ -86,8 +86,8 @@ class Feeder:
         return f"Feeder({self.index!r}, unconfirmed={sorted(self._unconfirmed)})"
 
     def follow(self, progress: Callable[[], TimerProgress]) -> None:
-        """What is done, for the windows of levels: a master knows more than the journal's confirmed
-        records say."""
+        """Where the levels' windows learn what is done: a master knows more than the journal's
+        confirmed records say."""
         self._progress = progress
 
     @property
@@ -96,7 +96,8 @@ class Feeder:
         return self.index.fed_end >= self._waiting.bounds(TIMER_QUEUE).max_offset
 
     async def until_fed(self) -> None:
-        """Until the index knows what is in the timer queue now. Raises Busy: that takes long."""
+        """Until the index knows all that is in the timer queue now. Raises Busy: that takes too
+        long."""
         end = self._waiting.timers_end
         try:
             async with asyncio.timeout(FED_TIMEOUT_S):
@@ -109,12 +110,12 @@ class Feeder:
             ) from None
 
     def wake(self) -> None:
-        """The index may want to be worked on, or a window wants more."""
+        """The index may have work to do, or a window may want more entries."""
         self._grown |= self.levels.keys()
         self._due.set()
 
     def on_grown(self, names: Iterable[QueueName]) -> None:
-        """Queues of the store have got messages."""
+        """Queues of the store have received messages."""
         for topic, queue_id in names:
             if topic == TIMER_TOPIC and queue_id == 0:
                 self._grown.add(TIMER_QUEUE)
@@ -124,7 +125,7 @@ class Feeder:
                 self._due.set()
 
     def on_confirmed(self) -> None:
-        """More of the log is confirmed: what waited for that is looked at once more."""
+        """More of the log is confirmed: look again at what waited for that."""
         if self._unconfirmed:
             self._grown |= self._unconfirmed
             self._unconfirmed.clear()
@@ -133,7 +134,7 @@ class Feeder:
     # ------------------------------------------------------------------------------ running
 
     async def run(self) -> None:
-        """Until cancelled; returns from it only when no work runs any more.
+        """Until cancelled; returns only when no job is running any more.
 
         Raises:
             StoreFailed: the disk failed.
@@ -146,7 +147,7 @@ class Feeder:
                 try:
                     while await self._step():
                         self._start_works()
-                        await asyncio.sleep(0)  # others get their turn
+                        await asyncio.sleep(0)  # let others run
                     trouble = ""
                     await self._due.wait()
                 except StoreFailed:
@@ -167,7 +168,7 @@ class Feeder:
             await _end_of(self._running)
 
     async def _step(self) -> bool:
-        """A part of one queue that has grown; False if none has. Raises AerobeeError."""
+        """Feed a part of one queue that has grown; False if none has. Raises AerobeeError."""
         if not self._grown:
             return False
         queue = min(self._grown)
@@ -185,7 +186,7 @@ class Feeder:
             return False
         found = await self._timer_records(begin)
         if index is not self.index:
-            return True  # it has been begun again
+            return True  # it has been rebuilt
         if found.is_unconfirmed:
             self._unconfirmed.add(TIMER_QUEUE)
         rows, refused = rows_of(found.records)
@@ -263,12 +264,12 @@ class Feeder:
         self._due.set()
 
     def damaged(self, index: PendingIndex, reason: str) -> None:
-        """A reader of the index met damage."""
+        """A reader of the index found damage."""
         if index is self.index:
             self._begin_anew(reason)
 
     def _begin_anew(self, reason: str) -> None:
-        """A few small files are removed here; it is rare."""
+        """Removes a few small files on the loop; this is rare."""
         log_event(
             log, "the index of delayed messages is rebuilt", level=logging.WARNING, reason=reason
         )
@@ -285,7 +286,7 @@ class Feeder:
         self._due.set()
 
     async def save(self) -> None:
-        """The next start finds in files what was fed; call it when nothing more is fed."""
+        """Write what was fed to files for the next start; call it once nothing more is fed."""
         await _end_of(self._running)
         while (work := self._next_work(saves=True)) is not None:
             running = asyncio.get_running_loop().run_in_executor(self._works, work.run)
@@ -295,12 +296,12 @@ class Feeder:
 
 
 async def _end_of(running: set[asyncio.Future[None]]) -> None:
-    """Works cannot be stopped, and must not meet who opens the folder again."""
+    """Jobs cannot be stopped, and must not run while the folder is opened again."""
     cancelled: asyncio.CancelledError | None = None
     while running:
         try:
             await asyncio.wait(set(running))
-            await asyncio.sleep(0)  # their ends are told
+            await asyncio.sleep(0)  # let their callbacks run
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:

@@ -1,8 +1,8 @@
-"""Single messages among those that wait: by what they are called, and by time.
+"""Single messages among those that wait: by name, and by time.
 
-Owns: nothing. The index is searched on a thread, for it may be on the disk; what it finds is
-compared with the records, since it knows names only by their hashes. Delay levels have no index:
-their queues are in the order of time, and entries are looked through.
+Owns: nothing. The index is searched on a thread, as it may be on disk; its results are compared
+with the records, since it holds only hashes of names. Delay levels have no index: their queues are
+ordered by time, and entries are scanned.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
 
 NAMED_MAX = 1_000
-"""This many messages of one name are looked at."""
+"""At most this many messages of one name are looked at."""
 NAMED_BYTES = 4 << 20
-"""After this many bytes of their records the others are left for another call: all of these are in
-memory, and appended, together."""
+"""After this many bytes of records, the rest is left for another call: all of them are held in
+memory and appended together."""
 LOOKED_AT_MAX = 20_000
-"""This many records are read at most for one page of a list."""
+"""At most this many records are read for one page of a list."""
 READ_AT_ONCE_BYTES = 1 << 20
-"""One message may be larger."""
+"""A single message may be larger."""
 PAGE_BYTES = 16 << 20
-"""After this many bytes of records a page of a list ends."""
+"""A page of a list ends after this many bytes of records."""
 LEVEL_ENTRIES_AT_ONCE = 4_096
 _ROUNDS_MAX = 10
 
 
 class Fed(Protocol):
-    """What finding needs of `Feeder`."""
+    """What the finder needs of `Feeder`."""
 
     @property
     def index(self) -> PendingIndex: ...
@@ -61,7 +61,7 @@ class Fed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A message that waits, and its record."""
+    """A waiting message and its record."""
 
     source: Source
     data: bytes
@@ -72,7 +72,7 @@ class Found:
 
 
 class _Candidate(NamedTuple):
-    """In the order in which lists are."""
+    """In the order of lists."""
 
     due_ms: int
     queue: int
@@ -91,31 +91,31 @@ class Finder:
         works: Executor,
         progress: Callable[[], TimerProgress],
     ) -> None:
-        """`progress`: what is done by now."""
+        """`progress`: what is done so far."""
         self._feeder = feeder
         self._waiting = waiting
         self._works = works
         self._progress = progress
 
     async def until_fed(self) -> None:
-        """Until what was stored before this call can be found. Raises Busy: that takes long."""
+        """Until what was stored before this call can be found. Raises Busy: that takes too long."""
         await self._feeder.until_fed()
 
     # ------------------------------------------------------------------------------ by name
 
     async def named_by(self, request: Record) -> list[Found]:
-        """What a request to drop a message names. Raises AerobeeError."""
+        """The messages that a recall request names. Raises AerobeeError."""
         name = recalls(request) or ""
         topic = request.property_value("REAL_TOPIC") or ""
         slot = request.property_value("TIMER_OUT_MS") or ""
-        # Brokers up to Apache's 5.3.1 write the unique key alone.
+        # Apache's brokers up to 5.3.1 write the unique key alone.
         unique_key = name.removeprefix(f"{topic}+")
         if not slot.isdigit():
             return []
         return await self.named(topic, unique_key, int(slot) + 1)
 
     async def named(self, topic: str, unique_key: str, deliver_ms: int) -> list[Found]:
-        """Messages that wait, for `topic`, with this unique key, and due in the timer's slot of
+        """Waiting messages of `topic` with this unique key that are due in the timer's slot of
         `deliver_ms`. Raises AerobeeError."""
         slot_ms = timer_slot_ms(deliver_ms)
         wanted = key_hash(topic, unique_key)
@@ -148,9 +148,9 @@ class Finder:
     async def waiting(
         self, low: tuple[int, int, int], end_ms: int, *, topic: str, limit: int, key: str
     ) -> tuple[list[Found], tuple[int, int, int] | None]:
-        """Messages that wait, after the place `low` (when it is due, queue, offset) and before a
-        time, in the order of their places; and after which place to continue, None if that is all.
-        `topic` and `key` empty: any. Raises AerobeeError."""
+        """Waiting messages after the place `low` (due time, queue, offset) and before a time,
+        ordered by place; and the place after which to continue, None if there are no more. `topic`
+        and `key` empty: any. Raises AerobeeError."""
         rows, is_all = await self._timers_after(low, end_ms, topic, limit)
         candidates = [_candidate(row) for row in rows]
         reached = candidates[-1].due_ms if candidates and not is_all else end_ms
@@ -197,8 +197,8 @@ class Finder:
     async def _entries_between(
         self, level: int, low: tuple[int, int, int], end_ms: int, limit: int
     ) -> tuple[list[_Candidate], bool]:
-        """Of a delay level, the first ones in the order of lists; and whether these are all of
-        them. Looks at all that wait there, a part in each turn of the loop."""
+        """The first entries of a delay level in list order, and whether these are all. Looks at all
+        that wait there, a part in each turn of the loop."""
         progress = self._progress().of(level)
         begin = max(progress.floor, self._waiting.bounds(level).min_offset)
         found: list[_Candidate] = []
@@ -225,7 +225,7 @@ class Finder:
     async def search(
         self, low: Key, high: Key, *, limit: int, accepts: Callable[[Rows], BoolArray]
     ) -> Rows:
-        """Rows of the index that wait, with keys in (low, high], in the order of time. Raises
+        """Waiting rows of the index with keys in (low, high], ordered by time. Raises
         AerobeeError."""
 
         def work(index: PendingIndex) -> SearchWork:
@@ -235,7 +235,7 @@ class Finder:
         return await self._run(work)
 
     async def oldest(self, limit: int) -> Rows:
-        """Rows of the index that came first, in the order of the queue. Raises AerobeeError."""
+        """The oldest rows of the index, in queue order. Raises AerobeeError."""
         return await self._run(lambda index: index.oldest(self._progress().view(), limit=limit))
 
     async def _run(self, make: Callable[[PendingIndex], SearchWork | OldestWork]) -> Rows:
@@ -261,7 +261,7 @@ class Finder:
     # ------------------------------------------------------------------------------ records
 
     async def _read(self, candidates: Sequence[_Candidate]) -> list[Found]:
-        """Those that wait still, with their records. Raises AerobeeError."""
+        """Those that still wait, with their records. Raises AerobeeError."""
         data = await self._waiting.pieces_there(
             [each.position for each in candidates], [each.size for each in candidates]
         )

@@ -1,9 +1,9 @@
-"""What waits for its time keeps the log, until a segment has to go: then it moves on.
+"""Waiting messages keep the log, until a segment has to go: then they are moved on.
 
-Owns: the rolls. A master stores the messages of the oldest segment once more, at the end of the log
-and due as before, so that a message may wait for years and holds no years of log. What a segment
-had counts as gone from it only once that is confirmed and on the disk: a power failure must not
-bring back a log that neither has the message nor knows that it was delivered.
+Owns: the rolls. A master stores the messages of the oldest segment again, at the end of the log and
+with the same due time, so that a message can wait for years without keeping years of log. They
+count as moved only once the copies are confirmed and on disk: a power failure must not leave a log
+that neither has a message nor knows that it was delivered.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, StoreFailed
 
 ROLL_TIMEOUT_S: Final = 3.0
-"""How long one removal waits for messages to move on; the next one continues where it ended."""
+"""How long one removal waits for messages to move; the next one continues where it ended."""
 FOUND_MAX: Final = 5_000
 ROLLED_AT_ONCE: Final = 500
 ROLLED_BYTES: Final = 1 << 20
-"""At once, too; one message may go beyond."""
+"""Bytes moved at once; a single message may exceed it."""
 
 _WAITS: Final = "delayed messages wait there"
 Places = list[tuple[Source, int, int]]
@@ -63,7 +63,7 @@ class DelaysHold(Hold):
 
     @property
     def _progress(self) -> TimerProgress:
-        """As a master has decided; as far as it is confirmed on a slave."""
+        """On a master, as decided; on a slave, as far as confirmed."""
         term = self._mover.term
         return self._state.progress if term is None else term.progress
 
@@ -89,8 +89,8 @@ class DelaysHold(Hold):
             return Need(candidate.base, f"{_WAITS}, and cannot be stored once more: {error}")
 
     async def _safe(self, candidate: Candidate) -> Need | None:
-        """All that was found to be done is on the disk, and on the replicas that count; that an
-        intent was carried out, too: who does not know it looks for its sources once more."""
+        """Everything found done is on disk and on the required replicas, including that intents
+        were carried out: a replica that does not know this looks for their sources again."""
         if (term := self._mover.term) is not None:
             term.write_out()
         end, forever = self._store.appended_end, float("inf")
@@ -107,8 +107,9 @@ class DelaysHold(Hold):
     # ------------------------------------------------------------------------------ looking
 
     async def _oldest_below(self, end: int) -> tuple[int, Places] | None:
-        """The lowest position below `end` at which a message waits, and the first of those in its
-        queue; none if they cannot be rolled now. None: there is none. Raises AerobeeError."""
+        """The lowest position below `end` at which a message waits, and the first waiting messages
+        of its queue (empty if they cannot be rolled now). None: no message waits there. Raises
+        AerobeeError."""
         for oldest in (await self._acting(end), await self._unfed(end)):
             if oldest is not None:
                 return oldest, []
@@ -124,12 +125,12 @@ class DelaysHold(Hold):
         for level in self._feeder.levels:
             if places := await self._of_level(level, end):
                 return places[0][1], places
-        # What waited at the first look and not at the others may be on its way, and not be there.
+        # A message that waited at the first look only may be in delivery and not have arrived.
         acting = await self._acting(end)
         return None if acting is None else (acting, [])
 
     async def _acting(self, end: int) -> int | None:
-        """Of what is being delivered: nobody else knows yet whether its copies are stored."""
+        """The messages being delivered: nobody else knows yet whether their copies are stored."""
         intent = self._progress.open
         if intent is None:
             return None
@@ -162,8 +163,8 @@ class DelaysHold(Hold):
     # ------------------------------------------------------------------------------ rolling
 
     async def _roll(self, places: Places, basis: TimerProgress, until_s: float) -> None:
-        """Those for which there is time, and some of them in any case. `basis`: what was done when
-        they were looked for. Raises AerobeeError."""
+        """Rolls as many as time allows, and at least some. `basis`: what was done when they were
+        looked up. Raises AerobeeError."""
         for some in in_parts(places, lambda place: place[2], ROLLED_BYTES, ROLLED_AT_ONCE):
             await self._roll_some(some, basis)
             await asyncio.sleep(0)

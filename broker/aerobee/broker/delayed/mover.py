@@ -1,16 +1,16 @@
-"""A master delivers what is due, in bounded batches, and does what it is asked out of turn.
+"""A master delivers due messages in bounded batches, and acts on single messages on request.
 
     what the last master left open is finished -> plan -> read the records -> make the copies
       -> the intent is in the log -> append the copies, each destination's as one batch -> acted
 
-Owns: the order of these steps, and when the next one is due. It wakes at the time of the first
-message that waits, and when more waits, is loaded, or is asked for. Clocks are set: so it looks at
-least each LOOK_S while anything waits.
+Owns: the order of these steps, and when the next one is due. It wakes when the first waiting
+message is due, and when more arrives, is loaded, or is requested. Clocks get adjusted, so it looks
+at least every LOOK_S while anything waits.
 
-Always holds: one intent after the other; between an intent and its copies nothing waits, unless an
-append failed, and then nothing else is intended before the rest is done. What cannot be appended
-now, because the disk is full or the log takes no more, is tried again; when the term ends it is the
-next master's to finish.
+Invariant: one intent at a time; there is no wait between an intent and its copies, unless an append
+failed, and then nothing else is intended before the rest is done. What cannot be appended now,
+because the disk is full or the log takes no more, is retried; when the term ends, the next master
+finishes it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 RETRY_S = 0.25
-"""After what could not be appended now."""
+"""Pause after an append that was not possible."""
 OVERDUE_COUNTED_MAX = 10_000
 COPIES_PER_STEP = 100
-"""This many are made before others get the loop."""
+"""Copies made before others get the loop."""
 
 
 class Fed(Protocol):
@@ -77,8 +77,8 @@ class Mover:
         prepare: Callable[[TimerTerm], Awaitable[None]],
         on_moved: Callable[[Sequence[Source], int], None] = lambda sources, now_ms: None,
     ) -> None:
-        """`prepare` is called before anything is planned under a term; until it returns without an
-        error. `on_moved` gets what was delivered in its turn, and at what time."""
+        """`prepare` is called before anything is planned under a term, until it succeeds.
+        `on_moved` gets what was delivered on schedule, and when."""
         self._prepare = prepare
         self._prepared: TimerTerm | None = None
         self._feeder = feeder
@@ -92,13 +92,13 @@ class Mover:
         self._on_moved = on_moved
         self._due = asyncio.Event()
         self._acting = asyncio.Lock()
-        """Held from reading what waits until it is done."""
+        """Held from reading waiting messages until they are done."""
         self._term: TimerTerm | None = None
         self._planner: Planner | None = None
         self._wanted_end = 0
         self._is_fed = False
-        """Nothing is planned before all is fed that waited when this term or index began, or what
-        is overdue would not go out in the order of time."""
+        """Nothing is planned until everything that waited when this term or index began is fed;
+        otherwise overdue messages would not go out ordered by time."""
 
     def __repr__(self) -> str:
         return f"Mover(term={self._term is not None})"
@@ -111,12 +111,12 @@ class Mover:
         self.use_index()
 
     def end(self) -> None:
-        """Nothing is moved any more."""
+        """Nothing is moved from here on."""
         self._term, self._planner, self._prepared = None, None, None
         self._due.set()
 
     def use_index(self) -> None:
-        """There is another index, or another term."""
+        """Called for a new index or a new term."""
         feeder = self._feeder
         self._wanted_end = self._waiting.bounds(TIMER_QUEUE).max_offset
         self._is_fed = False
@@ -133,12 +133,12 @@ class Mover:
         self._due.set()
 
     def wake(self) -> None:
-        """More waits, or is loaded; or the clock was set."""
+        """More messages wait or are loaded, or the clock was set."""
         self._due.set()
 
     @property
     def term(self) -> TimerTerm | None:
-        """This master's; None on a slave, and before a master knows everything."""
+        """This master's term; None on a slave, and before a master knows everything."""
         return self._term
 
     @property
@@ -186,8 +186,8 @@ class Mover:
                 pass
 
     async def _move_all(self) -> float | None:
-        """Returns for how many seconds nothing is due; None: until something is fed. Raises
-        AerobeeError."""
+        """Returns the seconds until the next message is due; None: wait until something is fed.
+        Raises AerobeeError."""
         while (term := self._term) is not None and self._has_all(term):
             if self._prepared is not term:
                 await self._prepare(term)
@@ -199,7 +199,7 @@ class Mover:
                 return self._wait_s(term)
             if self._durability.is_behind():
                 await self._durability.wait_progress()
-            await asyncio.sleep(0)  # others get their turn
+            await asyncio.sleep(0)  # let others run
         return None
 
     def _has_all(self, term: TimerTerm) -> bool:
@@ -254,7 +254,7 @@ class Mover:
     # ------------------------------------------------------------------------------ steps
 
     async def read_sources(self, sources: Sequence[Source]) -> list[bytes | None]:
-        """Their records; None for one that is not there any more. Raises AerobeeError."""
+        """Their records; None for one that is gone. Raises AerobeeError."""
         positions, sizes = [], []
         for source in sources:
             entry = await self._waiting.entries(source.queue, source.offset, 1)
@@ -287,8 +287,7 @@ class Mover:
         term.note_acted()
 
     async def _finish(self, term: TimerTerm, intent: Intent) -> None:
-        """What is missing of an intent that was begun here or by the last master. Raises
-        AerobeeError."""
+        """Finish an intent that was begun here or by the last master. Raises AerobeeError."""
         data = await self.read_sources(intent.sources)
         found = list(zip(intent.sources, data, strict=True))
         copies = await self._make(intent.kind, found, intent.new_due_ms)
@@ -300,7 +299,7 @@ class Mover:
         try:
             missing = missing_acts(acts, given_up, standing)
         except ActsUnknown as error:
-            # Rather twice than never.
+            # Better twice than never.
             log_event(
                 log,
                 "delayed messages may be delivered twice",
@@ -314,8 +313,8 @@ class Mover:
     async def _carry_out_requests(
         self, term: TimerTerm, sources: Sequence[Source], found: Sequence[bytes | None]
     ) -> set[Source]:
-        """Those among planned sources that ask to drop messages: these count as done then, before
-        any of them could be delivered. Raises AerobeeError."""
+        """Carries out the recall requests among planned sources: the recalled messages count as
+        done before any of them could be delivered. Raises AerobeeError."""
         requests: set[Source] = set()
         for source, data in zip(sources, found, strict=True):
             if source.queue != TIMER_QUEUE or source.due_ms != REQUEST_DUE_MS or data is None:
@@ -342,13 +341,14 @@ class Mover:
         floor: Source | None = None,
         basis: TimerProgress | None = None,
     ) -> list[Source]:
-        """Deliver these messages now, roll them, or change their time. Returns those of them that
-        were not done yet. `floor`: everything in its queue up to it is done then; that was found
-        out from `basis`, and is refused with Busy if something of it has not come true.
+        """Deliver these messages now, roll them, or change their time. Returns those that were not
+        done yet. `floor`: afterwards everything in its queue up to it is done; this was derived
+        from `basis`, and is refused with Busy if part of that did not come true.
 
         Raises:
             NotMaster: nothing was done.
-            AerobeeError: nothing was done; or it is not known to be, and will be if it was begun.
+            AerobeeError: nothing was done, or the result is unknown; what was begun will be
+            finished.
         """
         async with self._acting:
             term = self._term
@@ -378,7 +378,7 @@ class Mover:
 
 
 def _longest_delay_ms(found: Sequence[tuple[Source, bytes | None]]) -> int:
-    """For how long messages of a level wait, by when they were stored."""
+    """The longest wait of messages of a level, counted from when they were stored."""
     delays_ms = [0]
     for source, data in found:
         if data is not None:

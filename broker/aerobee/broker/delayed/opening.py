@@ -1,4 +1,4 @@
-"""What a folder has of delayed messages when it is opened: what is done, and the index.
+"""The delayed messages of a folder when it is opened: what is done, and the index.
 
 Owns: the work that blocks on the disk before anything is appended.
 """
@@ -29,7 +29,7 @@ from aerobee.store_format.tags import SCHEDULE_TOPIC
 
 @dataclass(frozen=True, slots=True)
 class OpenedDelays:
-    """`levels`: the windows by their level. `taken_over`: what Apache's broker did since, if it had
+    """`levels`: the windows by level. `taken_over`: what Apache's broker did meanwhile, if it used
     the folder."""
 
     state: TimerJournalState
@@ -50,7 +50,7 @@ def open_delays(disk: Disk, store: MessageStore, levels_ms: Sequence[int]) -> Op
         journal_end=journal_end,
     )
     levels = DelayLevels(tuple(levels_ms))
-    # A folder that was taken over may have queues of more levels.
+    # A folder taken over from Apache's broker may have queues for more levels.
     used = [queue_id + 1 for topic, queue_id in store.queues.names() if topic == SCHEDULE_TOPIC]
     windows = {
         level: LevelWindow(level, levels.delay_ms(level), begin=_level_begin(store, state, level))
@@ -64,8 +64,8 @@ def _level_begin(store: MessageStore, state: TimerJournalState, level: int) -> i
 
 
 def forget_delays(disk: Disk) -> None:
-    """Before a closed folder's log begins again: what was known of delayed messages counts no more,
-    it comes again from the journal in the log that is copied. Blocks; raises OSError."""
+    """Called before a closed folder's log restarts: what was known of delayed messages is void, and
+    comes back from the journal in the copied log. Blocks; raises OSError."""
     forget_state(disk, PROGRESS_PATH)
     forget_apache_files(disk)
     if disk.exists(MANIFEST):

@@ -1,9 +1,9 @@
-"""What people and clients do with messages that wait for their time: list them, drop one, deliver
-it now, or at another time. All that an edge needs of delayed messages is here.
+"""What operators and clients do with waiting messages: list them, recall one, deliver it now or at
+another time. This is all that an edge needs of delayed messages.
 
-Owns: the order of these steps, and when they count: what is done is confirmed and on the disk when
-a call returns. A message is named by its recall handle; handles are of messages that wait for a
-time, those of a delay level are listed without one.
+Owns: the order of these steps, and when they count: when a call returns, its effect is confirmed
+and on disk. A message is named by its recall handle; only messages that wait for a time have one,
+those of a delay level are listed without.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TIME_END_MS: Final = (1 << 62) - 1
 
 
 class Place(NamedTuple):
-    """Of a message in a list, which is in this order."""
+    """A message's place in a list; lists are in this order."""
 
     deliver_ms: int
     queue: int
@@ -62,13 +62,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """A message that waits."""
+    """A waiting message."""
 
     topic: str
     queue_id: int
     """Where it will be delivered."""
     deliver_ms: int
-    """When, Unix ms."""
+    """Delivery time, Unix ms."""
     level: int
     """Its delay level; 0: it waits for a time."""
     handle: str
@@ -84,7 +84,7 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class SchedulePage:
-    """In the order of time. `after`: for the next page; empty: there is none."""
+    """In order of time. `after`: where the next page starts; empty: there is none."""
 
     messages: tuple[Scheduled, ...]
     after: str
@@ -123,10 +123,9 @@ class Schedule:
         after: str = "",
         limit: int = 100,
     ) -> SchedulePage:
-        """Messages that wait for a topic (empty: for any), to be delivered in [begin_ms, end_ms)
-        (0: without an end), with this among their keys or as their unique key (empty: any). A page
-        has at most `limit` of them and LIST_MAX, and may have fewer though others follow. A slave
-        tells what it knows to wait.
+        """Waiting messages of a topic (empty: any), to be delivered in [begin_ms, end_ms) (0: no
+        end), with this key or unique key (empty: any). A page has at most `limit` and LIST_MAX
+        messages, and may have fewer although more follow. A slave lists those it knows of.
 
         Raises:
             InvalidArgument: `after` is not from a page, or the times are the wrong way round.
@@ -176,20 +175,20 @@ class Schedule:
         try:
             return RecallHandle(topic, self._guard.broker_name, deliver_ms, unique_key).encode()
         except RecallHandleIllegal:
-            return ""  # a unique key that no client of ours gives
+            return ""  # a unique key that none of our clients assigns
 
     # ------------------------------------------------------------------------------ acting
 
     async def recall(self, handle: str) -> None:
-        """It will not be delivered.
+        """The message will not be delivered.
 
         Raises:
-            InvalidArgument: that is no handle, or one of another broker.
-            MessageNotFound: nothing of that name waits: it was delivered or recalled.
-            NotMaster, ReplicaBehind: ask the master, or again in a moment; nothing was done, or the
-                term ended meanwhile and it may be.
-            Busy: too many were recalled or put off before their time came.
-            DeadlineExceeded: it may yet count.
+            InvalidArgument: not a handle, or another broker's.
+            MessageNotFound: no such message waits: it was delivered or recalled.
+            NotMaster, ReplicaBehind: ask the master, or retry in a moment; nothing was done, or, if
+                the term ended meanwhile, it may have been.
+            Busy: too many messages were recalled or postponed before their time.
+            DeadlineExceeded: it may still take effect.
             ShuttingDown, StoreFailed; AerobeeError: the disk cannot be read.
         """
         self._check_acting()
@@ -199,12 +198,12 @@ class Schedule:
         await self._durable(asyncio.shield(written))
 
     async def deliver_now(self, handle: str) -> None:
-        """It is delivered at once. Raises as `recall`, and NotWritable."""
+        """Deliver it at once. Raises as `recall`, and NotWritable."""
         self._check_acting()
         await self._act(IntentKind.MOVE, await self._named(handle))
 
     async def retime(self, handle: str, deliver_ms: int) -> str:
-        """It is delivered at another time, Unix ms. Returns its handle from now on.
+        """Deliver it at another time, Unix ms. Returns its handle from now on.
 
         Raises as `recall`; also InvalidArgument: the time is too far away; NotWritable.
         """

@@ -1,8 +1,7 @@
 """What waits when this broker stops, gathered for Apache's broker.
 
-Owns: nothing. What is done is what the journal's confirmed records say; if not all of them are
-applied here, or an intent is open, nothing is gathered: files that say too much would lose a
-message.
+Owns: nothing. The journal's confirmed records say what is done; if not all of them are applied
+here, or an intent is open, nothing is gathered: files that claim too much would lose a message.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ async def gather(
     *,
     journal_end: int,
 ) -> WaitsOn | None:
-    """None: it is not known for certain. Raises AerobeeError."""
+    """None: not known for certain. Raises AerobeeError."""
     progress = state.progress
     is_known = state.is_whole and state.next_offset == journal_end and progress.open is None
     timers_end = waiting.timers_end

@@ -3,7 +3,7 @@
     queue 0     rmq_sys_wheel_timer, queue 0
     queue n     SCHEDULE_TOPIC_XXXX, queue n - 1: delay level n
 
-Owns: nothing. What is in the page cache is read here, all else in a turn of the pool of cold reads.
+Owns: nothing. What is in the page cache is read here; the rest goes through the pool of cold reads.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from aerobee.store_format.tags import SCHEDULE_TOPIC
 Place = TypeVar("Place")
 
 READER = "delayed messages"
-"""Their name among the cold reads."""
+"""The name of this reader among the cold reads."""
 STEP_BYTES = 128 * 1024
-"""What is read of the timer queue in one turn of the loop."""
+"""Bytes of the timer queue read in one turn of the loop."""
 STEP_RECORDS = 256
 PIECES_BYTES_MAX = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingEntries:
-    """Confirmed entries of a queue, from an offset on; `times_ms` is of the levels' queues."""
+    """Confirmed entries of a queue, starting at an offset; `times_ms` is filled for levels'
+    queues."""
 
     positions: Int64Array
     sizes: Int64Array
@@ -49,14 +50,14 @@ class WaitingEntries:
 
 
 def queue_name(queue: int) -> QueueName:
-    """The store's name of a queue in which messages wait."""
+    """The store's name of a waiting queue."""
     return (TIMER_TOPIC, 0) if queue == TIMER_QUEUE else (SCHEDULE_TOPIC, queue - 1)
 
 
 def in_parts(
     places: Sequence[Place], size_of: Callable[[Place], int], bytes_max: int, count_max: int
 ) -> Iterator[Sequence[Place]]:
-    """In their order, this many and this many bytes at once; one may be larger."""
+    """Parts in order, each at most this many and this many bytes; a single one may be larger."""
     begin, total = 0, 0
     for at, place in enumerate(places):
         size = size_of(place)
@@ -87,19 +88,19 @@ class WaitingLog:
 
     @property
     def timers_end(self) -> int:
-        """Of the timer queue, with what is appended and not confirmed."""
+        """The end of the timer queue, including what is not confirmed yet."""
         queue = self._store.queues.get(*queue_name(TIMER_QUEUE))
         return 0 if queue is None else queue.next_offset
 
     async def timer_records(self, offset: int, *, count: int = STEP_RECORDS) -> ConfirmedRecords:
-        """Some records of the timer queue, at most `count`, in its order. Raises as
+        """At most `count` records of the timer queue, in order. Raises as
         `ConfirmedReader.read`."""
         return await self._reader.read(
             *queue_name(TIMER_QUEUE), offset, max_bytes=STEP_BYTES, max_records=count
         )
 
     async def entries(self, queue: int, offset: int, count: int) -> WaitingEntries:
-        """Entries of a queue from an offset on. Raises as `timer_records`."""
+        """Entries of a queue, starting at an offset. Raises as `timer_records`."""
         found = self._store.reads.entries(*queue_name(queue), offset, count)
         if not isinstance(found, bytes):
             found = await self._pool.run_in_turn(READER, STEP_BYTES, found.run)
@@ -129,7 +130,7 @@ class WaitingLog:
     async def pieces_there(
         self, positions: Sequence[int], sizes: Sequence[int]
     ) -> list[bytes | None]:
-        """The same; None for what the log does not have any more."""
+        """The same; None for what the log no longer has."""
         try:
             return list(await self.pieces(positions, sizes))
         except MessageNotFound:

@@ -57,11 +57,11 @@ log = logging.getLogger(__name__)
 
 LATENCY_MS = (10, 100, 500, 1_000, 5_000, 10_000, 60_000, 600_000, 3_600_000)
 SAVE_TIMEOUT_S = 20.0
-"""How long a stop waits for files without which the next start reads more of the log."""
+"""How long a stop waits for files that spare the next start reading more of the log."""
 
 
 class Parts(Protocol):
-    """What delayed messages need of the broker's parts; `Wiring` has them."""
+    """What delayed messages need of the broker's parts; `Wiring` provides it."""
 
     config: BrokerConfig
     clock: Clock
@@ -164,7 +164,7 @@ class Delays:
         return self.journal
 
     def progress(self) -> TimerProgress:
-        """What is done: on a master with what it has decided, on a slave as far as confirmed."""
+        """What is done: on a master including its decisions, on a slave as far as confirmed."""
         term = self.mover.term
         return self.state.progress if term is None else term.progress
 
@@ -177,7 +177,7 @@ class Delays:
             tasks.create_task(self.progress_file.run(), name="timer-progress")
 
     async def save(self) -> None:
-        """At a stop, when nothing is moved any more: the next start has little to read. Raises
+        """Called at a stop, once nothing moves, so that the next start has little to read. Raises
         StoreFailed."""
         try:
             async with asyncio.timeout(SAVE_TIMEOUT_S):
@@ -191,7 +191,7 @@ class Delays:
             )
 
     async def _hand_over(self) -> None:
-        """To Apache's broker, if it is the next one to have the folder."""
+        """For Apache's broker, in case it uses the folder next."""
         try:
             waits = await gather(
                 self.state,
@@ -216,7 +216,7 @@ class Delays:
             )
 
     async def _note_taken_over(self, term: TimerTerm) -> None:
-        """What Apache's broker delivered is not delivered once more. Raises AerobeeError."""
+        """Messages that Apache's broker delivered are not delivered again. Raises AerobeeError."""
         if self._taken_over is None:
             return
         for entry in self._taken_over.entries:
@@ -225,7 +225,7 @@ class Delays:
         try:
             await self._files.write(SEEN_PATH, self._taken_over.seen)
         except NotWritable:
-            return  # the next start finds that all of it is known
+            return  # the next start finds that everything is known
         self._taken_over = None
 
     def _on_moved(self, sources: Sequence[Source], now_ms: int) -> None:

@@ -1,1 +1,1 @@
-"""Where requests come in: gRPC's messages become the domain's words, and back."""
+"""Where requests come in: translates between gRPC messages and the domain's terms."""

@@ -68,8 +68,8 @@ class BrokerServer:
         replication: ReplicationService,
         rocketmq: MessagingService,
     ) -> None:
-        """`latencies` gets the time of each request, `peer_limits` which of gRPC's limits a
-        peer met."""
+        """`latencies` gets the time of each request, `peer_limits` which of gRPC's limits a peer
+        hit."""
         self._listen = config.listen
         self._outside = config.outside.listen
         self._outside_tls = tls.outside
@@ -133,12 +133,12 @@ class BrokerServer:
 
 
 def count_acknowledged(latencies: RpcLatencies, in_time: bool, elapsed_s: float) -> None:
-    """Messages that came over a stream: the same request as a single one."""
+    """Messages over a stream count as the same request as a single one."""
     latencies.observe(SEND_MESSAGE, SUCCESS if in_time else "acknowledge_timeout", elapsed_s)
 
 
 def promise_of(config: BrokerConfig) -> broker_pb2.Durability:
-    """What an acknowledgement without reservation means."""
+    """What an unqualified acknowledgement means."""
     is_flushed = config.store.flush_mode is FlushMode.SYNC
     if config.replication.mode is ReplicationMode.SYNC:
         return broker_pb2.REPLICATED_FSYNCED if is_flushed else broker_pb2.REPLICATED

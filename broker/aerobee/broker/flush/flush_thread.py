@@ -1,9 +1,9 @@
-"""Makes what was appended durable, off the loop.
+"""Makes appended bytes durable, off the loop.
 
-Three threads. `flush` does nothing but sync the log: everything appended before its turn is covered
-by one fdatasync, which is all there is to group commit. `segments` makes the next log segment and
-brings the log's next pages into memory, which must not wait for anything else. `upkeep` does
-what nobody waits for: consume queues to their files, checkpoint, the disk's free space. All get
+Three threads. `flush` only syncs the log: one fdatasync covers everything appended before it, and
+that is all of group commit. `segments` makes the next log segment and brings the log's next pages
+into memory, which must not wait for anything else. `upkeep` does what nobody waits for: it writes
+consume queues to their files, writes checkpoints, and measures the disk's free space. All get
 finished plans from the store and post back to the loop; none touches the store.
 
 After a failed write or sync the store is failed, `run` raises StoreFailed, and the broker ends.
@@ -36,11 +36,11 @@ log = logging.getLogger(__name__)
 
 _MEASURE_INTERVAL_S = 1.0
 _IDLE_INTERVAL_S = 3.0
-"""How often all that goes by time is looked at while the log does not grow."""
+"""How often all time-driven work is checked while the log does not grow."""
 
 
 class MeasureWork:
-    """Asks the disk how full it is; a file system over a network may take its time."""
+    """Asks how full the disk is; a network file system may take a while."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -51,7 +51,7 @@ class MeasureWork:
 
 
 class AwaitedWork:
-    """A work of somebody else, who waits on the loop until it has run."""
+    """Another part's work; that part waits on the loop until it has run."""
 
     def __init__(self, work: Work, done: asyncio.Future[None]) -> None:
         self.work = work
@@ -76,7 +76,7 @@ class FlushThread:
         watch: DiskWatch | None = None,
         workers: Workers | None = None,
     ) -> None:
-        """`watch` is told of each flush; `workers` replaces threads."""
+        """`watch` is notified of each flush; `workers` replaces threads."""
         self._workers: Workers = Threads() if workers is None else workers
         self._watch = DiskWatch(clock, hung_after_s=0) if watch is None else watch
         self._watched = -1
@@ -117,7 +117,7 @@ class FlushThread:
         self._segments.start()
         self._upkeep.start()
         try:
-            self.request()  # for what came before
+            self.request()  # for what was appended before
             while True:
                 self._tick()
                 await self._pause()
@@ -127,8 +127,8 @@ class FlushThread:
             await self._close()
 
     def appended(self) -> None:
-        """[loop] Something was appended: flush if the policy wants it at once, and prepare what the
-        next appends need. Call it once per turn of the loop rather than once per batch."""
+        """[loop] Something was appended: flush if the policy calls for it, and prepare what the
+        next appends need. Call it once per turn of the loop, not once per batch."""
         if self._is_idle:
             self._woken.set()
         if self._policy.due_after_append(self._store.unflushed_bytes):
@@ -136,7 +136,7 @@ class FlushThread:
         self._prepare_segment()
 
     def request(self) -> None:
-        """[loop] Flush all that is appended now: at once, or right after the flush under way."""
+        """[loop] Flush all that is appended now: at once, or right after the running flush."""
         if self._flush is None or self._has_failed():
             return
         if self._flushing:
@@ -145,7 +145,7 @@ class FlushThread:
         self._flush_again = False
         try:
             work = self._store.ledger.take_flush()
-        except StoreFailed as error:  # it failed elsewhere; `run` tells
+        except StoreFailed as error:  # it failed elsewhere; `run` raises
             self._fail(error)
             return
         if work is not None:
@@ -156,11 +156,11 @@ class FlushThread:
 
     async def upkeep(self, work: Work) -> None:
         """[loop] Return once `work` has run on the upkeep thread, which also writes the queues'
-        files. A cancellation waits for it, too, and so does a second one: what was taken can be
-        finished. A failure comes before a cancellation.
+        files. A cancellation, even a second one, waits for it, so that started work can be
+        finished. A failure takes precedence over a cancellation.
 
         Raises:
-            ShuttingDown: the thread does not run (any more).
+            ShuttingDown: the thread is not running.
             StoreFailed: it failed; the broker ends.
         """
         if self._upkeep is None or self._has_failed():
@@ -197,8 +197,8 @@ class FlushThread:
             self._upkeep.submit(MeasureWork(self._disk))
 
     async def _pause(self) -> None:
-        """Until the next tick, or a failure. A store that has nothing to write, and has not grown
-        since the last tick, is left alone for longer, until it grows."""
+        """Until the next tick or a failure. A store that has nothing to write and has not grown
+        since the last tick is left alone for longer, or until it grows."""
         store = self._store
         self._is_idle = store.appended_end == self._ticked_end and store.ledger.is_settled
         self._ticked_end = store.appended_end
@@ -230,7 +230,7 @@ class FlushThread:
                 self._upkeep.submit(work.checkpoint)
             for told in self._on_flushed:
                 told(self._store.flushed_end)
-        except Exception as bug:  # nobody else would hear of it
+        except Exception as bug:  # nobody else would see it
             self._fail(bug)
         if self._flush_again:
             self.request()
@@ -282,7 +282,7 @@ class FlushThread:
         self._fail(failure)
 
     def _fail(self, error: BaseException) -> None:
-        """Let `run` raise the first error; the store takes nothing any more."""
+        """Let `run` raise the first error; the store takes nothing from here on."""
         self._store.fail(error)
         for done in self._awaited:
             if not done.done():
@@ -292,8 +292,8 @@ class FlushThread:
             self._woken.set()
 
     async def _close(self) -> None:
-        """Wait for the threads off the loop. The flush comes before upkeep: its end may still bring
-        that a checkpoint."""
+        """Wait for the threads off the loop. Flush before upkeep: the end of a flush may still give
+        upkeep a checkpoint to write."""
         segments, self._segments = self._segments, None
         assert segments is not None
         await _wait_for_end(segments)
@@ -306,7 +306,7 @@ class FlushThread:
 
 
 async def _wait_for_end(thread: Worker) -> None:
-    """The thread's last result has reached the loop when this returns, also under cancellation."""
+    """When this returns, even under cancellation, the thread's last result has reached the loop."""
     closing = asyncio.get_running_loop().run_in_executor(None, thread.close)
     while not closing.done():
         with contextlib.suppress(asyncio.CancelledError):

@@ -22,7 +22,7 @@ class FlushPolicy:
         )
 
     def due_after_append(self, unflushed_bytes: int) -> bool:
-        """Whether what was just appended calls for a flush at once."""
+        """Whether what was just appended must be flushed at once."""
         if self.mode is FlushMode.SYNC:
             return unflushed_bytes > 0
         return unflushed_bytes >= self.unflushed_bytes

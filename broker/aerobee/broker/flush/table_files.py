@@ -32,18 +32,18 @@ log = logging.getLogger(__name__)
 
 
 class SavedTable(Protocol):
-    """A table that can be written as a whole."""
+    """A table that can be written in full."""
 
     @property
     def changes(self) -> int: ...
 
     def prepare(self) -> Iterator[None]:
-        """A part of what the next snapshot needs at each step; others may have the loop between."""
+        """Prepares part of the next snapshot at each step; the loop may run between steps."""
         ...
 
     def snapshot(self, now_ms: int) -> Callable[[], bytes]:
-        """The file as it is now. What it returns is called on the pool, once, and before that of a
-        later one."""
+        """The table as it is now. The returned callable is called once, on the pool, before that of
+        any later snapshot."""
         ...
 
 
@@ -63,8 +63,8 @@ def load_table(
     """The table in `path` or its backup, or an empty one.
 
     Raises:
-        StoreUnusable: the files are there but nothing of them can be read, or nothing is in them
-            and what was is not known from elsewhere either.
+        StoreUnusable: the files exist but nothing in them can be read, or they are empty and their
+            content is not known from elsewhere either.
     """
     try:
         loaded = read_with_backup(disk, path, kind.load)
@@ -103,7 +103,7 @@ class TableFiles:
         *,
         watch: DiskWatch | None = None,
     ) -> None:
-        """`on_written` is told of each file that was replaced, `watch` of each write."""
+        """`on_written` is told of each replaced file, `watch` of each write."""
         self._watch = DiskWatch(clock, hung_after_s=0) if watch is None else watch
         self._disk = disk
         self._clock = clock
@@ -114,9 +114,9 @@ class TableFiles:
         self._is_closed = False
 
     async def close(self) -> None:
-        """No write begins any more; returns once none is under way. A server that stops does not
-        wait for the calls that it cancels, and what those write must not meet who opens the folder
-        again."""
+        """Start no more writes; returns once none is under way. A stopping server does not wait for
+        the calls that it cancels, and their writes must not overlap with a reopening of the
+        folder."""
         self._is_closed = True
         while self._writing:
             await asyncio.wait(self._writing)
@@ -129,9 +129,9 @@ class TableFiles:
         *,
         before_write: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """A table as it was just loaded. `on_saved` is called when the file holds what was rendered
-        last; `before_write`, once that is taken: it returns when the disk has what the table
-        follows from. It raises NotWritable: another time."""
+        """Add a table that was just loaded. `on_saved` is called when the file holds the latest
+        snapshot; `before_write` is called after a snapshot is taken, and returns when the disk has
+        what the table is derived from. If it raises NotWritable, the write is retried later."""
         self._files[path] = TableFile(
             path, table, table.changes, asyncio.Lock(), on_saved, before_write
         )
@@ -179,16 +179,16 @@ class TableFiles:
             await self.save_if_room(path)
 
     async def keep_saving(self, interval_s: float) -> None:
-        """`save_all` again and again, until cancelled. Raises StoreFailed."""
+        """`save_all` repeatedly, until cancelled. Raises StoreFailed."""
         while True:
             await asyncio.sleep(interval_s)
             await self.save_all()
 
     async def write(self, path: str, data: bytes) -> None:
-        """Replace a file's content on the pool; for files without a table, too.
+        """Replace a file's content on the pool; also for files without a table.
 
         Raises:
-            NotWritable: the disk is full, or the folder is given up; the file is as it was.
+            NotWritable: the disk is full, or the folder was given up; the file is unchanged.
             StoreFailed: the disk failed.
         """
         await self._replace(path, lambda: data)
@@ -205,8 +205,8 @@ class TableFiles:
         try:
             await asyncio.shield(replacing)
         except asyncio.CancelledError:
-            # The caller's lock must outlast the thread, or the next write meets this one:
-            # also if the caller is cancelled, even several times.
+            # The caller's lock must outlast the thread, or the next write would overlap with this
+            # one, even if the caller is cancelled, possibly more than once.
             while not replacing.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait((replacing,))

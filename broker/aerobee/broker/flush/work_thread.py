@@ -1,7 +1,7 @@
-"""One named thread that does what it is handed, in order, and reports back.
+"""One named thread that runs the works it is given, in order, and reports back.
 
-Owns: nothing but its queue. A work's result or error is posted to the loop, never kept; after the
-first error the thread does no more work, because a disk that failed once is not asked again.
+Owns: nothing but its queue. A work's result or error is posted to the loop, never kept. After the
+first error the thread does no more work, because a disk that has failed once is not used again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Work(Protocol):
-    """Something to be done off the loop; touches no state of the loop."""
+    """Something to do off the loop; it touches no state of the loop."""
 
     def run(self) -> None: ...
 
@@ -40,7 +40,7 @@ class WorkThread(Generic[AnyWork]):
         self._works.put(work)
 
     def close(self) -> None:
-        """Let the thread finish what it was handed, and wait for its end."""
+        """Let the thread finish the works it was given, and wait for its end."""
         self._works.put(None)
         self._thread.join()
 

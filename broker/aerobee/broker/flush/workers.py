@@ -1,4 +1,4 @@
-"""Who does what waits for the disk: threads, or what a test puts in their place."""
+"""Who runs the works that wait for the disk: threads, or a test's replacement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aerobee.broker.flush.work_thread import Done, Post, Work, WorkThread
 
 
 class Worker(Protocol):
-    """Does works in order; see `WorkThread`."""
+    """Runs works in order; see `WorkThread`."""
 
     def start(self) -> None: ...
 
@@ -19,19 +19,19 @@ class Worker(Protocol):
 
 
 class Workers(Protocol):
-    """Makes them, for one broker."""
+    """Makes workers and pools for one broker."""
 
     def pool(self, name: str, threads: int) -> Executor:
-        """Of works without an order."""
+        """A pool for works without an order."""
         ...
 
     def worker(self, name: str, post: Post, done: Done[Any]) -> Worker:
-        """Of works in order; `done` is called through `post`."""
+        """A worker for works in order; `done` is called through `post`."""
         ...
 
 
 class DiskWorkers(NamedTuple):
-    """Of one broker: two pools, so that neither waits for the other, and who makes the rest."""
+    """One broker's: two pools, so that neither waits for the other, and the maker of the rest."""
 
     reads: Executor
     files: Executor
@@ -39,7 +39,7 @@ class DiskWorkers(NamedTuple):
 
 
 class Threads:
-    """As a broker has them."""
+    """The real ones, as brokers use."""
 
     def pool(self, name: str, threads: int) -> Executor:
         return ThreadPoolExecutor(threads, thread_name_prefix=name)

@@ -1,12 +1,12 @@
-"""Consumer groups across terms: what the last run's record of leases means for this one.
+"""Consumer groups across terms: what the last run's lease record means for this one.
 
-Owns: the record of this run. It is written before the first session is granted, again before one
-that outlasts all earlier ones, and at a clean end with everything that members hold. A run without
-sessions grants nothing and leaves the last one's record as it is. Before `begin` there are neither
-members nor leases: a slave has none.
+Owns: the record of this run. It is written before the first session is granted, again before a
+session longer than all earlier ones, and at a clean end with everything that members hold. A run
+without sessions grants nothing and leaves the last one's record as it is. Before `begin` there are
+neither members nor leases: a slave has none.
 
-Once a clean record is being written its run grants nothing more, whether the record comes to count
-or not: every reader takes it for the end.
+Once a clean record is being written, its run grants nothing more, whether or not the record is
+confirmed: every reader takes it as the end of the run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 REJOIN_TIME_S = 3.0
-"""Clients try to reconnect at least every 2 s: by then every live one has joined again."""
+"""Clients retry to connect at least every 2 s: by then every live one has rejoined."""
 
 _RUN_OVER = (
     "this replica is handing its groups to the next master, or will continue in a moment; ask "
@@ -47,7 +47,8 @@ class CurrentRun:
         is_popped: Callable[[GroupQueue], bool] = lambda key: False,
         on_popped_wanted: Callable[[GroupQueue], None] = lambda key: None,
     ) -> None:
-        """`write_file` replaces the lease file durably; for the others see `Ownership`."""
+        """`write_file` replaces the lease file durably; for the other parameters see
+        `Ownership`."""
         self._record = FIRST_RECORD
         self._is_recorded = False
         self._was_clean = True
@@ -65,7 +66,7 @@ class CurrentRun:
             on_popped_wanted=on_popped_wanted,
         )
         self.views_held_back_s = 0.0
-        """How long nobody is told who is in which group."""
+        """How long clients are not told who is in which group."""
 
     def begin(
         self,
@@ -76,11 +77,11 @@ class CurrentRun:
         *,
         believes_members: bool,
     ) -> None:
-        """From now on sessions and leases are granted, under `this_run`. `journal` writes a
-        record to where all replicas read it.
+        """From now on sessions and leases are granted under `this_run`. `journal` writes a record
+        where all replicas read it.
 
-        Unless `believes_members`, the log may end before what members have already fetched, and
-        they must begin again at their committed offsets.
+        Unless `believes_members`, the log may end before messages that members have already
+        fetched, and they must restart at their committed offsets.
         """
         self._record = this_run
         self._journal = journal
@@ -104,7 +105,7 @@ class CurrentRun:
             )
 
     def _take_over(self, previous: RunRecord, now_s: float) -> None:
-        """Members of a run that ended cleanly have a whole session to come back."""
+        """Members of a run that ended cleanly have a full session to come back."""
         for member in previous.members:
             self.members.restore(replace(member, last_heartbeat_s=now_s))
         for lease in previous.leases:
@@ -112,17 +113,17 @@ class CurrentRun:
                 self.leases.restore(lease)
 
     def end(self) -> None:
-        """The run is over: this replica grants nothing any more."""
+        """The run is over: this replica grants nothing from here on."""
         self._is_recorded = False
         self._journal = None
         self.members.clear()
         self.ownership.clear()
 
     async def promise_session(self, timeout_ms: int) -> None:
-        """Return once it is confirmed and on disk that sessions of this run may last this long.
+        """Returns once it is confirmed and on disk that sessions of this run may last this long.
 
         Raises:
-            NotMaster, ReplicaBehind, NotWritable, Busy: it is not.
+            NotMaster, ReplicaBehind, NotWritable, Busy: it could not be recorded.
             StoreFailed: the disk failed.
         """
         if self._is_recorded and timeout_ms <= self._record.session_timeout_max_ms:
@@ -140,14 +141,15 @@ class CurrentRun:
                 self._is_recorded = True
 
     def check_granting(self) -> None:
-        """Raises NotMaster once this run leaves its members to the next one."""
+        """Raises NotMaster once this run has left its members to the next one."""
         if self._is_ending:
             raise NotMaster(_RUN_OVER)
 
     async def record_clean_end(self) -> None:
-        """Leave to the next run who is a member and holds what. This one grants nothing any more.
+        """Record for the next run who is a member and holds what. This run grants nothing from here
+        on.
 
-        Raises as `promise_session`; cancelled or late, the record may come to count all the same.
+        Raises as `promise_session`; if cancelled or late, the record may still take effect.
         """
         self._is_ending = True
         self.leases.stop_granting()
@@ -159,7 +161,7 @@ class CurrentRun:
                 await self.write_file(record.encode())
 
     async def _write(self, record: RunRecord) -> None:
-        """Where all replicas read it, and in the file."""
+        """Write the record where all replicas read it, and to the file."""
         if self._journal is None:
             raise NotMaster(_RUN_OVER)
         await self._journal(record)
@@ -168,7 +170,7 @@ class CurrentRun:
     def clean_record(self) -> RunRecord:
         """What a clean end leaves to the next run: who is a member and holds what."""
         if self.leases.grace_end_s is not None or self.leases.next_block_end_s() is not None:
-            # Former holders may still be out there: of the run before this one, or of a queue that
-            # was taken from them.
+            # Former holders may still be active: from the run before this one, or of a queue that
+            # was revoked.
             return self._record
         return clean_record(self._record, list(self.members.all_members()), self.leases.held())

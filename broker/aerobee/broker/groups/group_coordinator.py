@@ -1,8 +1,9 @@
-"""What becomes of a member's queues when something becomes of the member, and the other way round.
+"""Coordinates members and their queues: a change of one has consequences for the other.
 
-Owns: the order of the steps that concern both, and their time: a master that may not act ends
-nothing, and gives everybody a whole session when it may again. Members (membership) and owners of
-queues (ownership) know nothing of each other's streams. Sync, on the loop; time is passed in.
+Owns: the order of the steps that concern both, and their timing: a master that may not act ends
+nothing, and grants everybody a full session once it may act again. Members (membership) and owners
+of queues (ownership) know nothing of each other's streams. Synchronous, on the loop; time is passed
+in.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class GroupCoordinator:
         is_acting: Callable[[], bool] = lambda: True,
     ) -> None:
         """`call_soon`: see `Membership`. `is_acting`: whether this broker may decide about queues
-        at this moment."""
+        now."""
         self.members = members
         self.ownership = ownership
         self.membership = Membership(members, on_left=ownership.end, call_soon=call_soon)
@@ -83,20 +84,20 @@ class GroupCoordinator:
         return count
 
     def hold_views_back(self, for_s: float) -> None:
-        """For how many seconds nobody hears who is in which group: see `Membership`."""
+        """Hold membership views back for this many seconds: see `Membership`."""
         if for_s > 0:
             self.membership.hold_views_back()
             asyncio.get_running_loop().call_later(for_s, self.membership.release_views)
 
     def expire(self, now_s: float) -> None:
-        """End the sessions whose time is up, and the grace after an unclean stop. A master that may
-        not act leaves all as it is: queues may be another one's to grant by now."""
+        """End expired sessions, and the grace period after an unclean stop. A master that may not
+        act changes nothing: by now another master may be granting the queues."""
         if not self.is_acting():
             self._has_lapsed = True
             return
         if self._has_lapsed:
-            # Members could prolong nothing meanwhile: they get a session's time to come back and
-            # show their queues before those go to others.
+            # Members could not renew their sessions meanwhile: they get a full session to come back
+            # and present their leases before the queues go to others.
             self._has_lapsed = False
             self.members.begin_anew(now_s)
             self.ownership.leases.prolong(now_s + self.members.session_timeout_max_s)

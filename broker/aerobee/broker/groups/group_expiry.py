@@ -1,4 +1,4 @@
-"""Groups that nobody uses come to an end by themselves.
+"""Groups that nobody uses expire.
 
 Owns: the rule.
 
@@ -9,10 +9,10 @@ Owns: the rule.
     not used for the time of the settings,   it is deleted, with its offsets
       and nothing unread waits for it
 
-Unread messages that a topic keeps for its groups keep the group, too: as long as they are in the
-log. When a group was used is noted in subscriptionGroup.json about once a day, so that restarts and
-changes of the master do not begin to count anew. A wall clock that is set forward ends no group: it
-counts as the one of retention does.
+Unread messages that a topic keeps for its groups also keep the group, as long as they are in the
+log. The time of last use is written to subscriptionGroup.json about once a day, so that restarts
+and changes of master do not restart the count. Setting the wall clock forward expires no group:
+time is counted as for retention.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LOOK_INTERVAL_S = 600.0
 FIRST_LOOK_S = 60.0
 DAY_MS = 86_400_000
 NOTE_INTERVAL_MS = DAY_MS
-"""A later use is noted once it is this much later."""
+"""A later use is recorded once it is this much later."""
 REMOVE_TIMEOUT_S = 5.0
 _GROUPS_PER_TURN = 50
 
@@ -80,10 +80,10 @@ class GroupExpiry:
             clock.now_ms(), clock.monotonic_s(), last_seen_ms=max(noted, default=0)
         )
         self.expired = 0
-        """How many groups have, since this process began."""
+        """Groups expired since this process began."""
 
     async def run(self) -> None:
-        """Look again and again, until cancelled. Raises StoreFailed."""
+        """Check repeatedly, until cancelled. Raises StoreFailed."""
         pause_s = FIRST_LOOK_S
         while self._expire_after_ms:
             await asyncio.sleep(pause_s)
@@ -91,9 +91,9 @@ class GroupExpiry:
             await self.look()
 
     async def look(self) -> None:
-        """End the groups whose time is over. A slave, and a master that cannot know yet who holds
-        what, ends none. One that cannot be deleted now is left to the next look, and keeps none of
-        the others. Raises StoreFailed.
+        """Delete the expired groups. A slave, and a master that cannot know yet who holds what,
+        deletes none. A group that cannot be deleted now is left for the next check, and does not
+        hold up the others. Raises StoreFailed.
         """
         now_ms = self._time.now_ms(self._clock.now_ms(), self._clock.monotonic_s())
         names = sorted({*self._configs.names(), *self._offsets.groups()})
@@ -109,7 +109,7 @@ class GroupExpiry:
                 continue
             if self._journal.writer().is_changing(group):
                 continue  # a commit is on its way
-            # Without a pause between the judgement and its entry in the journal.
+            # Nothing is awaited between the decision and its journal entry.
             await self._end(group, unused_ms=now_ms - used_ms)
 
     async def _end(self, group: str, *, unused_ms: int) -> None:
@@ -148,20 +148,20 @@ class GroupExpiry:
         return True
 
     def _last_use_ms(self, group: str) -> int:
-        """By its commits and by what was noted; 0: not known."""
+        """According to its commits and to what was recorded; 0: unknown."""
         config, offsets = self._configs.get(group), self._offsets
         changes = [offsets.newest_change_ms(group, topic) for topic in offsets.topics_of(group)]
         return max([0 if config is None else config.last_used_ms, *changes])
 
     def _note_used(self, group: str, used_ms: int) -> int:
-        """Returns when it was used last."""
+        """Returns the time of last use."""
         config = self._configs.get(group) or SubscriptionGroupConfig(name=group)
         if used_ms - config.last_used_ms >= NOTE_INTERVAL_MS:
             self._configs.put(replace(config, last_used_ms=used_ms))
         return max(used_ms, config.last_used_ms)
 
     def _has_unread(self, group: str) -> bool:
-        """Whether messages that a topic keeps for the group are in the log."""
+        """Whether the log has messages that a topic keeps for the group."""
         offsets, topics = self._offsets, self._topics
         for topic in offsets.topics_of(group):
             config = topics.get(topic)

@@ -1,7 +1,7 @@
-"""Which groups this broker knows by name, and how many it takes.
+"""Which groups this broker knows by name, and how many it admits.
 
-Owns: who gets an entry of subscriptionGroup.json: each group that somebody joins, or that commits,
-as long as there are fewer than the limit. Groups of before stay, however many they are.
+Owns: who gets an entry in subscriptionGroup.json: each group that is joined, or that commits, while
+there are fewer than the limit. Existing groups stay, even above the limit.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class KnownGroups:
         """Know this group from now on.
 
         Raises:
-            LimitReached: it is a new one, and there are too many.
-            QuotaExceeded: it is a new one, and the caller has created too many.
+            LimitReached: the group is new, and there are too many.
+            QuotaExceeded: the group is new, and the caller has created too many.
         """
         if group in self._configs:
             return

@@ -1,6 +1,6 @@
-"""The streams of members that are open now, whatever protocol they speak.
+"""The open streams of members, of any protocol.
 
-Owns: their end before a term is left, or the broker stops. Members keep what they hold over it.
+Owns: ending them before a term is left or the broker stops. Members keep what they hold across it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MemberStreams(Duty):
 
     @contextmanager
     def opened(self, stream: EndableStream) -> Iterator[None]:
-        """It is open in here."""
+        """The stream is open inside this context."""
         self._streams[stream] = None
         try:
             yield
@@ -44,7 +44,7 @@ class MemberStreams(Duty):
         await self.end_all(LEAVE_S)
 
     async def end_all(self, timeout_s: float) -> None:
-        """Tell every member to come back later. Returns once all have heard it, or in time."""
+        """Tell every member to come back later. Returns once all were told, or at the timeout."""
         for stream in list(self._streams):
             stream.on_ended(ShuttingDown("the broker is shutting down; join again in a moment"))
         try:

@@ -3,8 +3,8 @@
 Owns: the members of all groups on this broker and their sessions. Pure: callers pass the monotonic
 time, nothing here waits or sends.
 Invariants: a client id occurs once in a group; a group exists while it has members; its generation
-rises with every change of what clustering members see and never falls while the broker runs. What
-all members of a group see of each other has a bound, so that it always fits one message.
+rises with every change that clustering members see, and never falls while the broker runs. What all
+members of a group see of each other is bounded, so that it always fits one message.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from aerobee.runtime.errors import Busy, DuplicateClient, InvalidArgument, Unkno
 
 SUBSCRIPTIONS_PER_MEMBER_MAX = 1_024
 SUBSCRIPTION_BYTES_MAX = 64 * 1024
-"""Of one member: all its topics and filters."""
+"""Limit for one member: all its topics and filters."""
 VIEW_BYTES_MAX = 1024 * 1024
-"""Of one group: what its members are told of each other whenever one of them changes."""
+"""Limit for one group: what its members are told of each other whenever one of them changes."""
 _OVERHEAD_BYTES = 16
-"""Of each member and subscription, besides its texts."""
+"""Added for each member and subscription, besides its texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,17 @@ class Member:
 
     @property
     def name(self) -> tuple[str, str]:
-        """By which a member is known on this broker."""
+        """The key under which a member is known on this broker."""
         return self.group, self.client_id
 
     @property
     def deadline_s(self) -> float:
-        """From this moment the session is over unless a heartbeat came."""
+        """The session ends at this moment unless a heartbeat comes."""
         return self.last_heartbeat_s + self.session_timeout_s
 
     @property
     def view_bytes(self) -> int:
-        """About what others are told of it takes."""
+        """The approximate size of what others are told of it."""
         return (
             _OVERHEAD_BYTES + len(self.client_id.encode()) + subscription_bytes(self.subscriptions)
         )
@@ -73,7 +73,7 @@ def subscription_bytes(subscriptions: Iterable[Subscription]) -> int:
 
 
 def check_subscriptions(subscriptions: Sequence[Subscription]) -> None:
-    """Raises InvalidArgument for more than a member may have."""
+    """Raises InvalidArgument if there are more than a member may have."""
     size = subscription_bytes(subscriptions)
     if size > SUBSCRIPTION_BYTES_MAX:
         raise InvalidArgument(
@@ -88,15 +88,15 @@ class Members:
     __slots__ = ("_earliest_s", "_generations", "_groups", "_view_bytes", "view_changes")
 
     def __init__(self) -> None:
-        # No session ends before it; heartbeats only move ends further away.
+        # No session ends before this; heartbeats only move ends further away.
         self._earliest_s = float("inf")
         self._groups: dict[str, dict[str, Member]] = {}
-        # Of each group that has members: the sum of theirs.
+        # For each group that has members: the sum over them.
         self._view_bytes: dict[str, int] = {}
         # Kept for groups without members too, so that a generation never repeats.
         self._generations: dict[str, int] = {}
         self.view_changes = 0
-        """How often clustering members came, went, or wanted other topics, in any group."""
+        """How often clustering members came, went, or changed topics, in any group."""
 
     def __repr__(self) -> str:
         return f"Members(groups={len(self._groups)}, members={self.member_count})"
@@ -108,7 +108,7 @@ class Members:
 
         Raises:
             DuplicateClient: another instance has this client id and its session is alive.
-            Busy: the group's members could not all be told of each other any more.
+            Busy: the group's view would not fit one message.
         """
         present = self.get(member.group, member.client_id)
         if (
@@ -126,8 +126,8 @@ class Members:
         return self._put(member, before=present)
 
     def restore(self, member: Member) -> None:
-        """Take over a member of the last run, which admitted it. The bound of the view is for those
-        that join: it must not cost a member its queues, or a broker its start."""
+        """Take over a member admitted by the last run. The bound of the view applies only to
+        joining members: it must not cost a member its queues, or prevent a broker from starting."""
         present = self.get(member.group, member.client_id)
         before = 0 if present is None else present.view_bytes
         size = self._view_bytes.get(member.group, 0)
@@ -193,22 +193,22 @@ class Members:
         return expired
 
     def clear(self) -> None:
-        """Forget all members: they are another broker's now."""
+        """Forget all members: they belong to another broker now."""
         for member in list(self.all_members()):
             self._remove(member)
 
     def begin_anew(self, now_s: float) -> None:
-        """Give every member a whole session from now on."""
+        """Give every member a full session from now on."""
         for member in self.all_members():
             member.last_heartbeat_s = max(member.last_heartbeat_s, now_s)
 
     @property
     def session_timeout_max_s(self) -> float:
-        """The longest session of the present members; 0 without any."""
+        """The longest session of the present members; 0 if there are none."""
         return max((member.session_timeout_s for member in self.all_members()), default=0.0)
 
     def forget(self, group: str) -> None:
-        """Forget a group without members: who joins it later begins a new one."""
+        """Forget a group without members: a later join starts a new group."""
         if group not in self._groups:
             self._generations.pop(group, None)
 
@@ -247,7 +247,7 @@ class Members:
         return self._note_change(member.group, before=before, after=member)
 
     def _take_view_bytes(self, group: str, more: int) -> None:
-        """Raises Busy if the group's view would be too long; shrinking always works."""
+        """Raises Busy if the group's view would become too long; shrinking always succeeds."""
         size = self._view_bytes.get(group, 0) + more
         if more > 0 and size > VIEW_BYTES_MAX:
             raise Busy(

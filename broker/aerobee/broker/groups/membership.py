@@ -1,7 +1,7 @@
-"""Who is in each group, as its members hear of it.
+"""Who is in each group, as told to its members.
 
-Owns: the streams of members, and what each is told of the others. Queues are no concern of it: a
-member may hold leases, pop, or read every queue. Sync, on the loop; time is passed in.
+Owns: the streams of members, and what each is told of the others. It does not deal with queues: a
+member may hold leases, pop, or read every queue. Synchronous, on the loop; time is passed in.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class GroupView:
 
 
 class MemberStream(Protocol):
-    """What a member hears of its membership. None of this waits."""
+    """What a member is told of its membership. None of these methods waits."""
 
     def on_members(self, view: GroupView) -> None: ...
 
@@ -42,7 +42,7 @@ class Membership:
         on_left: Callable[[Member, str], None],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
-        """`on_left` hears of each session that has expired and why, before its stream ends and
+        """`on_left` is called for each expired session, with the reason, before its stream ends and
         others see it gone. `call_soon` gets `push_views`, to be called in the loop's next turn."""
         self.members = members
         self._on_left = on_left
@@ -55,11 +55,11 @@ class Membership:
         return f"Membership({self.members!r})"
 
     def join(self, member: Member, stream: MemberStream) -> None:
-        """A member opens a stream, which replaces the one that it may have.
+        """A member opens a stream, which replaces any earlier one.
 
         Raises:
             DuplicateClient: another live instance has this client id.
-            Busy: the group's members could not all be told of each other any more.
+            Busy: the group's view would not fit one message.
         """
         changed = self.members.join(member)
         superseded = self._streams.get(member.name)
@@ -94,7 +94,7 @@ class Membership:
         return left
 
     def detach(self, member: Member, stream: MemberStream) -> bool:
-        """A stream has ended and the session continues; False if it has another stream by now."""
+        """A stream has ended and the session continues; False if it has a newer stream."""
         if self._streams.get(member.name) is not stream:
             return False
         del self._streams[member.name]
@@ -128,12 +128,12 @@ class Membership:
     # ---------------------------------------------------------------------- views
 
     def hold_views_back(self) -> None:
-        """After an unclean stop: let the members come back before anyone is told who is there,
-        or the first to return would see itself alone and ask for every queue."""
+        """After an unclean stop: let the members come back before anyone gets a view; otherwise the
+        first to return would see itself alone and ask for every queue."""
         self._holding_views_back = True
 
     def release_views(self) -> None:
-        """End `hold_views_back` and tell everybody."""
+        """End `hold_views_back` and send all views."""
         self._holding_views_back = False
         for group in self.members.names():
             self._note_change(group)

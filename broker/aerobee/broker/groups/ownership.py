@@ -1,11 +1,12 @@
-"""By what each queue of a group is consumed: by a member under a lease, by POP, or by nobody.
+"""How each queue of a group is consumed: by a member under a lease, by POP, or not at all.
 
-Owns: that it is one of them at a time, and so who may move the group's offset there; and what the
-holders of leases hear. Sync, on the loop; time is passed in.
-Invariants: every holder of a lease is a member; a lease's end reaches the running pulls, its former
-holder and the next in line in this order, and the next one only after the last possible commit of
-the former, because granting and committing are steps of one thread. While POP has a queue, nobody
-gets or shows a lease on it; while somebody may believe to hold one, POP does not get it.
+Owns: the exclusion between them, and so who may move the group's offset there; and what lease
+holders are told. Synchronous, on the loop; time is passed in.
+Invariants: every holder of a lease is a member; the end of a lease is announced to the running
+pulls, its former holder and the next in line, in this order; to the next only after the last
+possible commit of the former, because granting and committing run on one thread. While POP has a
+queue, nobody gets or presents a lease on it; while a member may believe that it holds one, POP does
+not get the queue.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
 from aerobee.runtime.errors import Busy, InvalidArgument, LeaseExpired, LeaseHeld
 
 QUEUES_PER_MEMBER_MAX = 65_536
-"""Leases and wishes of one member; a client that asks for more is broken."""
+"""Leases and requests of one member; a client that asks for more is broken."""
 RESET = "the group's offset on this queue was reset or deleted"
 """Why a lease is revoked."""
 
 
 class Owner(StrEnum):
-    """By what a queue of a group is consumed."""
+    """How a queue of a group is consumed."""
 
     NOBODY = "nobody"
     LEASE = "lease"
@@ -33,15 +34,15 @@ class Owner(StrEnum):
 
 
 class Claim(NamedTuple):
-    """As what somebody moves the offset of a queue."""
+    """The capacity in which a caller moves the offset of a queue."""
 
     owner: Owner
     lease_epoch: int = 0
-    """Of a lease."""
+    """For a lease."""
 
     @classmethod
     def under(cls, lease_epoch: int) -> Claim:
-        """A reader's, by the lease that it shows; 0: none."""
+        """A reader's claim, by the lease that it presents; 0: none."""
         return cls(Owner.LEASE, lease_epoch) if lease_epoch else cls(Owner.NOBODY)
 
 
@@ -50,7 +51,7 @@ POPS: Final = Claim(Owner.POP)
 
 
 class LeaseHolder(Protocol):
-    """What a member hears of its leases. None of this waits."""
+    """What a member is told of its leases. None of these methods waits."""
 
     def on_granted(self, lease: Lease) -> None: ...
 
@@ -58,7 +59,7 @@ class LeaseHolder(Protocol):
 
 
 class Ownership:
-    """Owners of all queues of all groups of this broker."""
+    """The owners of all queues of all groups of this broker."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Ownership:
         on_popped_wanted: Callable[[GroupQueue], None] = lambda key: None,
     ) -> None:
         """`on_lease_ended` stops running pulls. `is_popped`: whether POP consumes a queue;
-        `on_popped_wanted` hears of each such queue that a member asks for."""
+        `on_popped_wanted` is called for each such queue that a member asks for."""
         self._members = members
         self.leases = leases
         self._on_lease_ended = on_lease_ended
@@ -89,7 +90,7 @@ class Ownership:
         return Owner.NOBODY if self.leases.holder(key) is None else Owner.LEASE
 
     def may_commit(self, key: GroupQueue, claim: Claim) -> LeaseExpired | LeaseHeld | None:
-        """None, or why nobody may move the group's offset on this queue with such a claim."""
+        """None, or why this claim does not allow moving the group's offset on this queue."""
         owner = self.owner(key)
         if claim.owner is Owner.LEASE:
             is_current = self.leases.is_current(key, claim.lease_epoch)
@@ -103,7 +104,7 @@ class Ownership:
     # ---------------------------------------------------------------------- POP
 
     def check_unclaimed(self, key: GroupQueue) -> None:
-        """POP may begin to consume the queue in this turn.
+        """Check that POP may start consuming the queue in this turn.
 
         Raises:
             LeaseHeld: a member holds it, waits for it, or may believe that it still holds it.
@@ -141,7 +142,7 @@ class Ownership:
         Raises:
             UnknownMember: the session is over.
             InvalidArgument: broadcasting members take no leases; a queue id below 0.
-            Busy: the member asks for more queues than anyone can need.
+            Busy: the member asks for more queues than any client can need.
             LeaseHeld: POP consumes the queue.
         """
         self._members.alive_member(*member.name, member.instance, now_s)
@@ -165,29 +166,29 @@ class Ownership:
             self._announce((), (lease,), "")
 
     def release(self, member: Member, key: GroupQueue, epoch: int) -> None:
-        """Give a queue back, or withdraw the wish for it. Nothing happens under an old epoch."""
+        """Give a queue back, or withdraw the request for it. An old epoch has no effect."""
         ended, granted = self.leases.release(key, member.client_id, epoch)
         if ended is not None:
             self._on_lease_ended(ended)
         self._announce((), granted, "")
 
     def detach(self, member: Member) -> None:
-        """Its stream has ended: the member keeps its leases until its deadline, but queues that it
-        could not hear of are not kept for it."""
+        """Its stream has ended: the member keeps its leases until its deadline, but its pending
+        requests are dropped, because it could not be told of a grant."""
         self._holders.pop(member.name, None)
         self.leases.forget_wishes(*member.name)
 
     # ---------------------------------------------------------------------- others' decisions
 
     def end(self, member: Member, reason: str) -> None:
-        """The member is gone: so are its leases. Its holder is told, if it has not left itself."""
+        """The member is gone, and with it its leases. The holder is told, unless it left itself."""
         ended, granted = self.leases.drop_member(*member.name)
         self._announce(ended, granted, reason)
         self._holders.pop(member.name, None)
 
     def close_group(self, group: str) -> None:
         """End all leases of a group whose members are told to stop. Nobody gets such a queue before
-        its former holder can have noticed."""
+        its former holder has had time to notice."""
         believes_until_s = {}
         for member in self._members.members(group):
             believes_until_s[member.client_id] = member.deadline_s
@@ -213,14 +214,14 @@ class Ownership:
                 self.revoke(lease.key, reason)
 
     def expire(self, now_s: float) -> None:
-        """Former holders whose time is up believe no more; and the grace after an unclean stop."""
+        """Former holders whose time is up no longer block; ends the grace after an unclean stop."""
         self._announce((), self.leases.end_blocks(now_s), "")
         grace_end_s = self.leases.grace_end_s
         if grace_end_s is not None and now_s >= grace_end_s:
             self._announce((), self.leases.end_grace(), "")
 
     def clear(self) -> None:
-        """The run is over: nobody owns anything here."""
+        """The run is over: nothing is owned here."""
         self.leases.clear()
 
     # ---------------------------------------------------------------------- inside
@@ -230,7 +231,7 @@ class Ownership:
         return "POP" if lease is None else repr(lease.client_id)
 
     def _announce(self, ended: Sequence[Lease], granted: Sequence[Lease], reason: str) -> None:
-        """Stop the old holders before the new ones hear of their luck."""
+        """Stop the old holders before the new ones are told."""
         for lease in ended:
             self._on_lease_ended(lease)
             holder = self._holders.get((lease.key.group, lease.client_id))
@@ -243,7 +244,7 @@ class Ownership:
 
 
 def lease_expired(key: GroupQueue, epoch: int) -> LeaseExpired:
-    """The error for a pull or a commit under an epoch that is not the present one."""
+    """The error for a pull or a commit under an epoch that is not current."""
     return LeaseExpired(
         f"lease {epoch} on queue {key.queue_id} of topic {key.topic} is not the current one of "
         f"group {key.group}: acquire the queue again"

@@ -1,15 +1,15 @@
 """Who may consume each queue of each group, and under which epoch.
 
-Owns: the leases of this broker's queues and the members that wait for one. Pure: time is passed
-in, sessions are somebody else's (their end arrives as `drop_member`).
+Owns: the leases of this broker's queues and the members that wait for one. Pure: time is passed in;
+sessions are managed elsewhere (their end arrives as `drop_member`).
 Invariants: a queue of a group has at most one holder; the epoch of every new lease is higher than
 all that this broker ever granted, because its upper half counts the broker's starts and its lower
-half the grants since; waiting members are served in the order of asking. Before the first run, on a
-slave, nobody asks.
+half the grants since; waiting members are served in the order of their requests. Before the first
+run, that is on a slave, there are no requests.
 
 After an unclean stop nobody knows who holds what. Until `grace_end_s` a queue is therefore given
-only to a member that shows the lease it held under an earlier run; everyone else waits, so that a
-member which is still working on the queue has noticed the end of its session before.
+only to a member that presents the lease it held under an earlier run; all others wait, so that a
+member still working on the queue has time to notice the end of its session.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lease:
 
 
 class QueueLeases:
-    """Leases and wishes by queue."""
+    """Leases and requests by queue."""
 
     __slots__ = (
         "_believes_earlier_runs",
@@ -60,8 +60,8 @@ class QueueLeases:
         grace_end_s: float | None = None,
         believes_earlier_runs: bool = True,
     ) -> None:
-        """`run_number` counts the broker's starts; `grace_end_s` (monotonic) only after an
-        unclean stop. Unless `believes_earlier_runs`, no lease that a member shows from before it
+        """`run_number` counts the broker's starts; `grace_end_s` (monotonic) only after an unclean
+        stop. Unless `believes_earlier_runs`, no lease from before this run that a member presents
         is confirmed."""
         self._believes_earlier_runs = believes_earlier_runs
         self._run_number = run_number
@@ -69,17 +69,18 @@ class QueueLeases:
         self._counter = 0
         self._is_granting = True
         self._held: dict[GroupQueue, Lease] = {}
-        # Revoked from a member that may not have heard of it: who, and until when it may believe.
+        # Revoked from a member that may not know yet: which member, and until when it may be
+        # unaware.
         self._blocks: dict[GroupQueue, tuple[str, float]] = {}
-        # Insertion order is the order of asking.
+        # Insertion order is the order of requests.
         self._wishes: dict[GroupQueue, dict[str, None]] = {}
-        # Every queue that a client holds or wishes, so that its end costs no search.
+        # Every queue that a client holds or requests, so that its end needs no search.
         self._by_client: dict[tuple[str, str], set[GroupQueue]] = {}
 
     def begin_run(
         self, run_number: int, *, grace_end_s: float | None, believes_earlier_runs: bool
     ) -> None:
-        """As if made again: a run of this broker's begins, before anybody has asked for a queue."""
+        """Reset: a run of this broker begins, before anybody has asked for a queue."""
         has_any = self._held or self._wishes or self._blocks
         assert not has_any, "no run takes over another's leases"
         assert run_number > self._run_number, "runs rise"
@@ -90,11 +91,11 @@ class QueueLeases:
         self._is_granting = True
 
     def stop_granting(self) -> None:
-        """Until the next run nobody gets a queue: who holds what is being handed over."""
+        """Nobody gets a queue until the next run: the present state is being handed over."""
         self._is_granting = False
 
     def clear(self) -> None:
-        """The run is over: nobody holds or awaits anything here."""
+        """The run is over: nothing is held or awaited here."""
         self._held.clear()
         self._blocks.clear()
         self._wishes.clear()
@@ -103,7 +104,7 @@ class QueueLeases:
 
     @property
     def latest_epoch(self) -> int:
-        """No lease that was ever granted on any queue of this broker group has a higher one."""
+        """No lease ever granted on any queue of this broker group has a higher epoch."""
         return (self._run_number << COUNTER_BITS) + self._counter
 
     def __repr__(self) -> str:
@@ -111,13 +112,14 @@ class QueueLeases:
 
     @property
     def grace_end_s(self) -> float | None:
-        """When queues are given freely; None: they are now."""
+        """When free queues may be granted to anyone; None: they already are."""
         return self._grace_end_s
 
     def acquire(self, key: GroupQueue, client_id: str) -> Lease | None:
-        """The lease if the queue is free (or already the caller's), else None: the wish waits.
+        """The lease if the queue is free (or already the caller's), else None: the request waits.
 
-        Asking may also free a queue for somebody who has waited longer: look at its client.
+        A request may also free the queue for a member that has waited longer: check the lease's
+        client.
         """
         held = self._held.get(key)
         if held is not None and held.client_id == client_id:
@@ -130,7 +132,7 @@ class QueueLeases:
     def release(
         self, key: GroupQueue, client_id: str, epoch: int
     ) -> tuple[Lease | None, list[Lease]]:
-        """Give a queue back, or withdraw the wish for it.
+        """Give a queue back, or withdraw the request for it.
 
         Returns the lease that ended, if the caller held it under this epoch, and who has it now.
         """
@@ -146,7 +148,7 @@ class QueueLeases:
         return held, [] if granted is None else [granted]
 
     def drop_member(self, group: str, client_id: str) -> tuple[list[Lease], list[Lease]]:
-        """End all leases and wishes of a member; returns (ended, granted to others)."""
+        """End all leases and requests of a member; returns (ended, granted to others)."""
         keys = sorted(self._by_client.get((group, client_id), ()))
         ended: list[Lease] = []
         for key in keys:
@@ -165,8 +167,8 @@ class QueueLeases:
     def revoke(self, key: GroupQueue, believes_until_s: float) -> Lease | None:
         """Take a queue away from its holder; returns the lease that ended.
 
-        Nobody else gets the queue before the former holder shows that it has heard of it, by
-        asking or giving back, or before `believes_until_s`: until then it may still work on it.
+        Nobody else gets the queue before the former holder shows that it knows, by a request or a
+        release, or before `believes_until_s`: until then it may still work on it.
         """
         held = self._held.get(key)
         if held is None:
@@ -176,22 +178,22 @@ class QueueLeases:
         return held
 
     def prolong(self, end_s: float) -> None:
-        """Former holders may believe until `end_s`: neither blocks nor the grace end before."""
+        """Former holders may be unaware until `end_s`: neither blocks nor the grace end earlier."""
         for key, (client_id, until_s) in self._blocks.items():
             self._blocks[key] = client_id, max(until_s, end_s)
         if self._grace_end_s is not None:
             self._grace_end_s = max(self._grace_end_s, end_s)
 
     def end_blocks(self, now_s: float) -> list[Lease]:
-        """Former holders whose time is up believe no more; returns the leases granted."""
+        """End the blocks of former holders whose time is up; returns the leases granted."""
         free = [key for key, (_, until_s) in self._blocks.items() if until_s <= now_s]
         for key in free:
             del self._blocks[key]
         return self._grant_all(free)
 
     def believed_until_s(self, group: str, concerns: Callable[[GroupQueue], bool]) -> float | None:
-        """How long somebody who holds none of these queues of the group any more may believe to;
-        None: nobody can."""
+        """Until when a former holder may believe that it still holds one of these queues of the
+        group; None: none can."""
         times = [
             until_s
             for key, (_, until_s) in self._blocks.items()
@@ -219,12 +221,12 @@ class QueueLeases:
         presented: Iterable[tuple[GroupQueue, int]],
         believes_until_s: float | None = None,
     ) -> tuple[list[Lease], list[Lease], list[Lease]]:
-        """A member starts a new stream and shows the leases that it still holds.
+        """A member starts a new stream and presents the leases that it still holds.
 
-        What it held here and does not show has ended: it does not know of it. Nobody else gets such
-        a queue before `believes_until_s`, if given, unless the member asks or gives back: this may
-        be an old stream of a member that has opened another one since. Its wishes are forgotten, it
-        asks again.
+        A lease that it held here and does not present ends: it does not know of it. Nobody else
+        gets such a queue before `believes_until_s`, if given, unless the member requests or
+        releases it: this may be an old stream of a member that has opened another since. Its
+        requests are dropped; it will ask again.
 
         Returns (confirmed, ended, granted to others).
         """
@@ -253,7 +255,7 @@ class QueueLeases:
         return confirmed, ended, self._grant_all(lease.key for lease in ended)
 
     def forget_wishes(self, group: str, client_id: str) -> None:
-        """A member waits for nothing any more; it keeps what it holds."""
+        """Drop all requests of a member; it keeps what it holds."""
         for key in sorted(self._by_client.get((group, client_id), ())):
             self._withdraw(key, client_id)
 
@@ -276,12 +278,12 @@ class QueueLeases:
         return self._held.get(key)
 
     def is_unclaimed(self, key: GroupQueue) -> bool:
-        """Whether nobody holds the queue, waits for it, or may believe to hold it."""
+        """Whether nobody holds the queue, waits for it, or may believe that it holds it."""
         in_grace = self._grace_end_s is not None
         return not (in_grace or key in self._held or key in self._wishes or key in self._blocks)
 
     def is_current(self, key: GroupQueue, epoch: int) -> bool:
-        """Whether this epoch is the queue's present lease."""
+        """Whether this is the epoch of the queue's current lease."""
         held = self._held.get(key)
         return held is not None and held.epoch == epoch
 
@@ -300,11 +302,11 @@ class QueueLeases:
         return len(self._held)
 
     def all_held(self) -> list[Lease]:
-        """All leases in no order: quick, however many they are."""
+        """All leases, unordered: fast even if there are many."""
         return list(self._held.values())
 
     def _is_of_earlier_run(self, epoch: int) -> bool:
-        """Only believed while nobody knows better."""
+        """Such leases are believed only until this run knows better."""
         in_grace = self._grace_end_s is not None
         return (
             self._believes_earlier_runs
@@ -313,7 +315,7 @@ class QueueLeases:
         )
 
     def _outranks(self, epoch: int, held: Lease) -> bool:
-        """Two members show leases of earlier runs: the later grant was the valid one."""
+        """Two members present leases of earlier runs: the later grant was the valid one."""
         return held.epoch >> COUNTER_BITS < self._run_number and epoch > held.epoch
 
     def _grant_all(self, keys: Iterable[GroupQueue]) -> list[Lease]:

@@ -1,14 +1,14 @@
 """What must survive a broker's term so that leases stay exclusive: the record of queue leases.
 
 Owns: what the record says about the run before this one. A run is one master's term; its number is
-advanced, confirmed and on disk before the first lease is granted, so epochs rise across restarts
-and fail-overs. A clean end records who was a member and held what, and the next run takes them over
-as if nothing had happened. After an unclean one nothing is known but the longest session that was
-promised: for this long some member may still believe that it holds a queue.
+raised, confirmed and on disk before the first lease is granted, so epochs rise across restarts and
+fail-overs. A clean end records who was a member and held what, and the next run takes them over as
+if nothing had happened. After an unclean end only the longest promised session is known: for this
+long some member may still believe that it holds a queue.
 
-The record is an entry of the offset journal, which all replicas have. config/queueLeases.json says
-it again, for a folder whose journal is not there; there a checksum keeps a flipped bit from setting
-the run number back.
+The record is an entry of the offset journal, which all replicas have. config/queueLeases.json
+repeats it for a folder without the journal; a checksum there keeps a flipped bit from lowering the
+run number.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ RUNS_OF_AN_EPOCH = 1_024
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """The file's content, and the journal's."""
+    """The content of the file and of the journal entry."""
 
     run_number: int
     session_timeout_max_ms: int
     """The longest session granted in this run; 0 before the first."""
     is_clean: bool
     boot_id: str = ""
-    """Of the machine's start in which the run took place; empty if unknown."""
+    """The boot id of the machine during the run; empty if unknown."""
     members: tuple[Member, ...] = ()
     leases: tuple[Lease, ...] = ()
     epoch: int = 0
@@ -50,7 +50,7 @@ class RunRecord:
         return _text({**document, "crc32": _checksum(document)})
 
     def as_object(self) -> dict[str, object]:
-        """The record as JSON has it."""
+        """The record as a JSON object."""
         return {
             "runNumber": self.run_number,
             "sessionTimeoutMaxMs": self.session_timeout_max_ms,
@@ -64,7 +64,7 @@ class RunRecord:
 
     @classmethod
     def from_object(cls, document: Mapping[str, Any]) -> RunRecord:
-        """Raises KeyError, TypeError or ValueError for anything that is not such a record."""
+        """Raises KeyError, TypeError or ValueError for anything else."""
         return cls(
             run_number=_whole(document["runNumber"]),
             session_timeout_max_ms=_whole(document["sessionTimeoutMaxMs"]),
@@ -77,8 +77,8 @@ class RunRecord:
         )
 
     def parts(self, bytes_max: int) -> list[RunRecord]:
-        """The record divided: all with the same head, each with some of the members and leases, as
-        JSON about `bytes_max` of them, or one that is longer."""
+        """The record split into parts: all have the same head, each has some of the members and
+        leases, about `bytes_max` of JSON or a single longer one."""
         members = _slices([_member_object(member) for member in self.members], bytes_max)
         leases = _slices([_lease_object(lease) for lease in self.leases], bytes_max)
         return [
@@ -88,7 +88,7 @@ class RunRecord:
 
     @classmethod
     def join(cls, parts: Sequence[RunRecord]) -> RunRecord:
-        """The record of which these are the parts."""
+        """The record made of these parts."""
         return replace(
             parts[0],
             members=tuple(member for part in parts for member in part.members),
@@ -97,7 +97,7 @@ class RunRecord:
 
     @classmethod
     def decode(cls, data: bytes) -> RunRecord:
-        """Raises ValueError for anything that is not such a file."""
+        """Raises ValueError for any other file content."""
         try:
             document = json.loads(data)
             if document.pop("crc32") != _checksum(document):
@@ -108,7 +108,7 @@ class RunRecord:
 
 
 FIRST_RECORD = RunRecord(run_number=0, session_timeout_max_ms=0, is_clean=True)
-"""What a new folder has: no earlier run, nothing held."""
+"""The record of a new folder: no earlier run, nothing held."""
 
 
 def next_run(
@@ -119,14 +119,16 @@ def next_run(
     broker_id: int = 0,
     run_number_min: int = 0,
 ) -> RunRecord:
-    """The record that this run begins with, to be confirmed and on disk before the first grant.
+    """The record that this run begins with; it must be confirmed and on disk before the first
+    grant.
 
-    After a clean stop the members taken over may hold on for as long as they were promised then;
-    after an unclean one for as long as anybody was. A crash of this run must remember both.
+    After a clean stop the members taken over may hold on for as long as they were promised; after
+    an unclean one, for the longest session promised to anyone. After a crash of this run both must
+    still be known.
 
-    The first number of an epoch is above all those of earlier ones, also of those whose records
-    were lost with an unclean election, unless one of them had `RUNS_OF_AN_EPOCH` runs: what they
-    left of their leases in a replica's table does not count against the leases of this run.
+    The first number of an epoch is above all numbers of earlier epochs, even those whose records
+    were lost in an unclean election, unless one had `RUNS_OF_AN_EPOCH` runs: leases that they left
+    in a replica's table do not outrank the leases of this run.
     """
     return RunRecord(
         run_number=max(previous.run_number + 1, epoch * RUNS_OF_AN_EPOCH, run_number_min),
@@ -139,8 +141,8 @@ def next_run(
 
 
 def newest_record(journal: RunRecord | None, file: RunRecord) -> RunRecord:
-    """What is known of the run before. A power failure may have taken the journal's end, and with
-    it the record of a run that the file still knows of."""
+    """What is known of the previous run. A power failure may have cut off the journal's end, and
+    with it the record of a run that the file still has."""
     if journal is None:
         return file
     if (file.epoch, file.run_number) <= (journal.epoch, journal.run_number):
@@ -153,24 +155,24 @@ def newest_record(journal: RunRecord | None, file: RunRecord) -> RunRecord:
 
 
 def begun_record(previous: RunRecord, this_run: RunRecord) -> RunRecord:
-    """What the file says from an opening of the folder until a run takes place: its number, and all
-    else of the run before it, of which members may still be out there."""
+    """The file's content from when the folder is opened until a run takes place: the new number,
+    and all else from the run before, whose members may still be active."""
     return replace(
         this_run, boot_id=previous.boot_id, epoch=previous.epoch, broker_id=previous.broker_id
     )
 
 
 def is_log_whole(previous: RunRecord, this_run: RunRecord) -> bool:
-    """Whether all that members of the previous run have fetched is in the log.
+    """Whether the log has everything that members of the previous run have fetched.
 
-    What another replica gave them was confirmed, and a replica that is elected has all of that. The
-    end of our own log may have gone with a power failure.
+    What another replica gave them was confirmed, and an elected replica has all of that. The end of
+    our own log may have been lost in a power failure.
     """
     return previous.broker_id != this_run.broker_id or previous.boot_id == this_run.boot_id
 
 
 def known_by_backup(backup: RunRecord, session_timeout_max_ms: int) -> RunRecord:
-    """What is known of the previous run if only the record before its last one can be read.
+    """What is known of the previous run if only the record before its last one is readable.
 
     That run may be the backup's or the one after it, and it may have promised sessions of up to
     `session_timeout_max_ms`.
@@ -201,7 +203,7 @@ def clean_record(
 
 
 def _slices(objects: Sequence[object], bytes_max: int) -> list[slice]:
-    """Where to divide them so that no slice is longer, as JSON, unless one object alone is."""
+    """Where to split so that no slice is longer as JSON, unless a single object is."""
     slices: list[slice] = []
     start = size = 0
     for index, each in enumerate(objects):
@@ -220,7 +222,7 @@ def _text(document: Mapping[str, object]) -> bytes:
 
 
 def _checksum(document: Mapping[str, object]) -> str:
-    """Over the text that `document` is written as, without the checksum itself."""
+    """Over the JSON text of `document` without the checksum itself."""
     return f"{crc32(_text(document)):08x}"
 
 

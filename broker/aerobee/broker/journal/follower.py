@@ -1,7 +1,7 @@
-"""A replica reads its journal as far as it is confirmed, from the place of its state on.
+"""A replica reads its journal, as far as it is confirmed, starting where its state ends.
 
-Owns: the turn of a record into entries that are applied. Gaps are passed: a log begins where its
-retention has left it.
+Owns: turning records into applied entries. Gaps are skipped: a log begins where retention has left
+it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Entry = TypeVar("Entry")
 
 
 class FollowedLog(Protocol):
-    """What following needs of the log."""
+    """What the follower needs of the log."""
 
     @property
     def records_end(self) -> int:
-        """How many records the journal has as far as the log is dispatched, confirmed or not."""
+        """How many records the dispatched part of the log has, confirmed or not."""
         ...
 
     async def read(self, queue_offset: int) -> JournalRecords:
-        """Some of the confirmed records from this one on. Raises AerobeeError."""
+        """Some of the confirmed records, starting at this one. Raises AerobeeError."""
         ...
 
 
@@ -41,7 +41,7 @@ class JournalFollower(Generic[Entry]):
 
     @property
     def has_more(self) -> bool:
-        """Whether the log has records that are not applied; they need not be confirmed."""
+        """Whether the log has records that are not applied yet; they need not be confirmed."""
         return self._state.next_offset < self._log.records_end
 
     async def step(self) -> bool:

@@ -1,11 +1,12 @@
-"""An image of a journal: the whole state, written into the journal once more.
+"""An image of a journal: the whole state, written into the journal again.
 
-Each entry says what will be true when the records before it count. So the image changes nothing
-for a reader of those records, and a reader that begins at the image knows the same.
+Each entry says what will be true once the records before it are in effect. So the image changes
+nothing for a reader of those records, and a reader that begins at the image ends up with the same
+state.
 
-Owns: when the next one is written. One follows the other once the log has grown by the interval
-after it, so that an idle log stays as it is however large the image; or when the log is about to
-lose what an older one said.
+Owns: when the next image is written: once the log has grown by the interval since the last one, so
+that an idle log does not grow however large the image is; or when the log is about to lose what an
+older image said.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ImagedLog(Protocol):
 
 
 class JournalImages:
-    """On the loop. The journal calls `write_if_due` when one may be, others ask and
+    """On the loop. The journal calls `write_if_due` when an image may be due; others ask and
     wait."""
 
     def __init__(
@@ -45,12 +46,12 @@ class JournalImages:
         self._interval_bytes = interval_bytes
         self._asked_begin = 0
         self._written_end = log.end
-        """Where the log ended when this process began, or had completed its newest image: a
-        log that only starts again and again gets none."""
+        """Where the log ended when this process began or completed its newest image, so that
+        repeated restarts alone cause no image."""
         self._attempt: asyncio.Future[None] | None = None
 
     async def write_if_due(self, writer: JournalWriter[Any], term: JournalTerm[Any]) -> None:
-        """Write one if there must be one. Raises as `write_image`."""
+        """Write an image if one is due. Raises as `write_image`."""
         attempt, self._attempt = self._attempt, None
         try:
             if self.is_due:
@@ -67,14 +68,14 @@ class JournalImages:
 
     @property
     def is_due(self) -> bool:
-        """Whether there must be another one."""
+        """Whether another image is due."""
         begin = self._state.image_position
         is_old = self._log.end - max(begin, self._written_end) >= self._interval_bytes
         return is_old or begin < max(self._log.begin, self._asked_begin)
 
     def ask(self, begin: int) -> asyncio.Future[None]:
-        """There must be an image that begins at or after this log position: done when the next
-        attempt has ended, raising what it raised."""
+        """Request an image that begins at or after this log position. The future is done when the
+        next attempt has ended, and raises what that raised."""
         self._asked_begin = max(self._asked_begin, begin)
         if self._attempt is None:
             self._attempt = asyncio.get_running_loop().create_future()
@@ -88,19 +89,19 @@ async def write_image(
     """Returns once the whole image is confirmed and on the disk.
 
     Raises:
-        NotMaster, NotWritable, Busy, StoreFailed: a part of it may be there, which does no harm.
+        NotMaster, NotWritable, Busy, StoreFailed: a part of it may be written, which does no harm.
     """
     writer.flush()
     position, first_offset = log.end, writer.next_offset
     for number, entry in enumerate(term.image(), 1):
         done = writer.add(entry, is_durable=False)
-        # One record after the other: others write in between, and little waits in memory.
+        # One record at a time: others can write in between, and little waits in memory.
         if number % ENTRIES_PER_TURN == 0:
             await asyncio.shield(done)
     await asyncio.shield(writer.add(ImageEnd(position, first_offset, clock.now_ms())))
 
 
 def _look_at(attempt: asyncio.Future[None]) -> None:
-    """The caller may be gone when it fails."""
+    """Retrieve its exception: the caller may be gone when it fails."""
     if not attempt.cancelled():
         attempt.exception()

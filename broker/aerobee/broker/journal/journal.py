@@ -1,17 +1,17 @@
-"""A journal: what every replica knows by it, and when a master may add to it.
+"""A journal: the state that it gives every replica, and when a master may add to it.
 
     slave    follows the journal's queue as far as it is confirmed, from its state's place on
     master   has applied all of it, then writes; the state changes as its records are confirmed
 
-Owns: the turn from one to the other. A term begins once everything in the log is confirmed and
-applied; only then is anything told and written. So a new master goes on exactly where the last one
-was, and whatever that one did not get confirmed has never been.
+Owns: the transition between the two. A term begins once everything in the log is confirmed and
+applied; only then are questions answered and entries written. So a new master continues exactly
+where the last one was, and what that one did not get confirmed has never existed.
 
-From time to time the master writes an image: the whole state, once more. The log may then lose its
+From time to time the master writes an image: the whole state again. The log may then lose its
 oldest segments, and a replica that begins after them still knows everything.
 
-Nothing here looks by the clock: the journal continues when more of the log is confirmed, when
-the role changes, when somebody asks for an image, and after a failure.
+Nothing here polls: the journal continues when more of the log is confirmed, when the role changes,
+when an image is requested, and after a failure.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Entry = TypeVar("Entry")
 Term = TypeVar("Term", bound=JournalTerm[Any])
 
 RETRY_S = 0.25
-"""After a failure."""
+"""Pause after a failure."""
 RETRY_MAX_S = 10.0
-"""After many failures of an image: it must not fill the log with its beginning."""
+"""Longest pause after repeated failures of an image: its beginnings must not fill the log."""
 IMAGE_TIMEOUT_S = 3.0
-"""How long a removal waits for an image; without one the log stays as it is."""
+"""How long a removal waits for an image; without one nothing is removed."""
 _LATER = (NotWritable, Busy, NotMaster, ReplicaBehind)
-"""What keeps entries from being written for a while."""
+"""Errors that keep entries from being written for a while."""
 
 
 class LedTerm(Protocol):
-    """What a journal asks of a term as master."""
+    """What a journal needs of a term as master."""
 
     @property
     def epoch(self) -> int: ...
@@ -65,7 +65,7 @@ class LedTerm(Protocol):
 
 
 class JournalledLog(WrittenLog, FollowedLog, Protocol):
-    """The log that a journal is in; `aerobee.broker.journal.log` has it."""
+    """The log that contains a journal; implemented in `aerobee.broker.journal.log`."""
 
     @property
     def begin(self) -> int: ...
@@ -100,7 +100,7 @@ class Journal(Generic[Entry, Term]):
         image_interval_bytes: int,
         linger_s: float = LINGER_S,
     ) -> None:
-        """`name` and `subject`, what the journal is about, a plural, are for errors and logs; for
+        """`name` and `subject` (a plural: what the journal is about) are for errors and logs; for
         `linger_s` see `JournalWriter`."""
         self._linger_s = linger_s
         self._state = state
@@ -115,7 +115,7 @@ class Journal(Generic[Entry, Term]):
         self._led: LedTerm | None = None
         """None on a slave."""
         self._has_left = False
-        """That term continues, but nothing is written under it any more."""
+        """The term continues, but nothing more is written under it."""
         self._is_unclean = False
         self._begun_end = 0
         """Where the log ended when this replica became master."""
@@ -124,7 +124,7 @@ class Journal(Generic[Entry, Term]):
         self._due = asyncio.Event()
         self._is_retrying = False
         self._settled = asyncio.Event()
-        """Set on a slave, and on a master that may be asked."""
+        """Set on a slave, and on a master that is ready to answer."""
         self._settled.set()
         journal_log.listen(self._on_advanced)
 
@@ -140,12 +140,12 @@ class Journal(Generic[Entry, Term]):
 
     @property
     def term(self) -> Term | None:
-        """This master's; None on a slave, and before a master knows everything."""
+        """This master's term; None on a slave, and before a master knows everything."""
         return self._term
 
     @property
     def waiting_bytes(self) -> int:
-        """Of entries that are not confirmed yet."""
+        """The size of entries that are not confirmed yet."""
         return 0 if self._writer is None else self._writer.waiting_bytes
 
     def writer(self) -> Term:
@@ -153,7 +153,7 @@ class Journal(Generic[Entry, Term]):
 
         Raises:
             NotMaster: this replica is a slave.
-            ReplicaBehind: it became master just now and does not know everything yet.
+            ReplicaBehind: it has just become master and does not know everything yet.
         """
         if self._term is not None:
             return self._term
@@ -168,8 +168,8 @@ class Journal(Generic[Entry, Term]):
         )
 
     def check_known(self) -> None:
-        """May what the state says be told? A slave tells what it knows to be confirmed. Raises
-        ReplicaBehind, and as `writer` on a master."""
+        """Check that the state may be reported. A slave reports what it knows to be confirmed.
+        Raises ReplicaBehind, and as `writer` on a master."""
         if self._epoch is not None:
             self.writer()
         elif not self._state.is_whole:
@@ -178,13 +178,13 @@ class Journal(Generic[Entry, Term]):
             )
 
     async def begun(self, timeout_s: float) -> None:
-        """Until a master may be asked; on a slave at once."""
+        """Until a master is ready to answer; on a slave at once."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()
 
     async def followed(self) -> None:
-        """At a stop, with nothing written any more: until all that is confirmed is applied. Raises
+        """At a stop, when nothing more is written: until all that is confirmed is applied. Raises
         AerobeeError: it cannot be read."""
         while await self._follow():
             pass
@@ -222,17 +222,17 @@ class Journal(Generic[Entry, Term]):
                 await self._due.wait()
 
     async def _do_what_is_due(self) -> None:
-        """Raises AerobeeError: to be tried again."""
+        """Raises AerobeeError: try again later."""
         while self._term is None and await self._follow():  # noqa: ASYNC110
-            await asyncio.sleep(0)  # others get their turn
+            await asyncio.sleep(0)  # let others run
         if self._term is None and self._epoch is not None and self._knows_everything():
             self._begin_term(self._epoch)
         if self._writer is not None and self._term is not None:
             await self._images.write_if_due(self._writer, self._term)
 
     async def _retry_after(self, seconds: float) -> None:
-        """Or earlier, when somebody asks or the role changes; the log's growth alone is no reason
-        to fail again."""
+        """Or earlier, on a request or a change of role; growth of the log alone is no reason to
+        retry."""
         self._is_retrying = True
         try:
             async with asyncio.timeout(seconds):
@@ -243,7 +243,8 @@ class Journal(Generic[Entry, Term]):
             self._is_retrying = False
 
     def _on_advanced(self) -> None:
-        """More of the log is confirmed: many times a second, so only what is due wakes the task."""
+        """More of the log is confirmed, many times a second: the task is woken only if work is
+        due."""
         if self._is_retrying:
             return
         if self._writer is not None:
@@ -257,23 +258,23 @@ class Journal(Generic[Entry, Term]):
 
     @property
     def _epoch(self) -> int | None:
-        """Under which this master writes, or will once it knows everything."""
+        """The epoch under which this master writes, or will once it knows everything."""
         return None if self._led is None or self._has_left else self._led.epoch
 
     def begin(self, term: LedTerm) -> None:
         """This replica has become master: it writes once it knows everything. A term that continues
-        under another epoch continues as it is."""
+        under a new epoch is kept as it is."""
         if self._epoch is None:
             self._begun_end = self._log.end
             self._is_unclean = False
-        # What a run believes of its members is decided once.
+        # A run decides only once whether to believe its members.
         self._is_unclean |= term.is_unclean
         self._led, self._has_left = term, False
         self._settle()
         self._due.set()
 
     async def leave(self) -> None:
-        """Write no more under this term, unless it is resumed."""
+        """Write nothing more under this term, unless it is resumed."""
         self._has_left = self._led is not None
         self._stop_writing()
 
@@ -283,7 +284,7 @@ class Journal(Generic[Entry, Term]):
             self.begin(self._led)
 
     def end(self) -> None:
-        """This replica is no longer master: what is not confirmed by now is not reported."""
+        """This replica is no longer master: what is not confirmed yet is never reported."""
         self._led, self._has_left = None, False
         self._stop_writing()
         self._due.set()
@@ -324,20 +325,20 @@ class Journal(Generic[Entry, Term]):
     # ------------------------------------------------------------------------------ images
 
     def saved(self, next_offset: int) -> None:
-        """The snapshot on the disk has all records below this one."""
+        """The snapshot on disk has all records below this one."""
         self._saved_offset = next_offset
 
     @property
     def image_position(self) -> int:
-        """From this log position on the journal says the whole state; UNKNOWN_IMAGE: perhaps it
-        does not."""
+        """The log from this position on contains the whole state; UNKNOWN_IMAGE: perhaps it does
+        not."""
         return self._state.image_position
 
     async def prepare_removal(self, end: int, save: Callable[[], Awaitable[None]]) -> str:
-        """The log is about to lose everything below `end`: say the whole state once more after it.
+        """The log is about to lose everything below `end`: write the whole state again after it.
 
-        `save` writes the snapshot, if there is room. Returns why the log must keep it for now;
-        empty if it need not.
+        `save` writes the snapshot, if there is room. Returns why the log must keep that part for
+        now; empty if it need not.
         """
         await save()
         if self._state.image_position >= end:
@@ -353,12 +354,12 @@ class Journal(Generic[Entry, Term]):
         except TimeoutError:
             if not scope.expired():
                 raise
-            # It continues, and the next removal finds it.
+            # The image continues, and the next removal will find it.
             return f"{self._subject} are there and not confirmed in another place yet"
         except _LATER as error:
             position = self._log.position_of(self._saved_offset)
             if position is not None and position < end:
                 return f"{self._subject} are there and cannot be written again: {error}"
-            # On a disk without any room removal is what helps. The snapshot knows what goes, and
-            # the image follows.
+            # On a full disk removal is what helps. The snapshot has what is removed, and the image
+            # follows.
         return ""

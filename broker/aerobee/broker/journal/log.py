@@ -1,7 +1,7 @@
 """A journal in the broker's own log: one queue of one topic, written by the broker itself.
 
-Owns: nothing but the turn of bodies into records and back. Reads of old records go through the pool
-of cold reads like everybody's.
+Owns: only the conversion of bodies into records and back. Old records are read through the pool of
+cold reads, like anyone else's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aerobee.runtime.errors import StoreFailed
 from aerobee.store_format.consume_queue_entry import unpack_entries
 
 READ_BYTES = 128 * 1024
-"""What is read and applied in one turn of the loop."""
+"""Bytes read and applied in one turn of the loop."""
 READ_RECORDS = 1_024
 JOURNAL_QUEUE = 0
 _FOREVER = float("inf")
@@ -51,14 +51,15 @@ class JournalLog:
     # ------------------------------------------------------------------------------ writing
 
     def append(self, body: bytes, *, ends_topic: str = "") -> Appended:
-        """One record. `ends_topic`: it is the end of this topic, see `MessageStore.append`.
+        """Append one record. `ends_topic`: it marks the end of this topic, see
+        `MessageStore.append`.
 
         Raises:
             NotMaster: nothing was stored; this replica may not act as master now.
             NotWritable, Busy, ShuttingDown, MessageTooLarge: nothing was stored.
             StoreFailed: the broker ends.
         """
-        # Of a full disk too: what a journal says is little, and may be what frees space, as without
+        # Even on a full disk: a journal writes little, and that may be what frees space; without
         # commits retention could free nothing.
         return self._writes.append(
             self._topic, JOURNAL_QUEUE, body, reserve=True, ends_topic=ends_topic
@@ -69,11 +70,12 @@ class JournalLog:
         self._on_store_failed(error)
 
     def when_confirmed(self, end: int, told: Callable[[bool], None]) -> None:
-        """Tell True once everything below `end` is confirmed; False if the term ends before."""
+        """Calls back with True once everything below `end` is confirmed; False if the term ends
+        first."""
         self._durability.confirmed.add(end, _FOREVER, told)
 
     def when_flushed(self, end: int, told: Callable[[bool], None]) -> None:
-        """Flush now; tell True once the disk has everything below `end`."""
+        """Flush now; calls back with True once everything below `end` is on disk."""
         self._durability.flushed.add(end, _FOREVER, told)
         self._durability.request_flush()
 
@@ -100,17 +102,17 @@ class JournalLog:
 
     @property
     def records_end(self) -> int:
-        """How many records the journal has as far as the log is dispatched, confirmed or not."""
+        """How many records the dispatched part of the log has, confirmed or not."""
         return self._store.queues.bounds(self._topic, JOURNAL_QUEUE).max_offset
 
     def position_of(self, queue_offset: int) -> int | None:
-        """Where a record is in the log; None if there is none with this number (yet). May wait
-        for the disk."""
+        """Where a record is in the log; None if there is none with this number yet. May wait for
+        the disk."""
         entry = self._store.queues.read_entries(self._topic, JOURNAL_QUEUE, queue_offset, 1)
         return int(unpack_entries(entry)[0][0]) if entry else None
 
     async def read(self, queue_offset: int) -> JournalRecords:
-        """Some of the confirmed records from this one on; none if there are none.
+        """Some of the confirmed records, starting at this one; empty if there are none.
 
         Raises:
             AerobeeError: they cannot be read now, or are damaged.

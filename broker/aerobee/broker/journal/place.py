@@ -1,8 +1,8 @@
 """How much of its journal a state knows, and the file that saves reading all of it at a start.
 
 Owns: the place and its arithmetic, and the bytes of the file: magic and CRC, the place, and the
-state as entries of the journal. The file must not know more than the journal has: a power failure
-may have taken that back. So a file that is ahead of the journal does not count.
+state as entries of the journal. The file must not know more than the journal, whose end a power
+failure may have cut off. So a file that is ahead of the journal is ignored.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _NOWHERE: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Without arguments: before the first record of a journal."""
+    """Without arguments: the place before the first record of a journal."""
 
     next_offset: int = 0
     image_position: int = 0
     is_whole: bool = True
     whole_from: int = 0
-    """An image that begins here or later makes it whole again."""
+    """An image that begins here or later makes the state whole again."""
 
     @property
     def whole_position(self) -> int:
-        """See `JournalState.image_position`. A journal without records says everything: nothing
-        has happened that it could say."""
+        """See `JournalState.image_position`. A journal without records contains everything: nothing
+        has happened yet."""
         return self.image_position if self.next_offset else _NOWHERE
 
     def after(self, entries: Sequence[object], queue_offset: int) -> Place:
-        """The next record is applied."""
+        """The place after the next record is applied."""
         assert queue_offset == self.next_offset, "records count in the order of the journal"
         image_position, is_whole = self.image_position, self.is_whole
         for entry in entries:
@@ -46,13 +46,13 @@ class Place:
         return Place(queue_offset + 1, image_position, is_whole, self.whole_from)
 
     def skipped_to(self, queue_offset: int) -> Place:
-        """The records before this one are not there any more, or cannot be read."""
+        """The place if the records before this one are gone or cannot be read."""
         assert queue_offset > self.next_offset
         return Place(queue_offset, UNKNOWN_IMAGE, is_whole=False, whole_from=queue_offset)
 
 
 def encode_file(magic: str, place: Place, texts: Iterable[str]) -> bytes:
-    """A state that is at this place, with its entries as JSON."""
+    """The file of a state at this place, with its entries as JSON."""
     head = [place.next_offset, place.image_position, place.is_whole, place.whole_from]
     text = f"{json.dumps(head)}\n{body_of(texts).decode()}"
     return f"{magic} {crc32(text.encode()):08x}\n{text}\n".encode()
@@ -66,10 +66,10 @@ def read_file(
     journal_end: int,
     subject: str,
 ) -> tuple[Place, list[Entry | ImageEnd]]:
-    """What a file says where the journal has `journal_end` records. `subject` is for errors.
+    """The content of a file, if the journal has `journal_end` records. `subject` is for errors.
 
     Raises:
-        ValueError: it does not count.
+        ValueError: the file must be ignored.
     """
     head, _, text = data.decode().partition("\n")
     text = text.removesuffix("\n")

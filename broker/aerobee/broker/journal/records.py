@@ -1,7 +1,7 @@
-"""What a journal's record is: a JSON array of entries, in the order in which they count.
+"""The content of a journal record: a JSON array of entries, in the order they take effect.
 
-Each entry is an object with a `kind`. One kind is of every journal, the end of an image; all others
-are its client's. Readers skip kinds that they do not know.
+Each entry is an object with a `kind`. One kind is common to every journal, the end of an image; all
+others belong to the client. Readers skip kinds that they do not know.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any, TypeVar
 Entry = TypeVar("Entry")
 
 BODY_BYTES_MAX = 64 * 1024
-"""A body that has reached this much takes no further entry; one entry alone may be longer."""
+"""A body that has reached this size takes no further entry; a single entry may be longer."""
 UNKNOWN_IMAGE = -1
-"""No position: perhaps there is no image."""
+"""Not a position: perhaps there is no image."""
 
 _IMAGE_END_KIND = "imageEnd"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageEnd:
-    """The whole state has been said again: in records from `first_offset` on, at or after the log
-    position `position`."""
+    """The whole state has been written again, in the records from `first_offset` on, at or after
+    the log position `position`."""
 
     position: int
     first_offset: int
@@ -43,7 +43,7 @@ class ImageEnd:
 
 @dataclass(frozen=True, slots=True)
 class JournalRecords:
-    """Confirmed records, each with its number; `next_offset` is where to read on: after them, or
+    """Confirmed records, each with its number; `next_offset` is where to continue: after them, or
     after a gap if there are none."""
 
     bodies: list[tuple[int, bytes]]
@@ -51,7 +51,7 @@ class JournalRecords:
 
 
 def body_of(texts: Iterable[str]) -> bytes:
-    """The body with these entries."""
+    """The body that contains these entries."""
     return f"[{','.join(texts)}]".encode()
 
 
@@ -60,11 +60,11 @@ def read_body(
 ) -> list[Entry | ImageEnd]:
     """The entries of a body, without those of unknown kinds.
 
-    `decode` makes a client's entry; None: it does not know its kind. It raises KeyError, TypeError,
-    AttributeError or ValueError for what is no such entry.
+    `decode` makes a client's entry; None: its kind is unknown. It raises KeyError, TypeError,
+    AttributeError or ValueError if it is not such an entry.
 
     Raises:
-        ValueError: it is no body of the journal.
+        ValueError: it is not a body of the journal.
     """
     entries: list[Entry | ImageEnd] = []
     try:
@@ -81,14 +81,14 @@ def read_body(
 
 
 def text_of(value: object) -> str:
-    """A member that must be a text. Raises ValueError."""
+    """A member that must be a string. Raises ValueError."""
     if type(value) is not str:
         raise ValueError(f"{value!r:.40} is not a string")
     return value
 
 
 def whole_of(value: object) -> int:
-    """A member that must be a whole number. Raises ValueError."""
+    """A member that must be an integer. Raises ValueError."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r:.40} is not a whole number")
     return value

@@ -1,7 +1,7 @@
-"""The file of what a journal says: it saves reading the journal from its last image.
+"""The file of a journal's state: it saves reading the journal from its last image.
 
-Owns: when it is written, and that it never says more than the journal on the disk does: what is
-lost with the journal's end must not count.
+Owns: when it is written, and that it never says more than the journal on disk: what is lost with
+the journal's end must not take effect.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from aerobee.broker.store.tables.atomic_file import (
 from aerobee.runtime.errors import NotWritable
 
 SAVED_AFTER_RECORDS: Final = 1_000
-"""This many records of the journal are read at most when a broker starts; and those that came while
-the file was written."""
+"""At most this many records of the journal are read when a broker starts, plus those that came
+while the file was being written."""
 
 
 class FiledState(Protocol):
@@ -38,7 +38,7 @@ class FiledState(Protocol):
     def next_offset(self) -> int: ...
 
     def snapshot(self) -> Callable[[], bytes]:
-        """What encodes the file as it is now; [any thread]."""
+        """A callable that encodes the file as of now; call it on [any thread]."""
         ...
 
 
@@ -46,7 +46,7 @@ S = TypeVar("S", bound=FiledState)
 
 
 def load_state(disk: Disk, path: str, read: Callable[[bytes], S]) -> S | None:
-    """What the file says; None: nothing, so the journal says it all. Blocks.
+    """The state in the file; None: there is none, so the journal must be read in full. Blocks.
 
     Raises OSError.
     """
@@ -55,7 +55,7 @@ def load_state(disk: Disk, path: str, read: Callable[[bytes], S]) -> S | None:
     except StoreUnusable as error:
         loaded = Loaded(None, Source.NEITHER, str(error))
     if loaded.problem is not None:
-        # What does not count now must not count later, when the journal has grown again.
+        # A file that is ignored now must not become valid later, when the journal has grown again.
         forget_state(disk, path)
         if loaded.value is not None:
             replace_atomically(disk, path, loaded.value.snapshot()())
@@ -63,7 +63,7 @@ def load_state(disk: Disk, path: str, read: Callable[[bytes], S]) -> S | None:
 
 
 def forget_state(disk: Disk, path: str) -> None:
-    """Remove the file, for what it says is of another log. Blocks; raises OSError."""
+    """Remove the file, because it belongs to another log. Blocks; raises OSError."""
     for suffix in ("", BACKUP_SUFFIX, TEMPORARY_SUFFIX):
         if disk.exists(path + suffix):
             disk.remove(path + suffix)
@@ -71,7 +71,7 @@ def forget_state(disk: Disk, path: str) -> None:
 
 
 class StateFile:
-    """Of one journal; on the loop."""
+    """The file of one journal; on the loop."""
 
     def __init__(
         self,
@@ -93,19 +93,19 @@ class StateFile:
         self._due = asyncio.Event()
 
     def look(self) -> None:
-        """More of the log is confirmed."""
+        """Called when more of the log is confirmed."""
         if self._state.next_offset - self._saved_offset >= SAVED_AFTER_RECORDS:
             self._due.set()
 
     async def run(self) -> None:
-        """Write it now and then, until cancelled. Raises StoreFailed."""
+        """Write it from time to time, until cancelled. Raises StoreFailed."""
         while True:
             await self._due.wait()
             await self.save_if_room()
             self._due.clear()
 
     async def save_if_room(self) -> None:
-        """Write it if it is old; on a full disk it stays as it is. Raises StoreFailed."""
+        """Write it if it is outdated; on a full disk it stays as it is. Raises StoreFailed."""
         async with self._writing:
             next_offset = self._state.next_offset
             if next_offset == self._saved_offset:

@@ -1,12 +1,12 @@
-"""The master's hand on a journal: entries become records, records count once confirmed.
+"""The master's writer of a journal: entries become records, which take effect once confirmed.
 
 Owns: the batch that is being filled, and the records that wait to be confirmed. Entries of one turn
 of the loop share a record; under load a record waits for more of them, but never longer than
 LINGER_S. On the loop; nothing here waits.
 
-Always holds: entries count in the order in which they were added; a record that could not be
-appended leaves no trace; the state changes when a record is confirmed, before anybody who waits for
-it hears of it.
+Invariant: entries take effect in the order in which they were added; a record that could not be
+appended leaves no trace; the state changes when a record is confirmed, before anyone waiting for it
+is told.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ Entry = TypeVar("Entry")
 
 LINGER_S = 0.002
 LINGER_ALONE_S = 0.0005
-"""After a record with one entry: who adds one thing after the other gains nothing by waiting."""
+"""After a record with a single entry: a caller that adds entries one by one gains nothing by
+waiting."""
 WAITING_BYTES_MAX = 8 * 1024 * 1024
-"""Of entries that are not confirmed yet; beyond, those who add are told to wait."""
+"""Size of entries that are not confirmed yet; beyond this, callers get Busy."""
 ENTRY_BYTES = 400
-"""About what an entry takes in memory beside its text."""
+"""Approximate memory of an entry besides its text."""
 
 
 class Placed(Protocol):
@@ -48,7 +49,7 @@ class Placed(Protocol):
 
 
 class WrittenLog(Protocol):
-    """What writing needs of the log."""
+    """What the writer needs of the log."""
 
     def append(self, body: bytes, *, ends_topic: str = "") -> Placed:
         """`ends_topic`: the record is the end of this topic. Raises AerobeeError: nothing was
@@ -56,15 +57,16 @@ class WrittenLog(Protocol):
         ...
 
     def fail(self, error: StoreFailed) -> None:
-        """What is in the log is not what this broker takes it for: the broker ends."""
+        """The log's content is not what this broker takes it for: the broker ends."""
         ...
 
     def when_confirmed(self, end: int, told: Callable[[bool], None]) -> None:
-        """Tell True once everything below `end` is confirmed; False if the term ends before."""
+        """Calls back with True once everything below `end` is confirmed; False if the term ends
+        first."""
         ...
 
     def when_flushed(self, end: int, told: Callable[[bool], None]) -> None:
-        """Flush now; tell True once the disk has everything below `end`."""
+        """Flush now; calls back with True once everything below `end` is on disk."""
         ...
 
 
@@ -73,7 +75,7 @@ class _Batch(Generic[Entry]):
     """The entries of one record."""
 
     done: asyncio.Future[None]
-    """Done when the record is confirmed, and flushed if it must be; or why it never was."""
+    """Done when the record is confirmed, and flushed if required; or raises why it never was."""
     entries: list[Entry | ImageEnd] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     body_bytes: int = 0
@@ -84,7 +86,7 @@ class _Batch(Generic[Entry]):
 
 
 class JournalWriter(Generic[Entry]):
-    """One term's; see the module."""
+    """The writer of one term; see the module."""
 
     def __init__(
         self,
@@ -95,8 +97,8 @@ class JournalWriter(Generic[Entry]):
         *,
         linger_s: float = LINGER_S,
     ) -> None:
-        """`name` of the journal and its `subject`, a plural, are for errors. `linger_s`: 0 where
-        somebody waits for each entry, and those of one turn are enough for a record."""
+        """`name` of the journal and its `subject`, a plural, are for errors. `linger_s`: 0 if a
+        caller waits for each entry, and the entries of one turn are enough for a record."""
         self._linger_s = linger_s
         self._name = name
         self._subject = subject
@@ -117,7 +119,7 @@ class JournalWriter(Generic[Entry]):
         return f"JournalWriter({self._name}, waiting={len(self._confirming)} records)"
 
     def attach(self, term: JournalTerm[Entry]) -> None:
-        """Who is told what becomes of the entries; it needs this object first."""
+        """Sets who is told what becomes of the entries; the term needs this object first."""
         self._term = term
 
     @property
@@ -126,13 +128,13 @@ class JournalWriter(Generic[Entry]):
         return self._waiting_bytes
 
     def waiting(self) -> Iterator[Entry | ImageEnd]:
-        """The entries that do not count yet, in the order in which they will."""
+        """The entries that are not in effect yet, in order."""
         for batch in self._batches():
             yield from batch.entries
 
     @property
     def newest(self) -> asyncio.Future[None] | None:
-        """The newest record that is not confirmed; done as `add` says."""
+        """The newest unconfirmed record; done as described for `add`."""
         if self._open is not None:
             return self._open.done
         return self._confirming[-1].done if self._confirming else None
@@ -142,17 +144,17 @@ class JournalWriter(Generic[Entry]):
     def add(
         self, entry: Entry | ImageEnd, *, is_durable: bool = True, ends_topic: str = ""
     ) -> asyncio.Future[None]:
-        """Add an entry; done when it counts. `is_durable`: only when it is on the disk, too.
-        `ends_topic`: its record is the end of this topic, see `MessageStore.append`; `flush` before
-        it and after it.
+        """Add an entry; the future is done when it is in effect, with `is_durable` only when it is
+        also on disk. `ends_topic`: its record marks the end of this topic, see
+        `MessageStore.append`; call `flush` before and after it.
 
-        The future raises AerobeeError, as NotWritable, Busy, ShuttingDown, NotMaster,
-        MessageTooLarge, StoreFailed: nothing was written; or NotMaster: the term is over and the
-        outcome unknown.
+        The future raises AerobeeError: NotWritable, Busy, ShuttingDown, NotMaster, MessageTooLarge
+        or StoreFailed if nothing was written; NotMaster also if the term is over and the outcome
+        unknown.
 
         Raises:
             NotMaster: the term is over.
-            Busy: too much waits already.
+            Busy: too much is waiting already.
         """
         if self._is_over:
             raise NotMaster(self._term_over)
@@ -195,7 +197,7 @@ class JournalWriter(Generic[Entry]):
         if self._written_entries <= 1:
             linger_s = min(linger_s, LINGER_ALONE_S)
         wait_s = self._written_s + linger_s - self._loop.time()
-        # Many calls share it: what it logs is of none of them.
+        # Many calls share it: its log lines belong to none of them.
         batch: _Batch[Entry] = _Batch(done)
         if wait_s > 0:
             delay_s = min(wait_s, self._linger_s)
@@ -221,7 +223,7 @@ class JournalWriter(Generic[Entry]):
             self._drop(batch, error)
             return
         except Exception as error:
-            # Nobody is above this turn of the loop, and somebody waits.
+            # No caller above this turn of the loop, but others are waiting.
             log_event(log, "journal", level=logging.ERROR, journal=self._name, trouble=repr(error))
             self._drop(
                 batch, AerobeeError(f"the {self._name} could not be written: {error!r:.200}")
@@ -238,8 +240,8 @@ class JournalWriter(Generic[Entry]):
         self._log.when_confirmed(end, lambda reached: self._on_confirmed(batch, end, reached))
 
     def _fail(self, batch: _Batch[Entry], queue_offset: int) -> None:
-        """The record is in the log, at another place than is known here: replicas would apply what
-        this broker does not. By a bug; it goes no further."""
+        """The record is in the log, at a place other than expected: replicas would apply what this
+        broker does not. This is a bug; the broker stops here."""
         error = StoreFailed(
             f"record {queue_offset} of the {self._name} was written where {self.next_offset} was "
             "expected, so something else writes to it; restart the broker"
@@ -252,7 +254,7 @@ class JournalWriter(Generic[Entry]):
         self._log.fail(error)
 
     def _drop(self, batch: _Batch[Entry], error: AerobeeError) -> None:
-        """The record is not in the log: all is as if its entries had never been added."""
+        """The record is not in the log: undo it as if its entries had never been added."""
         self._waiting_bytes -= batch.waiting_bytes
         if self._term is not None:
             self._term.dropped(self.waiting())
@@ -261,7 +263,7 @@ class JournalWriter(Generic[Entry]):
 
     def _on_confirmed(self, batch: _Batch[Entry], end: int, reached: bool) -> None:
         if self._is_over or not reached:
-            return  # `end` tells
+            return  # `end` reports it
         assert self._confirming[0] is batch, "the log is confirmed in its order"
         self._confirming.popleft()
         self._state.apply(batch.entries, batch.queue_offset)
@@ -277,7 +279,7 @@ class JournalWriter(Generic[Entry]):
         return [*self._confirming, *([self._open] if self._open is not None else ())]
 
     def end(self) -> None:
-        """The term is over: nothing more is written or reported as counting."""
+        """The term is over: nothing more is written or reported as in effect."""
         self._is_over = True
         batches = self._batches()
         self._confirming.clear()

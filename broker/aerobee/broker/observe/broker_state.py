@@ -52,7 +52,7 @@ class Writability:
 
 
 class BrokerState:
-    """Puts the parts' figures together."""
+    """Combines the parts' figures."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class BrokerState:
             flush_mode=self._config.store.flush_mode.value,
             is_writable=not reason,
             not_writable_reason=reason,
-            # As nameservers list them: without those that brokers make for themselves.
+            # As listed by nameservers: without those that brokers create for themselves.
             topics=sum(
                 name not in OWN_TOPICS and not is_retry_topic(name) for name in self._topics
             ),

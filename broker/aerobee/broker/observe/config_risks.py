@@ -1,4 +1,4 @@
-"""Settings of a broker that are allowed, and together do what their reader may not expect.
+"""Broker settings that are legal but together have an effect that may surprise.
 
 Pure: looks at a configuration, not at the machine. A broker starts with all of these; `aerobee
 config check` and the first lines of the broker's log name them.
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from aerobee.broker.config import BrokerConfig
 
 ETCD_LEASE_MS_MIN = 2_000
-"""What etcd itself makes of shorter leases, about."""
+"""About what etcd itself raises shorter leases to."""
 ACKNOWLEDGE_TIMEOUT_MS = 5_000
-"""How long a sender waits for replicas that does not say."""
+"""How long a sender that sets no timeout waits for replicas."""
 
 
 def broker_risks(config: BrokerConfig) -> list[Risk]:
-    """What to say of a broker's settings."""
+    """The risks of a broker's settings."""
     return [
         *common_risks(config),
         *open_door(config.access, config.listen),

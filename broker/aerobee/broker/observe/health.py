@@ -1,12 +1,12 @@
-"""How a broker is: what it answers to startup, liveness and readiness.
+"""A broker's health: its answers to startup, liveness and readiness probes.
 
     STARTING -> OPENING -> SERVING -> ENDING
                    ^          |
                    +- CLOSING +   the folder is opened again, to follow another master
 
-Owns: the phase, and when the work on the folder last got on. That work runs on a thread, and can
-take hours after a crash of a large broker; it says so by `advanced`, which is the only method for
-other threads. So a probe can tell a long recovery from one that hangs.
+Owns: the phase, and when the work on the folder last made progress. That work runs on a thread, and
+can take hours after a crash of a large broker; it reports progress through `advanced`, which is the
+only method for other threads. So a probe can distinguish a long recovery from a hung one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aerobee.runtime.health import Question
 
 UNMEASURED = RecoveryProgress(0, 0)
 STALLED_S = 60.0
-"""Work on the folder that has not got on for this long hangs: on a disk that answers no more."""
+"""Work on the folder without progress for this long counts as hung: its disk does not respond."""
 
 
 class _Phase(Enum):
@@ -41,13 +41,13 @@ class _Advance:
 
 
 class BrokerHealth:
-    """On the loop, `advanced` excepted."""
+    """On the loop, except `advanced`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._phase = _Phase.STARTING
         self._has_begun = False
-        """The folder is ours and its recovery was seen to get on, in this process."""
+        """In this process, the folder is ours and its recovery was seen to make progress."""
         self._failure = ""
         self._why_not_ready: Callable[[], str] = lambda: ""
         self._why_hung: Callable[[], str] = lambda: ""
@@ -60,8 +60,8 @@ class BrokerHealth:
     # ------------------------------------------------------------------------------ told
 
     def advanced(self, progress: RecoveryProgress = UNMEASURED) -> None:
-        """[any thread] The work on the folder has got on. One reference is replaced, which the loop
-        reads as a whole, before or after."""
+        """[any thread] The work on the folder has made progress. A single reference is replaced,
+        which the loop reads atomically."""
         self._advance = _Advance(self._clock.monotonic_s(), progress)
 
     def opens(self) -> None:
@@ -73,24 +73,24 @@ class BrokerHealth:
     def serves(
         self, why_not_ready: Callable[[], str], why_hung: Callable[[], str] = lambda: ""
     ) -> None:
-        """The folder is open and the port listens; `why_not_ready` looks at the rest, `why_hung`
-        whether the disk answers."""
+        """The folder is open and the port listens; `why_not_ready` checks the rest, `why_hung`
+        whether the disk responds."""
         self._phase = _Phase.SERVING
         self._has_begun = True
         self._why_not_ready = why_not_ready
         self._why_hung = why_hung
 
     def closes(self) -> None:
-        """The folder is being closed, to be opened again. It may take long on a slow disk and says
-        nothing meanwhile, so no conclusion is drawn from silence."""
+        """The folder is being closed, to be reopened. This may take long on a slow disk without any
+        report, so no conclusion is drawn from silence."""
         self._phase = _Phase.CLOSING
 
     def ends(self) -> None:
-        """It is being stopped, permanently. How long that may take is bounded elsewhere."""
+        """The broker is stopping for good. How long that may take is bounded elsewhere."""
         self._phase = _Phase.ENDING
 
     def failed(self, reason: str) -> None:
-        """A write or an fsync failed: nothing is promised any more."""
+        """A write or an fsync failed: nothing is guaranteed any more."""
         self._failure = reason
 
     # ------------------------------------------------------------------------------ asked

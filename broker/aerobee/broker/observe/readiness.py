@@ -1,11 +1,12 @@
-"""Whether a broker that serves is one that clients and its group can count on.
+"""Whether a serving broker is one that clients and its group can rely on.
 
 The registration must be live, because clients find no broker without one. A master must be allowed
-to act. A slave must have everything: it has copied what its master had when the copying began, and
-is in the in-sync set. So a group whose replicas are all ready can lose any one of them.
+to act. A slave must have everything: it has copied what its master had when copying began, and is
+in the in-sync set. So a group whose replicas are all ready can lose any one of them.
 
-A full disk, or too few replicas in sync, refuse messages and make nothing unready: reads go on, and
-a restart would not help. A disk that hangs makes its replica unready: it keeps nothing.
+A full disk, or too few replicas in sync, cause messages to be refused but make nothing unready:
+reads continue, and a restart would not help. A hung disk makes its replica unready: it stores
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from aerobee.broker.store.message_store import MessageStore
 
 
 class Readiness:
-    """Looks at the parts when it is asked."""
+    """Queries the parts when it is asked."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class Readiness:
         self._registration = registration
 
     def why_hung(self) -> str:
-        """Empty while the disk answers."""
+        """Empty while the disk responds."""
         return self._watch.why
 
     def why_not(self) -> str:

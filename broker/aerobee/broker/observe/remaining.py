@@ -1,4 +1,4 @@
-"""What a broker group still owes: what would be lost if it were removed now."""
+"""What would be lost if a broker group were removed now."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Remaining:
     open_transactions: int
     set_aside: int
     in_flight: int
-    """Of the unread ones: handed out, and not finished."""
+    """Of the unread messages: handed out and not finished."""
     dead_letters: int
-    """Nobody has sent them again or dropped them."""
+    """Dead letters that were neither resent nor dropped."""
 
 
 class RemainingReading:
-    """Of one master."""
+    """The reading of one master."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RemainingReading:
         lag: LagReading,
         waiting: Callable[[], Awaitable[list[WaitingCount]]],
     ) -> None:
-        """`waiting`: what waits for its time."""
+        """`waiting`: counts messages that wait for their time."""
         self._store = store
         self._topics = topics
         self._offsets = offsets
@@ -65,7 +65,7 @@ class RemainingReading:
         self._waiting = waiting
 
     async def read(self) -> Remaining:
-        """Raises NotMaster, AerobeeError: what remains cannot be told now."""
+        """Raises NotMaster, AerobeeError: what remains cannot be determined now."""
         self._guard.check_acting()
         slices = Slices(self._clock)
         rows = [
@@ -77,7 +77,7 @@ class RemainingReading:
         delayed = sum(each.messages for each in await self._waiting())
         dead_letters = await self._dead_letters(slices)
         transactions = self._transactions
-        # All of it was read under one term, or is worth nothing.
+        # Everything must have been read under one term, or it is worthless.
         self._guard.check_acting()
         if not transactions.ends.is_ready:
             raise Busy("this broker has just become master: ask again in a moment")

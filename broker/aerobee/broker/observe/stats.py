@@ -1,6 +1,6 @@
-"""What the broker has done and how it feels: one frozen view for administration, tests and logs.
+"""What the broker has done and its condition: one frozen view for administration, tests, logs.
 
-Owns: the counters that the paths raise as they go.
+Owns: the counters that the send and read paths increment.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from aerobee.broker.store.statistics import StoreStatistics
 from aerobee.runtime.loop_delay import LoopDelay as LoopDelay
 
 OWN_REFUSALS = ("Busy", "NotEnoughReplicas", "NotMaster", "NotWritable", "StoreFailed")
-"""Errors that are no fault of the producer: counted from 0 on, so that the first one shows."""
+"""Errors that are not the producer's fault: counted from 0, so that the first one shows."""
 PAGE_BYTES = resource.getpagesize()
 
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the start. Each path raises its own."""
+    """Totals since the start. Each path increments its own."""
 
     messages_in: int = 0
     bytes_in: int = 0
     batches_in: int = 0
-    """Of clients: what the broker moves to its topic when it is due came in before."""
+    """From clients: a delayed message that the broker moves to its topic was counted on arrival."""
     refusals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OWN_REFUSALS, 0))
     """Batches refused, by the error's name."""
     duplicates_dropped: int = 0
-    """Batches that were stored already when they came again."""
+    """Resent batches that were already stored."""
     messages_out: int = 0
     bytes_out: int = 0
     cold_reads: int = 0
     cold_bytes: int = 0
     cold_reads_waiting: int = 0
-    """Now, not since the start."""
+    """The present number, not since the start."""
     filter_judged: int = 0
     filter_matched: int = 0
-    """Records that filters looked into, for readers and to count what they have not read, and how
-    many of these matched."""
+    """Records that filters evaluated, for readers and to count unread messages, and how many of
+    these matched."""
     send_streams: int = 0
     pull_streams: int = 0
 
@@ -49,7 +49,7 @@ class Counters:
         return sum(self.refusals.values())
 
     def refuse(self, error: Exception) -> None:
-        """Count one batch more that was refused because of `error`."""
+        """Count one more batch refused because of `error`."""
         name = type(error).__name__
         self.refusals[name] = self.refusals.get(name, 0) + 1
 

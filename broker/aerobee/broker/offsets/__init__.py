@@ -1,1 +1,1 @@
-"""Groups' offsets: one pure rule merges them, a journal in the log keeps and replicates them."""
+"""Groups' offsets: one pure rule merges them; a journal in the log stores and replicates them."""

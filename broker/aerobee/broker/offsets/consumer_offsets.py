@@ -1,11 +1,11 @@
-"""What each group will consume next, and who may say so.
+"""What each group will consume next, and who may change it.
 
-Owns: the rules of committing (owner, range) over the offset journal. Sync, on the loop.
-Invariants: an offset moves only by the queue's present owner, or without a lease while nobody owns
-it, or by an operator's reset; so a member that lost its queue moves nothing.
+Owns: the rules of committing (owner, range) over the offset journal. Synchronous, on the loop.
+Invariants: an offset is moved only by the queue's present owner, without a lease while nobody owns
+it, or by an operator's reset; so a member that lost its queue cannot move it.
 The first commit decides, once, where a group begins on a queue.
-Without a reset no offset moves back: a lower commit, as of a member that has gone back to read
-something again, is taken for an old one and changes nothing.
+Without a reset no offset moves back: a lower commit, for example of a member that went back to
+reread something, is treated as outdated and changes nothing.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from aerobee.store_format.dead_letter_fields import GroupNameTooLong, retry_topi
 log = logging.getLogger(__name__)
 
 BEGIN_TIMEOUT_S = 1.0
-"""How long a caller waits until a new master knows everything."""
+"""How long a caller waits for a new master to know everything."""
 IGNORED_NOTED_MAX = 10_000
-"""Queues of which it is remembered that the log has a line on a lower commit."""
+"""Number of queues for which it is remembered that a lower commit was logged."""
 
 
 class ConsumerOffsets:
-    """Committed offsets by group, topic and queue id; those that are confirmed."""
+    """Confirmed committed offsets by group, topic and queue id."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class ConsumerOffsets:
         queue_max: Callable[[str, int], int],
         admit: Callable[[str], None] = lambda group: None,
     ) -> None:
-        """`queue_max`: a queue's maximum offset, which the next message will get. `admit` is told
-        of each group that begins on a queue, and raises LimitReached for one too many."""
+        """`queue_max`: a queue's maximum offset, which the next message will get. `admit` is called
+        for each group that begins on a queue, and raises LimitReached if there are too many."""
         self._table = table
         self._journal = journal
         self._coordinator = coordinator
@@ -66,19 +66,18 @@ class ConsumerOffsets:
     def commit(
         self, key: GroupQueue, offset: int, claim: Claim, client_id: str = ""
     ) -> asyncio.Future[None] | None:
-        """Set the next offset to consume; to be acknowledged when what is returned is done, None:
+        """Set the next offset to consume. Acknowledge it when the returned future is done; None:
         now.
 
-        A group's first one on a queue must be on disk before: forgotten, it would send the next
-        member to where new groups start, which may be after messages that were never delivered.
+        A group's first commit on a queue must be on disk first: if it were lost, the next member
+        would start where new groups start, possibly after messages that were never delivered.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: this broker takes no commits now.
-            LeaseExpired: the claim is not under the present lease, or POP has the queue no more.
-            LeaseHeld: no lease was shown (0), but a member holds one, or POP has the queue.
-            TopicNotFound, QueueNotFound, InvalidArgument: no such queue, or an offset that it
-                cannot have.
-            LimitReached: it is a new group, and there are too many.
+            LeaseExpired: the claim is not under the present lease, or POP no longer has the queue.
+            LeaseHeld: no lease was presented (0), but a member holds one, or POP has the queue.
+            TopicNotFound, QueueNotFound, InvalidArgument: no such queue, or an impossible offset.
+            LimitReached: the group is new, and there are too many.
         """
         writer = self._journal.writer()
         self._check(key, offset)
@@ -95,7 +94,7 @@ class ConsumerOffsets:
         return writer.change(key, change, client_id, is_durable=standing is None)
 
     def claimed(self, key: GroupQueue, claim: Claim) -> OffsetWriter:
-        """Where to write down what its reader finishes out of turn, in the same turn of the loop.
+        """Where to record what its reader finishes out of order, in the same turn of the loop.
 
         Raises:
             NotMaster, ReplicaBehind, Busy, LeaseExpired, LeaseHeld, TopicNotFound, QueueNotFound,
@@ -108,7 +107,7 @@ class ConsumerOffsets:
         return writer
 
     def _check_claim(self, writer: OffsetWriter, key: GroupQueue, claim: Claim) -> None:
-        """May messages of the queue be finished with this claim?"""
+        """Check that messages of the queue may be finished with this claim."""
         self._coordinator.expire(self._clock.monotonic_s())
         refusal = self._coordinator.ownership.may_commit(key, claim)
         if refusal is not None:
@@ -122,8 +121,8 @@ class ConsumerOffsets:
     def begin(
         self, key: GroupQueue, offset: int, client_id: str = ""
     ) -> asyncio.Future[None] | None:
-        """Where the group begins on this queue, if it never committed there; otherwise nothing
-        changes. The first commit decides, with a lease or without. As `commit` returns.
+        """Set where the group begins on this queue, if it never committed there; otherwise nothing
+        changes. The first commit decides, with or without a lease. Returns as `commit`.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy, TopicNotFound, QueueNotFound,
@@ -140,9 +139,9 @@ class ConsumerOffsets:
         return writer.change(key, change, client_id, is_durable=True)
 
     def begin_retries(self, group: str) -> None:
-        """A group of which this broker has nothing begins at the end of its retry topic: what is
-        there was sent back by a group of this name that was deleted. Its own copies come after it
-        has something here, since sending back leaves an entry.
+        """A group unknown to this broker begins at the end of its retry topic: what is there was
+        sent back by a deleted group of the same name. Its own copies come later, when it is known,
+        since sending back leaves an entry.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: as `commit`.
@@ -158,8 +157,8 @@ class ConsumerOffsets:
             writer.change(key, Change(ChangeKind.COMMIT, end, NO_LEASE), is_durable=True)
 
     def reset(self, key: GroupQueue, offset: int) -> asyncio.Future[None]:
-        """An operator sets the offset; to be acknowledged when what is returned is done. Then the
-        holder loses its lease and starts again from there.
+        """An operator sets the offset; acknowledge it when the returned future is done. The holder
+        then loses its lease and restarts from there.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy, TopicNotFound, QueueNotFound,
@@ -174,8 +173,8 @@ class ConsumerOffsets:
         return writer.change(key, Change(ChangeKind.RESET, offset, granted), is_durable=True)
 
     def is_ended(self, key: GroupQueue, lease_epoch: int) -> bool:
-        """Whether a lease that a member shows is of before a reset, or of before another's commit:
-        it must start again from the committed offset. Raises as `check_master`."""
+        """Whether a presented lease dates from before a reset or another member's commit: its
+        member must restart from the committed offset. Raises as `check_master`."""
         standing = self._journal.writer().standing(key)
         return is_fenced(standing, lease_epoch) or self._is_of_former_life(key, lease_epoch)
 
@@ -189,7 +188,7 @@ class ConsumerOffsets:
         return self._table.query(*key)
 
     def tried(self, key: GroupQueue) -> Tried | None:
-        """Which message of the queue, if any, is being tried in order."""
+        """Which message of the queue, if any, is being retried in order."""
         return self._table.tried.get(QueueKey(*key))
 
     def of_group(self, group: str) -> list[tuple[GroupQueue, int]]:
@@ -205,37 +204,38 @@ class ConsumerOffsets:
         return self._table.groups()
 
     async def begun(self) -> None:
-        """Waits a moment for a master that has just become one, so callers need not ask again."""
+        """Waits briefly for a replica that has just become master, so that callers need not
+        retry."""
         if not self._journal.is_ready:
             await self._journal.begun(BEGIN_TIMEOUT_S)
 
     async def begun_for(self, group: str) -> None:
-        """As `begun`, of a request that names a group. Raises InvalidArgument: an illegal name."""
+        """As `begun`, for a request that names a group. Raises InvalidArgument: an illegal name."""
         names.check_group_name(group)
         await self.begun()
 
     async def acting_for(self, group: str) -> None:
-        """As `begun_for`, of a request that a master alone can answer. Raises as `check_master`,
+        """As `begun_for`, for a request that only a master can answer. Raises as `check_master`,
         and InvalidArgument."""
         await self.begun_for(group)
         self.check_master()
 
     def check_grantable(self, key: GroupQueue) -> None:
-        """May a member ask for this queue? A lease granted while its offset is being deleted would
-        be older than the deletion; shown to the next run, it would bring the offset back.
-        Raises as `check_master`, and Busy."""
+        """Check that a member may request this queue. A lease granted while its offset is being
+        deleted would be older than the deletion; presented to the next run, it would bring the
+        offset back. Raises as `check_master`, and Busy."""
         self.check_master()
         _check_not_removing(self._journal.writer(), key)
 
     def check_known(self) -> None:
-        """May this replica tell operators what it knows of groups? A slave's offsets may be old by
-        a moment. Raises ReplicaBehind, NotMaster, NotWritable."""
+        """Check that this replica may report what it knows of groups. A slave's offsets may be
+        slightly out of date. Raises ReplicaBehind, NotMaster, NotWritable."""
         self._guard.check_confirmed()
         self._journal.check_known()
 
     def check_master(self) -> None:
-        """May a member join, hold queues and commit here? Raises as `commit`, and ShuttingDown,
-        StoreFailed."""
+        """Check that members may join, hold queues and commit here. Raises as `commit`, and
+        ShuttingDown, StoreFailed."""
         self._guard.check_acting()
         self._journal.check_granting()
 
@@ -249,7 +249,7 @@ class ConsumerOffsets:
             )
 
     def _note_ignored(self, key: GroupQueue, offset: int, standing: int, lease_epoch: int) -> None:
-        """Once for each holder: it may say so with every interval."""
+        """Once per holder: it may repeat the commit at every interval."""
         if self._ignored.get(key) == lease_epoch:
             return
         if len(self._ignored) >= IGNORED_NOTED_MAX:

@@ -1,5 +1,5 @@
-"""What the offset journal says: its entries and their JSON; docs/offset-journal.md has their
-members. What a record is, and the end of an image, are every journal's: see broker/journal.
+"""The offset journal's entries and their JSON; docs/offset-journal.md lists their members. Records
+and the end of an image are common to all journals: see broker/journal.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from aerobee.store_format import topic_end
 JOURNAL_TOPIC = topic_end.JOURNAL_TOPIC
 
 LEASE_PART_BYTES = 32 * 1024
-"""About what the members and leases of one entry take; a longer record takes several. Only one
-member with very many subscriptions makes an entry longer."""
+"""Approximate size of the members and leases in one entry; a longer record takes several. Only a
+single member with very many subscriptions makes an entry longer."""
 
 _LEASE_KIND = "lease"
 _REMOVE_KIND = "remove"
@@ -35,7 +35,7 @@ _CHANGE_KINDS = frozenset(ChangeKind)
 
 
 class OffsetEntry(NamedTuple):
-    """A group's offset on one queue has changed, or is said again."""
+    """A group's offset on one queue has changed, or is repeated."""
 
     key: GroupQueue
     change: Change
@@ -45,8 +45,7 @@ class OffsetEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseEntry:
-    """The queue leases of a broker's term. A long record comes in `parts`, all with the same
-    head."""
+    """The queue leases of a broker's term. A long record comes in `parts` with the same head."""
 
     record: RunRecord
     timestamp_ms: int
@@ -56,8 +55,9 @@ class LeaseEntry:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRemoved:
-    """Committed offsets are gone: those of a group, of a topic, of a group on a topic, or of a
-    group on one queue. What is None selects all; group or topic is given, a queue with both."""
+    """Committed offsets were removed: those of a group, of a topic, of a group on a topic, or of a
+    group on one queue. None selects all; a group or a topic is always given, and both with a
+    queue."""
 
     group: str | None
     topic: str | None
@@ -76,7 +76,7 @@ class OffsetsRemoved:
 
     @property
     def queue(self) -> GroupQueue:
-        """The one queue of one group that it names."""
+        """The queue, if the entry names a group and a queue."""
         assert self.group is not None, self
         assert self.topic is not None, self
         assert self.queue_id is not None, self
@@ -92,14 +92,14 @@ class OffsetsRemoved:
 
 @dataclass(frozen=True, slots=True)
 class TopicEnded(OffsetsRemoved):
-    """A deleted topic has ended here, with all its messages and offsets. It is alone in its record,
-    by which the store knows it, too: see `store_format.topic_end`."""
+    """A deleted topic has ended here, with all its messages and offsets. The entry is alone in its
+    record, in which the store recognises it, too: see `store_format.topic_end`."""
 
     deleted_at_ms: int = 0
-    """When it was deleted in the cluster. Of each topic it only rises."""
+    """When it was deleted in the cluster; only rises for any one topic."""
     lease_epoch: int = 0
-    """The newest queue lease that was granted before: under that, or older ones, nobody commits to
-    the topic's next life."""
+    """The newest queue lease granted before; neither it nor older ones allow commits to the topic's
+    next life."""
 
     @classmethod
     def of(cls, topic: str, deleted_at_ms: int, lease_epoch: int, timestamp_ms: int) -> Self:
@@ -108,7 +108,7 @@ class TopicEnded(OffsetsRemoved):
 
 @dataclass(frozen=True, slots=True)
 class TopicEndKnown:
-    """Within an image: a topic has ended before."""
+    """Within an image: a topic has ended earlier."""
 
     topic: str
     deleted_at_ms: int
@@ -118,8 +118,8 @@ class TopicEndKnown:
 
 @dataclass(frozen=True, slots=True)
 class TopicLivesOn:
-    """What there is of a topic is of a later life than the one deleted then: a caller that waits
-    for that end waits for nothing, and no later master writes it."""
+    """What exists of the topic belongs to a later life than the one deleted then: that end will
+    never come, so nobody need wait for it, and no later master writes it."""
 
     topic: str
     deleted_at_ms: int
@@ -130,7 +130,7 @@ Entry = OffsetEntry | LeaseEntry | OffsetsRemoved | TopicEndKnown | TopicLivesOn
 
 
 def offset_text(entry: OffsetEntry) -> str:
-    """One entry as JSON; many a second, so by hand."""
+    """One entry as JSON; written by hand because there are many per second."""
     key, change, timestamp_ms, client_id = entry
     group, topic, queue_id = key
     kind, offset, lease_epoch = change
@@ -183,7 +183,7 @@ def entry_text(entry: Entry) -> str:
 
 
 def decode_body(body: bytes) -> list[Entry | ImageEnd]:
-    """The entries of a body, without those of unknown kinds. Raises ValueError: it is none."""
+    """The entries of a body, without unknown kinds. Raises ValueError: it is not a body."""
     return cast("list[Entry | ImageEnd]", read_body(body, decode_entry))
 
 
@@ -194,7 +194,7 @@ def lease_entries(record: RunRecord, timestamp_ms: int) -> list[LeaseEntry]:
 
 
 class LeaseParts:
-    """Puts records of leases together again, part by part."""
+    """Reassembles lease records from their parts."""
 
     def __init__(self, parts: Sequence[LeaseEntry] = ()) -> None:
         self._parts = list(parts)
@@ -203,8 +203,8 @@ class LeaseParts:
         return LeaseParts(self._parts)
 
     def take(self, entry: LeaseEntry) -> RunRecord | None:
-        """The next part; the record with its last one. None: more is to come, or parts before this
-        one are missing."""
+        """Take the next part; returns the record with its last part. None: more parts follow, or
+        earlier ones are missing."""
         if entry.part == 0:
             self._parts = []
         self._parts.append(entry)
@@ -217,8 +217,8 @@ class LeaseParts:
 
 
 def decode_entry(value: dict[str, Any]) -> Entry | None:
-    """The entry that a JSON object is; None: its kind is unknown. Raises KeyError, TypeError,
-    AttributeError or ValueError for what is no entry."""
+    """The entry in a JSON object; None: its kind is unknown. Raises KeyError, TypeError,
+    AttributeError or ValueError if it is not an entry."""
     kind = value["kind"]
     if kind in _CHANGE_KINDS:
         return OffsetEntry(

@@ -1,9 +1,9 @@
-"""Groups and their offsets come to an end: by an operator's command, or because they are not used.
+"""Deletes groups and their offsets: on an operator's command, or because they are not used.
 
-Owns: the order of the steps. While a group is being deleted, no member joins it. Its offsets go
-once nobody can believe to hold one of its queues any more, so that no commit under an older lease
-brings one back; then the group's name goes from every table. What counts is one record of the
-offset journal, which every replica applies.
+Owns: the order of the steps. While a group is being deleted, no member joins it. Its offsets are
+removed once nobody can believe that it holds one of its queues, so that no commit under an older
+lease brings one back; then the group's name is removed from every table. A single record of the
+offset journal, which every replica applies, makes it effective.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from aerobee.runtime.errors import Busy, DeadlineExceeded, GroupDeleted, GroupIn
 
 ENTRIES_PER_TURN = 256
 POLL_S = 0.2
-"""How often it is looked whether former holders still believe."""
+"""How often to check whether former holders may still believe that they hold a queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a deletion took away."""
+    """What a deletion removed."""
 
     offsets: list[tuple[GroupQueue, int]]
     members_ended: int = 0
     was_known: bool = True
-    """Whether this broker had anything of the group."""
+    """Whether this broker knew anything of the group."""
 
 
 class GroupRemoval:
@@ -60,23 +60,23 @@ class GroupRemoval:
         self._closing: dict[str, int] = {}
 
     def check_joinable(self, group: str) -> None:
-        """Raises GroupDeleted while the group is being deleted: so a member whose stream was broken
-        when the others were told learns it, too."""
+        """Raises GroupDeleted while the group is being deleted, so that a member whose stream was
+        broken when the others were told learns of it, too."""
         if group in self._closing:
             raise GroupDeleted(f"group {group} is being deleted; join again in a moment")
 
     async def delete_group(
         self, group: str, *, force: bool, timeout_s: float, reason: str = "deleted"
     ) -> Removed:
-        """Take away all that this broker has of a group.
+        """Remove all that this broker has of a group.
 
         `force` ends the sessions of its members first.
 
         Raises:
             GroupInUse: it has members, without `force`.
-            Busy: members that were told to stop, or those of the last run, may work on for longer
+            Busy: members that were told to stop, or those of the last run, may continue for longer
                 than `timeout_s`. Nothing was removed.
-            DeadlineExceeded: not confirmed in time; it may count yet.
+            DeadlineExceeded: not confirmed in time; it may still take effect.
             NotMaster, ReplicaBehind, NotWritable, StoreFailed.
         """
         end_s = self._clock.monotonic_s() + timeout_s
@@ -107,8 +107,8 @@ class GroupRemoval:
     async def delete_offsets(
         self, group: str, topic: str, queue_ids: Sequence[int], *, timeout_s: float
     ) -> Removed:
-        """Take away a group's offsets on these queues of a topic, on all if none is named. Neither
-        queues nor topic need exist.
+        """Remove a group's offsets on these queues of a topic, on all if none is named. Neither
+        queues nor topic need to exist.
 
         Raises:
             LeaseHeld: a member holds one of the queues.

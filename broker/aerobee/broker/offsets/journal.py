@@ -1,8 +1,8 @@
 """The offset journal: what every replica knows of the groups' offsets, and what a master may add.
 
-With each of its terms a run of queue leases begins, and ends with it. Owns: which record of leases
-a run begins with. The run's own record is in the journal, confirmed and on the disk, before the
-first member has joined; a clean end leaves in it who was a member and held what.
+A run of queue leases begins and ends with each of its terms. Owns: which lease record a run begins
+with. The run's own record is in the journal, confirmed and on disk, before the first member joins;
+a clean end records in it who was a member and held what.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLEAN_END_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Who runs, and what its folder knows if the journal has no record of leases.
+    """The identity of a run, and what its folder knows if the journal has no lease record.
 
     `run_number_min`: this run's number is not below it.
     """
@@ -69,8 +69,7 @@ class _Runs:
         self._run_number_begun = -1
 
     def begin(self, writer: JournalWriter[Entry], epoch: int, *, is_unclean: bool) -> OffsetWriter:
-        """See `JournalClient`. If `is_unclean`, what members hold may be of messages that are
-        gone."""
+        """See `JournalClient`. If `is_unclean`, members may hold messages that are gone."""
         run = self._run
         previous = newest_record(self._state.lease, run.previous)
         this_run = next_run(
@@ -94,7 +93,7 @@ class _Runs:
         return term
 
     def end(self) -> None:
-        """Nothing is granted any more."""
+        """Nothing is granted from here on."""
         self._current_run.end()
 
 
@@ -113,8 +112,8 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
         on_reset: Callable[[GroupQueue], None],
         on_term: Callable[[float], None],
     ) -> None:
-        """`on_reset` gets each reset that has come true on this master; `on_term`, once leases may
-        be granted, the seconds for which members are not told of each other."""
+        """`on_reset` gets each reset that took effect on this master; `on_term` is called once
+        leases may be granted, with the seconds for which members are not told of each other."""
         super().__init__(
             state,
             journal_log,
@@ -128,20 +127,20 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
         self._offsets = state
 
     def on_table_saved(self) -> None:
-        """The file of the offsets holds what was rendered last."""
+        """The offsets' file holds the latest snapshot."""
         mark = self._offsets.rendered_mark
         if mark is not None:
             self.saved(mark.next_offset)
 
     async def leave(self) -> None:
-        """The next master takes over who is a member and holds what. Call it while this one may
-        still act, with all members' streams ended."""
+        """Record who is a member and holds what, for the next master. Call it while this one may
+        still act, after all members' streams have ended."""
         term = self.term
         try:
             if term is not None:
                 await self._leave_leases()
         finally:
-            # Cancelling starts another run: the clean record may come to count, and what this run
+            # Cancelling starts another run: the clean record may take effect, and what this run
             # granted after it would be unknown.
             if self.term is term:
                 await super().leave()
@@ -164,7 +163,7 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
             log_event(log, "leases not saved", level=logging.WARNING, reason=error)
 
     def check_granting(self) -> None:
-        """May members join and get queues? Raises as `writer`, and NotMaster while a clean
-        end is written down."""
+        """Check that members may join and get queues. Raises as `writer`, and NotMaster while a
+        clean end is being recorded."""
         self.writer()
         self._current_run.check_granting()

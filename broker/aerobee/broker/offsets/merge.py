@@ -1,11 +1,11 @@
-"""PURE: what a group's offset on a queue becomes when another record of the offset journal follows.
+"""PURE: how a record of the offset journal changes a group's offset on a queue.
 
-Records count in the order of the log. A reset sets the offset, whatever it was, and ends every
-lease that was granted before it: a commit under one of those changes nothing any more. A commit
-under an older lease than the newest that has committed changes nothing either. Otherwise the larger
-offset stays, so that without a reset no offset ever moves back.
+Records take effect in log order. A reset sets the offset unconditionally, and ends every lease
+granted before it: a later commit under one of those changes nothing. Neither does a commit under an
+older lease than the newest that has committed. Otherwise the larger offset wins, so that without a
+reset no offset ever moves back.
 
-Always holds: a record that is applied again, with all that followed it, changes nothing.
+Invariant: applying a record again, with all that followed it, changes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ChangeKind(StrEnum):
     RESET = "reset"
     IMAGE = "image"
     """The state at this place of the journal, for a reader that continues from here without having
-    read what came before."""
+    read the earlier records."""
 
 
 class Standing(NamedTuple):
@@ -32,14 +32,14 @@ class Standing(NamedTuple):
 
     offset: int
     lease_epoch_min: int = NO_LEASE
-    """Commits under older leases than this one count no more."""
+    """Commits under leases older than this have no effect."""
 
 
 class Change(NamedTuple):
-    """One record of the journal, as far as it concerns the offset.
+    """The part of a journal record that concerns the offset.
 
-    `lease_epoch` is the committing member's lease; of a reset the newest lease that was granted
-    before it; of an image the standing's `lease_epoch_min`.
+    `lease_epoch` is the committing member's lease; for a reset, the newest lease granted before it;
+    for an image, the standing's `lease_epoch_min`.
     """
 
     kind: ChangeKind
@@ -48,7 +48,7 @@ class Change(NamedTuple):
 
 
 def merge(standing: Standing | None, change: Change) -> Standing:
-    """What is after `change`; the same object if it changes nothing."""
+    """The state after `change`; the same object if it changes nothing."""
     kind, offset, lease_epoch = change
     if kind is ChangeKind.IMAGE:
         after = Standing(offset, lease_epoch)
@@ -67,5 +67,5 @@ def merge(standing: Standing | None, change: Change) -> Standing:
 
 
 def is_fenced(standing: Standing | None, lease_epoch: int) -> bool:
-    """Whether a commit under this lease counts no more."""
+    """Whether a commit under this lease has no effect."""
     return standing is not None and NO_LEASE < lease_epoch < standing.lease_epoch_min

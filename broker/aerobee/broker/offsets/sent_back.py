@@ -1,4 +1,4 @@
-"""What the offset journal says about messages that groups finish out of turn, and its JSON.
+"""Entries of the offset journal about messages that groups finish out of order, and their JSON.
 
     {"kind":"sentBack", …, "offset":7, "number":12, "level":3}       also "deliverMs" or "dead"
     {"kind":"resent", …, "offset":7, "number":12, "toTopic":…, "toQueueId":…, "resendsMax":3}
@@ -6,10 +6,10 @@
     {"kind":"finished", …, "ranges":[7,8,12,20], "timestamp":…}
     {"kind":"tried", …, "offset":7, "attempts":2, "timestamp":…}
 
-`sentBack` finishes the message for its group and says, in the same breath, which copy takes its
-place. The copy is appended under the entry's number, as one of the broker's own producer. `copied`
-says that all copies with lower numbers are in the log. `tried` finishes nothing: a message that is
-handled in order stays where it is, and the next owner of its queue continues counting.
+`sentBack` finishes the message for its group and at the same time says which copy replaces it. The
+copy is appended under the entry's number, as a message of the broker's own producer. `copied` says
+that all copies with lower numbers are in the log. `tried` finishes nothing: a message consumed in
+order stays where it is, and the next owner of its queue continues the count.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.delayed_records import Delay
 
 RANGES_PER_ENTRY: Final = 2_000
-"""Of an image: about 30 KiB of JSON."""
+"""Per entry of an image: about 30 KiB of JSON."""
 
 
 class Resend(NamedTuple):
-    """A dead letter becomes an ordinary message of this queue once more, unless it went the same
-    way `resends_max` times before."""
+    """A dead letter becomes an ordinary message of this queue again, unless that happened
+    `resends_max` times before."""
 
     topic: str
     queue_id: int
@@ -43,19 +43,19 @@ Way = Delay | Death | Resend
 
 @dataclass(frozen=True, slots=True)
 class SentBack:
-    """A message is finished for its group, and a copy of it takes its place: one that comes again
-    after a delay, a dead letter, or a dead letter that is resent."""
+    """A message is finished for its group and replaced by a copy: one redelivered after a delay, a
+    dead letter, or a resent dead letter."""
 
     key: GroupQueue
     offset: int
     number: int
-    """Of the copy; see `retries.copies`."""
+    """The copy's number; see `retries.copies`."""
     way: Way
     timestamp_ms: int
     client_id: str = ""
     is_repeated: bool = False
-    """In an image: whether the copy is there is not known; that the message is finished, `finished`
-    says."""
+    """Within an image: whether the copy exists is unknown; the `finished` entry says that the
+    message is finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class FinishedBeyond:
-    """These offsets beyond the committed one are finished."""
+    """These offsets after the committed one are finished."""
 
     key: GroupQueue
     ranges: tuple[Range, ...]
@@ -77,7 +77,7 @@ class FinishedBeyond:
 
 @dataclass(frozen=True, slots=True)
 class TriedInOrder:
-    """The first unfinished message of a queue that is handled in order has failed this often."""
+    """The first unfinished message of an ordered queue has failed this often."""
 
     key: GroupQueue
     tried: Tried

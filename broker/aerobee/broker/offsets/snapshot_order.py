@@ -1,5 +1,5 @@
-"""The log first, then the snapshot of the offsets: what a snapshot says to be finished must not
-outlive the copy that took its place."""
+"""The log first, then the snapshot of the offsets: a message that a snapshot calls finished must
+not be lost together with the copy that replaced it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FLUSH_TIMEOUT_S: Final = 5.0
 
 
 async def flush_what_was_sent_back(state: OffsetJournalState, durability: Durability) -> None:
-    """Returns when the disk has all of the log that the state follows from; at once where no
-    message was ever sent back. Raises NotWritable: the disk is slow; the snapshot can wait."""
+    """Returns when all of the log that the state follows from is on disk; at once if no message was
+    ever sent back. Raises NotWritable: the disk is slow; the snapshot can wait."""
     if not state.next_copy:
         return
     try:

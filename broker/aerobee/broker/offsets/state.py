@@ -1,7 +1,7 @@
-"""What the offset journal says up to one of its records: the table of offsets, and the newest
+"""The state of the offset journal up to one of its records: the table of offsets, and the newest
 record of queue leases.
 
-Owns: how entries become offsets. Pure but for the log's words on what it cannot read. Every replica
+Owns: how entries become offsets. Pure, except that it logs what it cannot read. Every replica
 applies the same confirmed records in the same order, so all have the same offsets; the table is
 written to consumerOffset.json together with the number of the next record.
 """
@@ -53,12 +53,12 @@ log = logging.getLogger(__name__)
 
 def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
     """Whether the table was ahead of a journal of `journal_end` records: it was written before a
-    power failure took the journal's end. What comes in that place is applied again, or instead.
-    What the lost records finished out of turn is not finished: its copies are lost with them. And
-    transactions that they said to be done may be open again, so that their topics are read from
+    power failure cut off the journal's end. Records that come in that place are applied again, or
+    instead. What the lost records finished out of order is not finished: its copies are lost with
+    them. And transactions that they called done may be open again, so their topics are read from
     the beginning.
 
-    Write it then, before anything comes: a later start would take that for applied."""
+    If so, write the table before anything comes: a later start would take that for applied."""
     mark = table.mark
     if mark is None or mark.next_offset <= journal_end:
         return False
@@ -66,7 +66,7 @@ def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
         mark,
         next_offset=journal_end,
         image_position=UNKNOWN_IMAGE,
-        # What comes instead may use the numbers of lost copies again.
+        # New records may reuse the numbers of lost copies.
         copied_through=0,
         open_copies=tuple(each for each in mark.open_copies if each.record < journal_end),
     )
@@ -92,11 +92,11 @@ class OffsetJournalState:
         on_group_removed: Callable[[str], object] = lambda group: None,
         on_topic_ended: Callable[[], object] = lambda: None,
     ) -> None:
-        """`journal_end`: the number of records that the journal has now. `on_group_removed` is
-        told of a group that was deleted as a whole, `on_topic_ended` that a topic's end is known.
+        """`journal_end`: the present number of records in the journal. `on_group_removed` is called
+        for a group that was deleted as a whole, `on_topic_ended` when a topic's end is known.
 
-        A table that nobody knows the place of is taken as newer than all of them; of one that is
-        ahead of them see `cut_mark`.
+        A table whose place is unknown is treated as newer than all of them; for one that is ahead
+        of them see `cut_mark`.
         """
         self._table = table
         self._on_group_removed = on_group_removed
@@ -110,10 +110,10 @@ class OffsetJournalState:
         self._mark = mark
         self._whole_from = 0 if mark.is_whole else mark.next_offset
         self._unsaid: set[GroupQueue] = set() if mark.is_whole else set(self.keys())
-        """After a gap: what the table has and no record since has said. Whatever the next image
-        does not say either was removed in the gap."""
+        """After a gap: what the table has and no record since has repeated. What the next image
+        does not contain either was removed in the gap."""
         self.lease_parts = LeaseParts()
-        """Of a record that is not complete yet."""
+        """Parts of a record that is not complete yet."""
         self.lease = _lease_of(mark.lease)
         """The newest record of queue leases; None: the journal has none."""
         self._open_copies = _copies_of(mark.open_copies)
@@ -122,7 +122,7 @@ class OffsetJournalState:
 
     @property
     def rendered_mark(self) -> JournalMark | None:
-        """Of the table as it was last rendered to be written."""
+        """The mark of the table's latest snapshot."""
         return self._table.rendered_mark
 
     @property
@@ -133,7 +133,7 @@ class OffsetJournalState:
     @property
     def image_position(self) -> int:
         """A reader of the journal from this log position on knows the whole state; UNKNOWN_IMAGE:
-        perhaps none does."""
+        possibly none does."""
         return self._mark.image_position
 
     @property
@@ -148,11 +148,11 @@ class OffsetJournalState:
         return None if offset is None else Standing(offset, self._table.epoch_min(*key))
 
     def finished_beyond(self, key: GroupQueue) -> FinishedRanges | None:
-        """What the group has finished there beyond its offset; not to be changed."""
+        """What the group has finished there after its offset; do not modify."""
         return self._table.finished.of(*key)
 
     def tried(self, key: GroupQueue) -> Tried | None:
-        """Which message of the queue, if any, is being tried in order."""
+        """Which message of the queue, if any, is being retried in order."""
         return self._table.tried.get(QueueKey(*key))
 
     def all_tried(self) -> list[tuple[QueueKey, Tried]]:
@@ -170,7 +170,7 @@ class OffsetJournalState:
 
     @property
     def open_copies(self) -> list[SentBack]:
-        """Those that may not be in the log, in the order of their numbers."""
+        """Copies that may not be in the log, ordered by number."""
         return [entry for _, entry in self._open_copies.values()]
 
     def keys(self) -> list[GroupQueue]:
@@ -183,7 +183,7 @@ class OffsetJournalState:
         ]
 
     def topic_ended_at_ms(self, topic: str) -> int:
-        """When the topic was deleted whose end was applied last under this name; 0: none was."""
+        """When the topic was deleted whose end was last applied under this name; 0: no end was."""
         end = self._table.topic_ends.get(topic)
         return 0 if end is None else end.deleted_at_ms
 
@@ -192,20 +192,20 @@ class OffsetJournalState:
         return any(self._table.has_committed(group, topic) for group in self._table.groups())
 
     def may_lack_end(self, deleted_at_ms: int) -> bool:
-        """Whether the end of a topic that was deleted then may have been applied, and nobody here
-        knows: the snapshot came from elsewhere, or records of the journal were missed."""
+        """Whether the end of a topic deleted at that time may have been applied without being known
+        here: the snapshot came from elsewhere, or records of the journal were missed."""
         return not self.is_whole or deleted_at_ms < self._mark.topic_ends_from_ms
 
     def topic_ends(self, timestamp_ms: int) -> list[TopicEndKnown]:
-        """All topics that have ended, as far as they are remembered, as an image says it."""
+        """All remembered ends of topics, as entries of an image."""
         return [
             TopicEndKnown(topic, end.deleted_at_ms, end.lease_epoch, timestamp_ms)
             for topic, end in self._table.topic_ends.items()
         ]
 
     def selected(self, removed: OffsetsRemoved) -> list[GroupQueue]:
-        """The queues on which a removal would take an offset away, or what is finished beyond; the
-        one that it names in any case."""
+        """The queues on which a removal would remove an offset or what is finished after it; always
+        includes the queue that it names."""
         if removed.queue_id is not None:
             return [removed.queue]
         groups = self._table.groups() if removed.group is None else [removed.group]
@@ -219,7 +219,7 @@ class OffsetJournalState:
         return list(dict.fromkeys((*found, *filter(removed.selects, beyond))))
 
     def apply(self, entries: Sequence[Entry | ImageEnd], queue_offset: int) -> None:
-        """The next record of the journal."""
+        """Apply the next record of the journal."""
         assert queue_offset == self._mark.next_offset, "records count in the order of the journal"
         mark = self._mark
         image_position, is_whole, lease = mark.image_position, mark.is_whole, mark.lease
@@ -263,12 +263,12 @@ class OffsetJournalState:
         )
 
     def skip_to(self, queue_offset: int) -> None:
-        """The records before this one are not there any more, or cannot be read."""
+        """The records before this one are gone or cannot be read."""
         assert queue_offset > self._mark.next_offset
         self._whole_from = queue_offset
         self._unsaid = set(self.keys())
         self.lease_parts = LeaseParts()
-        # They may have been taken back by what is missing; the next image says those that stand.
+        # The missing records may have revoked them; the next image lists those that still hold.
         self._table.finished.forget(None, None, None)
         self._table.tried.clear()
         self._open_copies.clear()
@@ -289,7 +289,7 @@ class OffsetJournalState:
     def _end_topic(self, entry: TopicEnded, record: int) -> None:
         assert entry.topic is not None
         self._remove(entry)
-        # Their originals are gone: what is at those offsets later is of the topic's next life.
+        # Their originals are gone: those offsets belong to the topic's next life now.
         self._open_copies = {
             number: each
             for number, each in self._open_copies.items()
@@ -298,7 +298,7 @@ class OffsetJournalState:
         self._note_end(entry.topic, TopicEnd(entry.deleted_at_ms, record, entry.lease_epoch))
 
     def _hear_of_end(self, entry: TopicEndKnown | TopicLivesOn, record: int) -> None:
-        """Of an end that is before this record, if it is news."""
+        """Take note of an end before this record, if it is news."""
         before = self._table.topic_ends.get(entry.topic)
         if before is not None and entry.deleted_at_ms <= before.deleted_at_ms:
             return
@@ -313,7 +313,7 @@ class OffsetJournalState:
         self._on_topic_ended()
 
     def _end_gap(self) -> None:
-        """A whole image has said the whole state."""
+        """A complete image has given the whole state."""
         for key in self._unsaid:
             self._table.remove(*key)
         self._unsaid.clear()
@@ -337,7 +337,7 @@ class OffsetJournalState:
             self._table.put(*entry.key, *after)
             self._table.note_change(*entry.key, _last_change(entry))
         if entry.change.kind is ChangeKind.RESET:
-            # A reset is there to see messages again, also the finished ones.
+            # A reset is there to see messages again, including finished ones.
             self._table.finished.forget(*entry.key)
         else:
             self._table.finished.drop_below(*entry.key, after.offset)
@@ -381,8 +381,8 @@ class OffsetJournalState:
             self._table.finished.add(*key, begin, end, record=record)
 
     def _take_lease(self, entry: LeaseEntry) -> RunRecord | None:
-        """The whole record with its last part. Without its other parts it is not known who held
-        what, as after an unclean stop."""
+        """The whole record, once its last part is there. If other parts are missing, it is unknown
+        who held what, as after an unclean stop."""
         record = self.lease_parts.take(entry)
         if record is None and entry.part + 1 == entry.parts:
             log_event(log, "parts of a record of leases are missing", level=logging.WARNING)
@@ -390,7 +390,7 @@ class OffsetJournalState:
 
 
 def _last_change(entry: OffsetEntry) -> LastChange | None:
-    """None: an image says what stands, not who brought it about."""
+    """None: an image gives the state, not who caused it."""
     kind = entry.change.kind
     if kind is ChangeKind.IMAGE:
         return None

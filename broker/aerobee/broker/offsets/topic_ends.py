@@ -1,9 +1,9 @@
-"""Deleted topics come to their ends: the master writes them into the log, every replica waits until
-they are on its disk.
+"""Ends of deleted topics: the master writes them into the log, every replica waits until they are
+on its disk.
 
-Owns: which of the topics that nameservers call deleted still lacks its end. What always holds: no
-topic is served under a name whose former end is missing; no end is written twice, for it would end
-the next life of the topic.
+Owns: which topics that nameservers call deleted still lack their end. Invariant: no topic is served
+under a name whose former end is missing; no end is written twice, as the second would end the
+topic's next life.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aerobee.store_format.record import Record
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.25
-"""After an end could not be written."""
+"""Pause after an end could not be written."""
 _RECORD_BYTES = 64 * 1024
 
 
@@ -58,15 +58,15 @@ class TopicEnds:
         self._save = save
         self._wake = asyncio.Event()
         self._trouble = ""
-        # Up to where the log must be on the disk before what was applied is final.
+        # For each topic: the log must be on disk up to here before the applied end is final.
         self._applied: dict[str, int] = {}
 
     def ended_at_ms(self, topic: str) -> int:
-        """When the topic was deleted whose end was applied last under this name; 0: none was."""
+        """When the topic was deleted whose end was last applied under this name; 0: no end was."""
         return self._state.topic_ended_at_ms(topic)
 
     def wake(self) -> None:
-        """A topic may have been deleted, its end applied or put on the disk, or the journal be
+        """A topic may have been deleted, its end applied or written to disk, or the journal may be
         ready for it."""
         if self._topics.ending:
             self._wake.set()
@@ -81,7 +81,7 @@ class TopicEnds:
                     await self._wake.wait()
 
     async def _step(self) -> bool:
-        """Whether an end could not be written, and is to be tried again."""
+        """Whether an end could not be written and must be retried."""
         has_changed = is_refused = False
         for topic, deleted_at_ms in list(self._topics.ending.items()):
             try:
@@ -109,22 +109,22 @@ class TopicEnds:
         return is_refused
 
     async def _is_over(self, topic: str, deleted_at_ms: int) -> bool:
-        """Whether nothing is left of what was deleted then. Raises AerobeeError: not yet."""
+        """Whether nothing is left of what was deleted then. Raises AerobeeError: not yet known."""
         if self.ended_at_ms(topic) >= deleted_at_ms:
             end = self._applied.setdefault(topic, self._store.appended_end)
             return self._store.flushed_end >= end
         if topic not in self._topics and not self._has_anything(topic):
-            # On slaves, too, or they would never end: a master writes nothing then. Should one
-            # of that name be created, it is announced with this deletion.
+            # Also on slaves, which would otherwise never end it, since the master writes nothing.
+            # If a topic of that name is created later, it is announced with this deletion.
             return True
         if not self._journal.is_ready:
-            return False  # the master's affair
+            return False  # the master decides
         if self._state.may_lack_end(deleted_at_ms) and await self._is_newer(topic, deleted_at_ms):
             # Slaves cannot tell, and one of them would end this life as the next master.
             lives_on = TopicLivesOn(topic, deleted_at_ms, self._clock.now_ms())
             await asyncio.shield(self._journal.writer().topic_lives_on(lives_on))
             return True
-        # Nothing was waited for since the question but what says the same under any master.
+        # Nothing was awaited since the check except what gives the same answer under any master.
         writer = self._journal.writer()
         if self.ended_at_ms(topic) < deleted_at_ms:
             epoch = self._coordinator.ownership.leases.latest_epoch

@@ -1,7 +1,7 @@
-"""A master's hand on the groups' offsets: what will stand once all that waits is confirmed.
+"""A master's writer of groups' offsets: the state once everything waiting is confirmed.
 
-Always holds: what is checked against `standing` is added to the journal in the order of the checks,
-so that no commit in the log moves an offset back.
+Invariant: what is checked against `standing` is added to the journal in the order of the checks, so
+that no commit in the log moves an offset back.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy
 
 SENT_BACK_AT_ONCE: Final = 10
-"""Entries of 6 KiB at most each: a reason in Cyrillic takes three times its bytes in JSON."""
+"""Entries of at most 6 KiB each: a reason in Cyrillic takes three times its size in JSON."""
 
 
 class OffsetWriter:
-    """One term's; see the module. On the loop; nothing here waits.
+    """The writer of one term; see the module. On the loop; nothing here waits.
 
-    What is added is done when it counts, and raises as `JournalWriter.add`.
+    Returned futures are done when the entry is in effect, and raise as `JournalWriter.add`.
     """
 
     def __init__(
@@ -57,19 +57,19 @@ class OffsetWriter:
         *,
         on_reset: Callable[[GroupQueue], None],
     ) -> None:
-        """`on_reset` is called when a reset has set an offset, or a removal has taken it away,
-        before the caller hears of it."""
+        """`on_reset` is called when a reset has set an offset or a removal has removed it, before
+        the caller is told."""
         self._state = state
         self._writer = writer
         self._clock = clock
         self._on_reset = on_reset
-        # What will stand once all that waits is confirmed, and the newest entry that says so.
+        # The state once everything waiting is confirmed, and the newest entry that sets it.
         self._ahead: dict[GroupQueue, tuple[Standing | None, OffsetEntry | OffsetsRemoved]] = {}
-        # Which of these each waiting removal takes away, by its identity; and by group and topic
-        # how many removals wait that name no queue.
+        # Which queues each waiting removal removes, by the removal's identity; and by group and
+        # topic the number of waiting removals that name no queue.
         self._removing: dict[int, list[GroupQueue]] = {}
         self._removing_all: Counter[tuple[str | None, str | None]] = Counter()
-        # What is sent back and does not count yet; and the copies that are not in the log.
+        # Sent-back messages that are not in effect yet; and the copies that are not in the log.
         self._sending_back: dict[GroupQueue, dict[int, SentBack]] = {}
         self._owed = {entry.number: entry for entry in state.open_copies}
         self._next_copy = state.next_copy
@@ -77,16 +77,16 @@ class OffsetWriter:
     # ------------------------------------------------------------------------------ asking
 
     def standing(self, key: GroupQueue) -> Standing | None:
-        """What will stand once all that waits is confirmed."""
+        """The state once everything waiting is confirmed."""
         ahead = self._ahead.get(key)
         return self._state.standing(key) if ahead is None else ahead[0]
 
     def keys(self) -> list[GroupQueue]:
-        """Every queue of every group for which something stands, or will."""
+        """Every queue of every group that has an offset, or will have one."""
         return [*self._state.keys(), *(key for key in self._ahead if not self._state.standing(key))]
 
     def selected(self, removed: OffsetsRemoved) -> list[GroupQueue]:
-        """As the state's, also once all that waits counts."""
+        """As the state's `selected`, once everything waiting is in effect."""
         found = self._state.selected(removed)
         if removed.queue_id is not None:
             return found
@@ -94,11 +94,11 @@ class OffsetWriter:
         return list(dict.fromkeys(chain(found, ahead)))
 
     def is_changing(self, group: str) -> bool:
-        """Whether anything of the group waits to be confirmed."""
+        """Whether anything of the group is waiting for confirmation."""
         return any(key.group == group for key in chain(self._ahead, self._sending_back))
 
     def is_removing(self, key: GroupQueue) -> bool:
-        """Whether a removal of the queue's offset waits to be confirmed."""
+        """Whether a removal of the queue's offset is waiting for confirmation."""
         if not self._removing:
             return False
         group, topic, _ = key
@@ -108,41 +108,43 @@ class OffsetWriter:
         return ahead is not None and isinstance(ahead[1], OffsetsRemoved)
 
     def waiting_for(self, key: GroupQueue) -> asyncio.Future[None] | None:
-        """The newest record, if one that concerns this queue still waits."""
+        """The newest waiting record that concerns this queue, if there is one."""
         return self._writer.newest if key in self._ahead else None
 
     def is_finished_beyond(self, key: GroupQueue, offset: int) -> bool:
-        """Whether a message after the group's offset is finished once all that waits counts."""
+        """Whether a message after the group's offset is finished once everything waiting is in
+        effect."""
         finished = self._state.finished_beyond(key)
         return offset in self._sending_back.get(key, ()) or (
             finished is not None and offset in finished
         )
 
     def finished_count(self, key: GroupQueue) -> int:
-        """How many ranges the group has there beyond its offset, at most."""
+        """At most how many ranges the group has there after its offset."""
         finished = self._state.finished_beyond(key)
         waiting = len(self._sending_back.get(key, ()))
         return waiting + (0 if finished is None else len(finished))
 
     def tried(self, key: GroupQueue) -> Tried | None:
-        """Which message of the queue, if any, is being tried in order."""
+        """Which message of the queue, if any, is being retried in order."""
         return self._state.tried(key)
 
     @property
     def next_copy(self) -> int:
-        """The number for the copy of the next message that is sent back."""
+        """The number for the copy of the next sent-back message."""
         return self._next_copy
 
     def owed_copies(self) -> list[SentBack]:
-        """Copies that may not be in the log, in the order of their numbers."""
+        """Copies that may not be in the log, ordered by number."""
         return list(self._owed.values())
 
     def owes(self, entry: SentBack) -> bool:
-        """Whether this copy may not be in the log, and can be made."""
+        """Whether this copy can be made and may not be in the log."""
         return self._owed.get(entry.number) is entry
 
     def lease(self) -> RunRecord | None:
-        """The newest record of queue leases once all that waits counts; None: there is none."""
+        """The newest record of queue leases once everything waiting is in effect; None: none
+        exists."""
         record, parts = self._state.lease, self._state.lease_parts.copy()
         for entry in self._writer.waiting():
             if isinstance(entry, LeaseEntry):
@@ -154,14 +156,14 @@ class OffsetWriter:
     def change(
         self, key: GroupQueue, change: Change, client_id: str = "", *, is_durable: bool = False
     ) -> asyncio.Future[None]:
-        """An offset changes. `is_durable`: done only when it is on the disk, too."""
+        """Change an offset. `is_durable`: done only when it is also on disk."""
         entry = OffsetEntry(key, change, self._clock.now_ms(), client_id)
         done = self._writer.add(entry, is_durable=is_durable)
         self._look_ahead(entry)
         return done
 
     def remove(self, removed: OffsetsRemoved) -> asyncio.Future[None]:
-        """Take offsets away; done when it is on the disk, too."""
+        """Remove offsets; done when that is also on disk."""
         done = self._writer.add(removed)
         self._look_ahead(removed)
         return done
@@ -169,8 +171,8 @@ class OffsetWriter:
     def end_topic(
         self, topic: str, deleted_at_ms: int, *, lease_epoch: int
     ) -> asyncio.Future[None]:
-        """End a topic, in a record of its own; done when it is on the disk, too. `lease_epoch` is
-        the newest queue lease that was granted."""
+        """End a topic, in a record of its own; done when it is also on disk. `lease_epoch` is the
+        newest queue lease granted."""
         ended = TopicEnded.of(topic, deleted_at_ms, lease_epoch, self._clock.now_ms())
         self._writer.flush()
         done = self._writer.add(ended, ends_topic=topic)
@@ -179,13 +181,12 @@ class OffsetWriter:
         return done
 
     def topic_lives_on(self, entry: TopicLivesOn) -> asyncio.Future[None]:
-        """A deleted topic has no end to come; done when it is on the disk, too."""
+        """Record that a deleted topic needs no end; done when it is also on disk."""
         return self._writer.add(entry)
 
     def send_back(self, entries: Sequence[SentBack]) -> asyncio.Future[None]:
-        """Messages are finished, and their copies owed, numbered from `next_copy` on. Returns with
-        that in the log, so that what is appended from now on comes after it; done when it counts
-        and is on the disk.
+        """Messages are finished and their copies owed, numbered from `next_copy` on. On return this
+        is in the log, so that later appends come after it; done when it is in effect and on disk.
 
         Raises:
             AerobeeError: it is not in the log, and nothing is finished.
@@ -194,7 +195,7 @@ class OffsetWriter:
         if self._writer.waiting_bytes > WAITING_BYTES_MAX // 2:
             raise Busy("too many entries of the offset journal wait for the log; try again later")
         self._writer.flush()
-        # A number is used once, whatever becomes of its entry.
+        # A number is used once, whatever happens to its entry.
         self._next_copy = entries[-1].number + 1
         for entry in entries:
             done = self._writer.add(entry)
@@ -208,33 +209,31 @@ class OffsetWriter:
         return done
 
     def finish_beyond(self, entry: FinishedBeyond) -> asyncio.Future[None]:
-        """Messages are finished, and nothing takes their place; done when it is on the disk, too.
-        Raises AerobeeError."""
+        """Messages are finished without a replacement; done when it is also on disk. Raises
+        AerobeeError."""
         return self._writer.add(entry)
 
     def try_again(self, entry: TriedInOrder) -> asyncio.Future[None]:
-        """A message that is handled in order stays; done when its attempts are on the disk, too.
-        Raises AerobeeError."""
+        """A message consumed in order stays; done when its attempts are also on disk. Raises
+        AerobeeError."""
         return self._writer.add(entry)
 
     def note_copied(self, numbers: Iterable[int]) -> None:
-        """These copies are in the log, or cannot be. Said to the journal before long; until then a
+        """These copies are in the log, or never can be. The journal records it soon; until then a
         new master looks for each of them. Raises AerobeeError."""
         for number in numbers:
             self._owed.pop(number, None)
         self._writer.add(self._copied(), is_durable=False)
 
     def make_durable(self) -> asyncio.Future[None]:
-        """Done when all that was written down by now counts and is on the disk. Raises
-        AerobeeError."""
+        """Done when everything recorded so far is in effect and on disk. Raises AerobeeError."""
         return self._writer.add(self._copied())
 
     def _copied(self) -> Copied:
         return Copied(min(self._owed, default=self._next_copy), self._clock.now_ms())
 
     async def record_leases(self, record: RunRecord) -> None:
-        """The newest record of queue leases, in parts. Returns once it is confirmed and on
-        the disk.
+        """Write a new record of queue leases, in parts. Returns once it is confirmed and on disk.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy, StoreFailed.
@@ -246,7 +245,7 @@ class OffsetWriter:
     # ------------------------------------------------------------------------------ the journal
 
     def counted(self, entries: Sequence[Entry | ImageEnd]) -> None:
-        """These stand now. See `JournalTerm`."""
+        """These are in effect now. See `JournalTerm`."""
         for entry in entries:
             if isinstance(entry, SentBack):
                 self._count_sent_back(entry)
@@ -259,13 +258,13 @@ class OffsetWriter:
                     self._forget_owed(entry.topic)
                 if entry.queue_id is None:
                     self._removing_all[entry.group, entry.topic] -= 1
-                    self._removing_all += Counter()  # without what waits no more
+                    self._removing_all += Counter()  # drops what no longer waits
                 for key in self._removing.pop(id(entry)):
                     if self._forget_ahead(key, entry):
                         self._on_reset(key)
 
     def dropped(self, waiting: Iterable[Entry | ImageEnd]) -> None:
-        """Only these wait. See `JournalTerm`."""
+        """Only these still wait. See `JournalTerm`."""
         self._ahead.clear()
         self._removing.clear()
         self._removing_all.clear()
@@ -307,7 +306,7 @@ class OffsetWriter:
                 yield FinishedBeyond(key, some, self._clock.now_ms())
 
     def _is_taking_back(self, key: GroupQueue) -> bool:
-        """Whether anything that waits takes away what is finished beyond the offset."""
+        """Whether anything waiting removes what is finished after the offset."""
         return (bool(self._removing) or key in self._ahead) and any(
             entry.key == key and entry.change.kind is ChangeKind.RESET
             if isinstance(entry, OffsetEntry)
@@ -316,7 +315,7 @@ class OffsetWriter:
         )
 
     def _look_ahead(self, entry: Entry | ImageEnd) -> None:
-        """Note what will stand with this entry, the newest of all that wait."""
+        """Note the state after this entry, the newest of all that wait."""
         if isinstance(entry, OffsetEntry):
             self._ahead[entry.key] = merge(self.standing(entry.key), entry.change), entry
         elif isinstance(entry, OffsetsRemoved):
@@ -336,12 +335,12 @@ class OffsetWriter:
                 del self._sending_back[entry.key]
 
     def _forget_owed(self, topic: str | None) -> None:
-        """The originals of these copies went with their topic."""
+        """The originals of these copies are gone together with their topic."""
         for number in [each.number for each in self._owed.values() if each.key.topic == topic]:
             del self._owed[number]
 
     def _forget_ahead(self, key: GroupQueue, entry: OffsetEntry | OffsetsRemoved) -> bool:
-        """The entry counts now; whether no newer one waits."""
+        """The entry is in effect now; returns whether no newer one waits."""
         ahead = self._ahead.get(key)
         if ahead is None or ahead[1] is not entry:
             return False

@@ -1,1 +1,1 @@
-"""Messages that are received without a lease: handed out, invisible for a while, acknowledged."""
+"""Messages received without a lease: handed out, invisible for a while, acknowledged."""

@@ -1,6 +1,7 @@
-"""What the journal of POP says: its entries and their JSON; docs/pop-journal.md has their members.
+"""The entries of POP's journal and their JSON; docs/pop-journal.md lists their members.
 
-Many a second: one entry has all that a poll took of a queue, or all that a call acknowledged there.
+There are many per second, so one entry has everything that a poll took from a queue, or that a call
+acknowledged there.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from aerobee.broker.store.tables.finished_ranges import Range
 POP_JOURNAL_TOPIC: Final = "AEROBEE_POP_JOURNAL"
 
 OFFSETS_MAX: Final = 100_000
-"""Messages that one entry hands out; more are no entry."""
+"""Most messages that one entry may hand out; more make it invalid."""
 NO_LANE: Final = -1
-"""Of a message that is handed out without regard to order."""
+"""For a message handed out without regard to order."""
 
 
 class InvisibleKind(StrEnum):
-    """Why messages are invisible as said."""
+    """Why messages are invisible."""
 
     TAKEN = "taken"  # a poll got them
     CHANGED = "changed"  # their receiver set another time
@@ -33,31 +34,31 @@ class InvisibleKind(StrEnum):
 
 
 class Begun(NamedTuple):
-    """The group consumes the queue from this offset on; what was known of it before is void."""
+    """The group consumes the queue from this offset on; earlier state is void."""
 
     key: GroupQueue
     offset: int
     serial: int
-    """The first one that is used from now on."""
+    """The first serial used from now on."""
     at_ms: int
 
 
 class Invisible(NamedTuple):
-    """These messages, in rising order, are in somebody's hands. Their serials follow each other."""
+    """These messages, in ascending order, are with a client. Their serials are consecutive."""
 
     kind: InvisibleKind
     key: GroupQueue
     offsets: tuple[int, ...]
     serial: int
-    """Of the first."""
+    """The serial of the first message."""
     at_ms: int
     visible_ms: int
-    """When they are redelivered; 0: as long as `holder` is heard of."""
+    """When they are redelivered; 0: once `holder` is no longer alive."""
     holder: str = ""
     attempts: tuple[int, ...] = ()
-    """How often each was delivered, with this time. Empty: each once."""
+    """How often each was delivered, including this time. Empty: each once."""
     lanes: tuple[int, ...] = ()
-    """Of groups in which order counts: see `lanes.lane_of`. Empty: NO_LANE."""
+    """For groups in which order matters: see `lanes.lane_of`. Empty: NO_LANE."""
 
 
 class Finished(NamedTuple):
@@ -69,14 +70,14 @@ class Finished(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The queue is not consumed by POP any more."""
+    """POP no longer consumes the queue."""
 
     key: GroupQueue
     at_ms: int
 
 
 class Flight(NamedTuple):
-    """A message that was handed out, and is not finished."""
+    """A message that was handed out and is not finished."""
 
     serial: int
     attempt: int
@@ -85,12 +86,12 @@ class Flight(NamedTuple):
     holder: str
     lane: int
     is_counted: bool
-    """Whether this delivery is in `attempt`."""
+    """Whether `attempt` includes this delivery."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueImage:
-    """A part of what is known of a queue. All parts together say everything."""
+    """A part of the state of a queue. All parts together are the whole state."""
 
     key: GroupQueue
     committed: int
@@ -143,8 +144,8 @@ def _members(entry: PopEntry) -> tuple[str, dict[str, object]]:
 
 
 def decode_entry(value: dict[str, Any]) -> PopEntry | None:
-    """The entry that a JSON object is; None: its kind is unknown. Raises KeyError, TypeError,
-    AttributeError or ValueError for what is no entry."""
+    """The entry in a JSON object; None: its kind is unknown. Raises KeyError, TypeError,
+    AttributeError or ValueError if it is not an entry."""
     kind = value["kind"]
     if kind not in _KINDS and kind not in ("finished", "begun", "ended", "image"):
         return None
@@ -215,7 +216,7 @@ def _flight_of(
 
 
 def ranges_of(offsets: Iterable[int]) -> tuple[Range, ...]:
-    """Rising offsets as ranges."""
+    """Ascending offsets as ranges."""
     found: list[Range] = []
     begin = end = -1
     for offset in offsets:
@@ -230,7 +231,7 @@ def ranges_of(offsets: Iterable[int]) -> tuple[Range, ...]:
 
 
 def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Rising ranges without those that touch."""
+    """Ascending ranges, with adjacent ones joined."""
     found: list[Range] = []
     for begin, end in ranges:
         if found and found[-1].end == begin:

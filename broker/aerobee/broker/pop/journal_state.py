@@ -1,7 +1,7 @@
-"""What the journal of POP says up to one of its records, on every replica: a `JournalState`.
+"""The state of POP's journal up to one of its records, on every replica: a `JournalState`.
 
-Owns: the queues of groups that POP consumes, as confirmed entries have left them, and the file that
-has the same.
+Owns: the queues of groups that POP consumes, as of the confirmed entries, and the file with the
+same content.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class PopJournalState:
     def __init__(
         self, queues: dict[GroupQueue, Standing] | None = None, place: Place | None = None
     ) -> None:
-        """Without arguments: that of a journal without records."""
+        """Without arguments: the state of a journal without records."""
         self._queues = queues or {}
         self._place = place or Place()
         self.latest_ms = 0
-        """When the newest entry was written that was applied here, by its master's clock."""
+        """When the newest applied entry was written, by its master's clock."""
 
     def __repr__(self) -> str:
         return f"PopJournalState({self._place}, {len(self._queues)} queues)"
@@ -50,15 +50,15 @@ class PopJournalState:
         return self._place.is_whole
 
     def copies(self) -> dict[GroupQueue, Standing]:
-        """Of all queues of groups that POP consumes."""
+        """Copies for all queues of groups that POP consumes."""
         return {key: standing.copy() for key, standing in self._queues.items()}
 
     def standing(self, key: GroupQueue) -> Standing | None:
-        """Not to be changed. None: POP does not consume the queue."""
+        """Do not modify. None: POP does not consume the queue."""
         return self._queues.get(key)
 
     def apply(self, entries: Sequence[PopEntry | ImageEnd], queue_offset: int) -> None:
-        """The next record of the journal."""
+        """Apply the next record of the journal."""
         place = self._place.after(entries, queue_offset)
         apply_entries(self._queues, entries)
         times = (each.at_ms for each in entries if not isinstance(each, ImageEnd))
@@ -66,16 +66,16 @@ class PopJournalState:
         self._place = place
 
     def skip_to(self, queue_offset: int) -> None:
-        """The records before this one are not there any more, or cannot be read. They may have
-        voided what is known; the next image says what stands."""
+        """The records before this one are gone or cannot be read. They may have invalidated what is
+        known; the next image says what still holds."""
         self._queues.clear()
         self._place = self._place.skipped_to(queue_offset)
 
     # ------------------------------------------------------------------------------ its file
 
     def snapshot(self) -> Callable[[], bytes]:
-        """What encodes the file as it is now; [any thread]. Write it only when the journal's
-        records below `next_offset` are on the disk."""
+        """A callable that encodes the file as of now; call it on [any thread]. Write the file only
+        when the journal's records below `next_offset` are on disk."""
         queues, place = self.copies(), self._place
         return lambda: encode_file(_MAGIC, place, map(entry_text, image_of(queues, now_ms=0)))
 
@@ -83,7 +83,7 @@ class PopJournalState:
 def apply_entries(
     queues: dict[GroupQueue, Standing], entries: Iterable[PopEntry | ImageEnd]
 ) -> None:
-    """What entries make of queues. Those of a queue that is not known wait for its image."""
+    """Apply entries to queues. Those of an unknown queue wait for its image."""
     for entry in entries:
         if isinstance(entry, ImageEnd):
             continue
@@ -100,7 +100,7 @@ def apply_entries(
 
 
 def image_of(queues: dict[GroupQueue, Standing], *, now_ms: int) -> Iterator[QueueImage]:
-    """What makes the same queues of nothing; see `Standing.image`."""
+    """Entries that recreate the same queues; see `Standing.image`."""
     for key in list(queues):
         standing = queues.get(key)
         if standing is not None:
@@ -108,7 +108,7 @@ def image_of(queues: dict[GroupQueue, Standing], *, now_ms: int) -> Iterator[Que
 
 
 def file_reader(journal_end: int) -> Callable[[bytes], PopJournalState]:
-    """For `read_with_backup`: what reads the file where the journal has `journal_end` records."""
+    """For `read_with_backup`: reads the file, given that the journal has `journal_end` records."""
 
     def read(data: bytes) -> PopJournalState:
         entries: list[Any]

@@ -1,7 +1,7 @@
-"""PURE: whose turn it is, where order counts: one message of a message group after the other.
+"""PURE: whose turn it is when order matters: one message of a message group after another.
 
-The messages of one message group are a lane. The first that is not finished is handed out and comes
-again until it is finished; those after it wait, while other lanes continue.
+The messages of one message group form a lane. The first unfinished one is handed out and
+redelivered until it is finished; those after it wait, while other lanes continue.
 
 Owns: the messages of each lane that have been read and are not finished, in the queue's order.
 """
@@ -17,20 +17,20 @@ from aerobee.broker.pop.entries import NO_LANE
 
 
 def lane_of(message_group: bytes) -> int:
-    """The lane of a message group; of messages without one: b"". Two groups may share a lane, and
+    """The lane of a message group; b"" for messages without one. Two groups may share a lane, and
     then wait for each other."""
     return crc32(message_group)
 
 
 class Lanes:
-    """Of one queue."""
+    """The lanes of one queue."""
 
     def __init__(self) -> None:
         self._chains: dict[int, deque[int]] = {}
         self._lane_at: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """How many messages."""
+        """The number of messages."""
         return len(self._lane_at)
 
     def __iter__(self) -> Iterator[int]:
@@ -50,7 +50,7 @@ class Lanes:
         return len(self._lane_at) - len(self._chains)
 
     def add(self, offset: int, lane: int) -> bool:
-        """Whether the message is the first of its lane; it may be known already."""
+        """Whether the message is the first of its lane; the message may already be known."""
         if offset not in self._lane_at:
             self._lane_at[offset] = lane
             chain = self._chains.get(lane)
@@ -67,7 +67,7 @@ class Lanes:
         return self._chains[self._lane_at[offset]][0] == offset
 
     def finish(self, offset: int) -> int | None:
-        """The message is finished; the one whose turn it is by that."""
+        """The message is finished; returns the one whose turn it is now."""
         lane = self._lane_at.pop(offset, None)
         if lane is None:
             return None

@@ -3,14 +3,14 @@
     wants -> the caller reads -> take -> the entry is confirmed -> the answer is written
     acknowledge, change, forward -> the entry is confirmed -> the answer is written
 
-Owns: the decisions of one master. What they decide is here at once and is said in entries,
-which the caller adds to the journal in the order in which it gets them. Nothing of a decision may
-be told before its entry is confirmed: so attempts never fall, and every replica knows of a
-message that somebody has. The caller passes the time, Unix ms, and does all reading.
+Owns: the decisions of one master. They take effect here at once and are returned as entries, which
+the caller adds to the journal in the same order. No decision may be reported before its entry is
+confirmed: so attempts never fall, and every replica knows of each message that a client has. The
+caller passes the time, Unix ms, and does all reading.
 
-Always: what `standing` says is what the entries say, no more. All else follows from it and from the
-log, so a new master continues from there: it reads from the oldest unfinished message on once more,
-and passes over what is in flight or finished.
+Invariant: `standing` holds exactly what the entries say. All else follows from it and from the log,
+so a new master continues from there: it reads again from the oldest unfinished message on, and
+skips what is in flight or finished.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ _MOVES_AT_ONCE: Final = 32
 
 
 def first_serial(now_ms: int) -> int:
-    """Of a run: larger than all serials of earlier ones, also of those whose entries were lost, as
-    long as the clock has gone on and nobody hands out a million messages in a millisecond."""
+    """The first serial of a run: larger than all serials of earlier runs, including those whose
+    entries were lost, provided that the clock has advanced and fewer than a million messages are
+    handed out per millisecond."""
     return now_ms << _SERIAL_BITS
 
 
@@ -69,7 +70,7 @@ class _Repeatable(NamedTuple):
 
 
 class QueueState:
-    """One master's; see the module. Sync; nothing here reads or waits."""
+    """One master's state; see the module. Synchronous; nothing here reads or waits."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class QueueState:
         unsure: Unsure,
         limits: PopLimits,
     ) -> None:
-        """`standing` is this object's from now on. `is_ordered`: order counts within message
+        """`standing` belongs to this object from now on. `is_ordered`: order matters within message
         groups; make another object when that changes. `unsure`: of the last master."""
         self.key = key
         self.is_ordered = is_ordered
@@ -99,7 +100,7 @@ class QueueState:
         return f"QueueState({self.key}, {self.standing}, next={self._next_offset})"
 
     def resume(self, standing: Standing) -> None:
-        """Go on from here: what was decided after it has never been."""
+        """Continue from here: what was decided later has never happened."""
         standing.next_serial = max(standing.next_serial, self.standing.next_serial)
         self.standing = standing
         self._next_offset = standing.committed
@@ -116,7 +117,7 @@ class QueueState:
         for offset, flight in flights:
             if self.is_ordered:
                 self._lanes.add(offset, flight.lane)
-        # The newest first: of what a client has, it may be redelivered before the rest.
+        # Newest first: of a client's messages, the newest may be redelivered before the rest.
         for offset, flight in sorted(flights, key=lambda each: -each[1].taken_ms):
             self._waits.watch(offset, flight)
 
@@ -124,21 +125,21 @@ class QueueState:
 
     @property
     def committed(self) -> int:
-        """The oldest message that is not finished: what the log must keep."""
+        """The oldest unfinished message: what the log must keep."""
         return self.standing.committed
 
     def unfinished(self, queue_end: int) -> int:
-        """How many messages of a queue with this end the group has not finished."""
+        """The number of messages of a queue with this end that the group has not finished."""
         return max(0, queue_end - self.standing.committed - self.standing.finished_count)
 
     @property
     def in_flight(self) -> int:
-        """How many are in somebody's hands, as far as time has been told."""
+        """How many messages clients have, as of the last time passed in."""
         flights = self.standing.flights
         return len(flights) - sum(offset in flights for offset in self._ready)
 
     def flight(self, offset: int) -> Flight | None:
-        """None: it was not handed out, or is finished."""
+        """None: the message was not handed out, or is finished."""
         return self.standing.flights.get(offset)
 
     def is_newest(self, offset: int, serial: int) -> bool:
@@ -147,35 +148,35 @@ class QueueState:
         return flight is not None and flight.serial == serial
 
     def held_by(self, client_id: str) -> list[int]:
-        """The messages that a client has for as long as it is heard of, in rising order."""
+        """The messages that a client holds while it is alive, in ascending order."""
         flights = self.standing.flights
         return sorted(each for each, flight in flights.items() if flight.holder == client_id)
 
     def is_moving(self, offset: int) -> bool:
-        """Whether a copy is about to take its place."""
+        """Whether a copy is about to replace it."""
         return offset in self._moving
 
     def wake_ms(self) -> int | None:
-        """When to ask again what there is, unless new messages come; None: no message waits for a
-        time. It may be too early."""
+        """When to check again, unless new messages come; None: no message waits for a time. It may
+        be too early."""
         return self._waits.next_ms()
 
     def has_ready(self, now_ms: int) -> bool:
-        """Whether anything is redelivered now."""
+        """Whether anything is due for redelivery now."""
         self._expire(now_ms)
         return bool(self._ready)
 
     # ------------------------------------------------------------------------------ receiving
 
     def has_nothing(self, queue_end: int, now_ms: int) -> bool:
-        """Whether no poll gets anything, for all messages before `queue_end` are with somebody or
-        finished: most looks of clients that wait, and nothing has to be read for them."""
+        """Whether no poll would get anything, as all messages before `queue_end` are with clients
+        or finished: true for most checks of waiting clients, which then need no read."""
         self._expire(now_ms)
         return self._next_offset == queue_end and not self._ready
 
     def repeated(self, poll: Poll, now_ms: int) -> list[Delivery]:
-        """What the client's last poll had taken, if this is the same once more and nobody has
-        handled the messages since. Told once the journal's newest entry is confirmed."""
+        """What the client's last poll took, if this repeats it and the messages were not handled
+        since. Report it once the journal's newest entry is confirmed."""
         last = self._polls.get(poll.client_id)
         if last is None or not poll.attempt_id or last.attempt_id != poll.attempt_id:
             return []
@@ -190,8 +191,8 @@ class QueueState:
         return found
 
     def wants(self, poll: Poll, now_ms: int) -> Wanted:
-        """What to read for a poll, at most `poll.count` messages; which of them it gets `take`
-        decides. What is to be moved is said once."""
+        """What to read for a poll, at most `poll.count` messages; `take` decides which of them it
+        gets. Each message to move is returned only once."""
         self._expire(now_ms)
         again: list[int] = []
         moves: list[Move] = []
@@ -219,7 +220,7 @@ class QueueState:
         return MoveReason.LATE if is_late and not self.is_ordered else None
 
     def _room(self) -> tuple[int, Busy | None]:
-        """For how many messages that nobody has had."""
+        """Room for messages never handed out before."""
         limits, key = self._limits, self.key
         room = limits.flights_max - len(self.standing.flights)
         queue = f"queue {key.queue_id} of topic {key.topic}"
@@ -229,10 +230,10 @@ class QueueState:
                 "acknowledge some of them first"
             )
         if not self.is_ordered:
-            # Who has read enough for others is not to blame, and asks elsewhere.
+            # A poll that has read enough for others is not at fault; it asks elsewhere.
             return (room if len(self._aside) < limits.aside_max else 0), None
         if self._lanes.has(NO_LANE):
-            return 0, None  # they were taken when order did not count: those first
+            return 0, None  # they were taken when order did not matter: those first
         if self._lanes.waiting >= limits.waiting_max:
             return 0, Busy(
                 f"{limits.waiting_max} messages of {queue} wait for older ones of their message "
@@ -241,7 +242,7 @@ class QueueState:
         return room, None
 
     def _pass_known(self) -> None:
-        """Reading continues after what is in flight or finished."""
+        """Continue reading after what is in flight or finished."""
         standing = self.standing
         at = max(self._next_offset, standing.committed)
         while at < self._known_end:
@@ -252,7 +253,7 @@ class QueueState:
         self._next_offset = at
 
     def take(self, poll: Poll, read: Read, now_ms: int) -> Taken:
-        """Hand out what may be handed out by now, at most `poll.count` messages."""
+        """Hand out what may be handed out now, at most `poll.count` messages."""
         self._expire(now_ms)
         offsets: list[int] = []
         others: list[Range] = []
@@ -260,17 +261,17 @@ class QueueState:
         elsewhere = self._told_origins(read, poll.origin(self.key.topic))
         for offset in read.again:
             if offset not in self._ready or offset in elsewhere:
-                continue  # somebody else was faster, or it is another's
+                continue  # another poll was faster, or it is for another
             flight = flights.get(offset)
             if offset not in messages:
                 others.append(Range(offset, offset + 1))
             elif flight is not None and flight.attempt >= poll.attempts_max:
-                continue  # while this was read it had its last delivery: `wants` will move it
+                continue  # its last delivery happened during the read: `wants` will move it
             elif len(offsets) < count:
                 offsets.append(offset)
         if read.begin <= self._next_offset < read.end:
             self._take_new(read, elsewhere, count, offsets, others)
-        # What a new master reads once more may be older than what is redelivered.
+        # Messages that a new master reads again may be older than redelivered ones.
         offsets.sort()
         others.sort()
         taken = Taken()
@@ -305,7 +306,7 @@ class QueueState:
         return taken
 
     def _told_origins(self, read: Read, origin: str) -> Collection[int]:
-        """What the records say; those that are not for a poll that wants this origin."""
+        """Record the origins found; returns those that are not for a poll of this origin."""
         for offset, each in read.origins.items():
             if not self.standing.is_finished(offset):
                 self._ready.is_of(offset, each)
@@ -319,7 +320,7 @@ class QueueState:
         offsets: list[int],
         others: list[Range],
     ) -> None:
-        """Those that nobody has had, as far as there is room."""
+        """Messages never handed out before, as far as there is room."""
         at, end, flights = self._next_offset, read.end, self.standing.flights
         count = min(count, len(offsets) + self._limits.flights_max - len(flights))
         found = sorted((*read.messages, *elsewhere)) if elsewhere else read.messages
@@ -373,8 +374,8 @@ class QueueState:
             del self._polls[next(iter(self._polls))]
 
     def give_back(self, handles: Iterable[tuple[int, int]], now_ms: int) -> Sequence[PopEntry]:
-        """Deliveries, given as offset and serial, whose receiver was gone before it had them: they
-        are redelivered at once, and the attempt does not count."""
+        """Deliveries (offset, serial) whose receiver left before it got them: they are redelivered
+        at once, and the attempt does not count."""
         offsets = sorted(offset for offset, serial in handles if self._current(offset, serial))
         if not offsets:
             return ()
@@ -383,7 +384,7 @@ class QueueState:
     # ------------------------------------------------------------------------------ handling
 
     def acknowledge(self, handles: Sequence[tuple[int, int]], now_ms: int) -> Acknowledged:
-        """Finish deliveries, given as offset and serial."""
+        """Finish deliveries (offset, serial)."""
         done: set[int] = set()
         results = []
         for offset, serial in handles:
@@ -401,8 +402,8 @@ class QueueState:
     def change(
         self, offset: int, serial: int, invisible_ms: int, now_ms: int, *, is_counted: bool = True
     ) -> Changed:
-        """The message comes again after this time, to any client. `is_counted` False: the delivery
-        was none, as far as attempts go; that cannot be taken back."""
+        """Redeliver the message after this time, to any client. `is_counted` False: the delivery
+        does not count as an attempt; this cannot be undone."""
         flight = self._current(offset, serial)
         if flight is None:
             return Changed(self._why_not(offset))
@@ -412,8 +413,8 @@ class QueueState:
         return Changed(Handled.DONE, delivery, (entry,))
 
     def forward(self, offset: int, serial: int) -> tuple[Handled, Move | None]:
-        """The receiver gives the message up. A second call while it moves gets DONE without a move:
-        it waits for the first one's."""
+        """The receiver gives up on the message. A second call while it moves gets DONE without a
+        move: it waits for the first call's move."""
         if self._moving.get(offset) is MoveReason.FORWARDED:
             flight = self.standing.flights[offset]
             return (Handled.DONE if flight.serial == serial else Handled.STALE), None
@@ -425,12 +426,12 @@ class QueueState:
         return Handled.DONE, Move(offset, MoveReason.FORWARDED, flight_now.attempt)
 
     def moved(self, offset: int, now_ms: int) -> Sequence[PopEntry]:
-        """The copy is owed or there: the message is finished."""
+        """The copy is owed or stored: the message is finished."""
         self._moving.pop(offset, None)
         return self.settle([Range(offset, offset + 1)], now_ms)
 
     def kept(self, offset: int, now_ms: int) -> None:
-        """There will be no copy now: all is as before."""
+        """There will be no copy now: restore the state before the move."""
         if self._moving.pop(offset, None) is not None:
             flight = self.standing.flights.get(offset)
             if flight is not None:
@@ -438,7 +439,7 @@ class QueueState:
                 self._expire(now_ms)
 
     def _current(self, offset: int, serial: int) -> Flight | None:
-        """The flight, if this is its newest delivery and nothing else is done with it."""
+        """The flight, if this is its newest delivery and it is not being moved."""
         flight = self.standing.flights.get(offset)
         if flight is None or flight.serial != serial or offset in self._moving:
             return None
@@ -468,12 +469,12 @@ class QueueState:
     # ------------------------------------------------------------------------------ the queue
 
     def client_gone(self, client_id: str, now_ms: int) -> None:
-        """`held_until_ms` has fallen for this client."""
+        """`held_until_ms` has decreased for this client."""
         self._waits.client_gone(client_id, now_ms)
 
     def settle(self, ranges: Iterable[Range], now_ms: int) -> Sequence[PopEntry]:
-        """Messages are finished, though nobody acknowledged them here: a copy took their place, or
-        the log has lost them. The ranges rise."""
+        """Messages are finished without an acknowledgement here: a copy replaced them, or the log
+        has lost them. The ranges ascend."""
         standing = self.standing
         rest = [
             Range(max(begin, standing.committed), end)
@@ -489,7 +490,7 @@ class QueueState:
         return (entry,)
 
     def begin_again(self, offset: int, now_ms: int) -> Sequence[PopEntry]:
-        """Consumption continues from here, forward or back; all deliveries are void."""
+        """Consumption continues from here, forward or backward; all deliveries are void."""
         serial = max(self.standing.next_serial, first_serial(now_ms))
         entry = Begun(self.key, offset, serial, now_ms)
         self.standing.apply(entry)
@@ -536,7 +537,7 @@ class QueueState:
                 del self._moving[offset]
 
     def _turn_comes(self, offset: int) -> None:
-        """It is the first of its lane now."""
+        """It is now the first of its lane."""
         flight = self.standing.flights.get(offset)
         if flight is None:
             self._ready.add(offset)
@@ -549,13 +550,13 @@ class QueueState:
                 self._comes_again(offset)
 
     def _comes_again(self, offset: int) -> None:
-        """Its invisible time is over."""
+        """Its invisible time is up."""
         if not self.is_ordered or self._lanes.is_first(offset):
             self._ready.add(offset)
 
 
 def _within(begin: int, end: int, offsets: Collection[int]) -> Iterable[int]:
-    """A superset of those of the offsets that are in a range, in rising order, or a copy."""
+    """A superset of the offsets that are in a range, in ascending order, or a copy."""
     if end - begin <= len(offsets):
         return range(begin, end)
     return [each for each in offsets if begin <= each < end]

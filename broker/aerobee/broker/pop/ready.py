@@ -1,9 +1,9 @@
 """PURE: the messages of a queue that may be handed out now, in the queue's order.
 
-A group's retry topic has messages of all its topics, and a poll gets those of the topic that it is
-for. Which topic a message came from only its record says, so it is told once the record was read.
+A group's retry topic has messages of all its topics, and a poll gets those of its own topic. Only a
+message's record says which topic it came from, so that is passed in once the record was read.
 
-Owns: the messages that are ready; the origin of each that is not finished, as far as it was told.
+Owns: the messages that are ready; the origin of each unfinished one, as far as known.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from itertools import islice
 
 
 class Ready:
-    """Of one queue."""
+    """The ready messages of one queue."""
 
     def __init__(self) -> None:
         self._unknown: list[int] = []
-        """Their origin was not told, as in all queues but those of retry topics."""
+        """Messages of unknown origin: all of them, except in retry topics."""
         self._by_origin: dict[str, list[int]] = {}
         self._origins: dict[int, str] = {}
 
     def __iter__(self) -> Iterator[int]:
-        """Those that are ready."""
+        """All ready messages."""
         return merge(self._unknown, *self._by_origin.values())
 
     def __contains__(self, offset: object) -> bool:
@@ -37,7 +37,7 @@ class Ready:
         return bool(self._unknown) or any(self._by_origin.values())
 
     def first(self, count: int, origin: str) -> list[int]:
-        """The first ones that are of this origin, or may be; "": of any."""
+        """The first ones that are or may be of this origin; "": of any."""
         if not self._origins:
             return self._unknown[:count]
         if not origin:
@@ -57,7 +57,7 @@ class Ready:
             del ready[at]
 
     def is_of(self, offset: int, origin: str) -> None:
-        """Its record says where it came from."""
+        """Its record names its origin."""
         if self._origins.get(offset) == origin:
             return
         was_ready = offset in self
@@ -67,7 +67,7 @@ class Ready:
             insort(self._list(offset), offset)
 
     def forget(self, begin: int, end: int) -> None:
-        """All from `begin` up to, not including, `end` are finished."""
+        """All messages in [begin, end) are finished."""
         for ready in (self._unknown, *self._by_origin.values()):
             del ready[bisect_left(ready, begin) : bisect_left(ready, end)]
         if not self._origins:

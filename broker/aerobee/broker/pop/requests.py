@@ -1,4 +1,4 @@
-"""What is asked of a queue that POP consumes, and what it answers."""
+"""Requests to a queue that POP consumes, and its answers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from aerobee.runtime.errors import Busy
 
 @dataclass(frozen=True, slots=True)
 class PopLimits:
-    """Of one queue of a group."""
+    """Limits for one queue of a group."""
 
     flights_max: int = 10_000
-    """Messages that a client has, or that wait to be redelivered."""
+    """Messages that clients have or that wait to be redelivered."""
     waiting_max: int = 4_096
     """Messages that were read and wait for an older one of their message group."""
     aside_max: int = 10_000
-    """Messages of a retry topic that were read and wait for a poll for their own topic. Beyond,
-    those after them wait, too."""
+    """Messages of a retry topic that were read and wait for a poll of their own topic. Above this
+    limit, later messages wait, too."""
     span_max: int = 1_000_000
-    """Messages after the oldest unfinished one. Beyond, it goes to the retry topic when its time
-    has come, unless order counts: it would hold the log."""
+    """Messages after the oldest unfinished one. Above this limit, that one goes to the retry topic
+    when its time is up, unless order matters: otherwise it would hold the log."""
     repeated_ms: int = 60_000
     """How long a poll may be repeated."""
     unsure_ms: int = 10_000
-    """What a master handed out in this time before its end may not have reached its client."""
+    """What a master handed out this long before its end may not have reached its client."""
     unsure_held_ms: int = 60_000
-    """This long after that a client that said no time has it, for the next master."""
+    """For this long after that, the next master assumes that a client which set no time has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What a client asks for. `invisible_ms` None: while the client is heard of."""
+    """What a client asks for. `invisible_ms` None: while the client is alive."""
 
     client_id: str
     count: int
@@ -43,23 +43,22 @@ class Poll:
     attempt_id: str = ""
     """A client that repeats a poll under the same id gets the same messages."""
     attempts_max: int = 17
-    """Deliveries of a message. After that it is dead."""
+    """Deliveries of a message; after that it becomes a dead letter."""
     topic: str = ""
-    """What it is for. Of the group's retry topic it gets what came from this one; "": all."""
+    """The poll's topic. From the group's retry topic it gets what came from this topic; "": all."""
 
     def origin(self, topic: str) -> str:
-        """What the messages that it gets of a queue of this topic have to come from; "": from
-        anywhere."""
+        """The origin required of messages from a queue of this topic; "": any."""
         return "" if self.topic == topic else self.topic
 
     def with_count(self, count: int) -> Poll:
-        """The same of one queue, for what is left of the poll."""
+        """The same poll for one queue, for the remaining count."""
         return replace(self, count=count)
 
 
 class Delivery(NamedTuple):
-    """A message in the hands of a client. `serial` names this delivery; `visible_ms` 0: as long as
-    the client is heard of."""
+    """A message held by a client. `serial` identifies this delivery; `visible_ms` 0: while the
+    client is alive."""
 
     offset: int
     serial: int
@@ -68,7 +67,7 @@ class Delivery(NamedTuple):
 
 
 class MoveReason(StrEnum):
-    """Why a copy of a message takes its place."""
+    """Why a message is replaced by a copy."""
 
     DEAD = "dead"  # delivered as often as it may be
     FORWARDED = "forwarded"  # its receiver gives it up
@@ -76,8 +75,8 @@ class MoveReason(StrEnum):
 
 
 class Move(NamedTuple):
-    """The caller has a copy take the message's place, exactly once, and calls `moved`; or `kept`.
-    Until then nobody gets the message, and no serial of it is good."""
+    """The caller replaces the message with a copy, exactly once, and calls `moved`; or else `kept`.
+    Until then nobody gets the message, and no serial of it is valid."""
 
     offset: int
     reason: MoveReason
@@ -85,30 +84,30 @@ class Move(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What to read for a poll: messages that come again, or whose turn it is now, in rising order;
-    then `room` messages from `begin` on that nobody has had."""
+    """What to read for a poll: messages due for redelivery or whose turn it is now, in ascending
+    order; then `room` messages from `begin` on that were never handed out."""
 
     again: Sequence[int]
     begin: int
     room: int
     moves: Sequence[Move]
     refusal: Busy | None
-    """Why `room` is 0, if it is not for what was asked."""
+    """Why `room` is 0, unless because of what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read. Whatever was read, is the poll's, and is not in `messages`, does not pass its
-    filter, and is finished."""
+    """What was read. A message that was read, is for this poll, and is not in `messages` does not
+    pass its filter, and is finished."""
 
     messages: Mapping[int, int]
-    """Offset to lane, in rising order; the lane counts only where order does."""
+    """Offset to lane, in ascending order; lanes matter only where order does."""
     again: Sequence[int] = ()
     begin: int = 0
     end: int = 0
-    """From `begin` up to, not including, `end`."""
+    """The end of [begin, end)."""
     origins: Mapping[int, str] = field(default_factory=dict)
-    """Of messages of a retry topic: which topic they came from. Those of another one than the
+    """For messages of a retry topic: the topic they came from. Those from a topic other than the
     poll's are not in `messages`, and stay for others."""
     failures: Mapping[int, int] = field(default_factory=dict)
     """How often messages were delivered before they came to the retry topic."""
@@ -116,22 +115,22 @@ class Read:
 
 @dataclass(slots=True)
 class Taken:
-    """What a poll gets of one queue once `entries` are confirmed."""
+    """What a poll gets from one queue once `entries` are confirmed."""
 
     entries: list[PopEntry] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
 
 
 class Handled(StrEnum):
-    """What became of a request for one delivery."""
+    """The outcome of a request for one delivery."""
 
     DONE = "done"
-    FINISHED = "finished"  # before; told once the journal's newest entry is confirmed
+    FINISHED = "finished"  # earlier; report it once the journal's newest entry is confirmed
     STALE = "stale"  # it is not the message's newest delivery; nothing changed
 
 
 class Changed(NamedTuple):
-    """`delivery` takes the place of the one that was changed."""
+    """`delivery` replaces the one that was changed."""
 
     handled: Handled
     delivery: Delivery | None = None
@@ -139,7 +138,7 @@ class Changed(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """One result for each delivery, in the order asked for."""
+    """One result per delivery, in the order of the request."""
 
     handled: list[Handled]
     entries: Sequence[PopEntry] = ()

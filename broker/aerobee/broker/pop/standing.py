@@ -1,12 +1,12 @@
-"""PURE: what entries make of one queue of a group: the part of its state that every replica has.
+"""PURE: how entries change one queue of a group: the part of its state on every replica.
 
     below `committed`    finished
     in `finished`        finished, although an older message is not
-    in `flights`         handed out, in somebody's hands or to be redelivered
+    in `flights`         handed out, with a client or to be redelivered
     all others           not handed out yet
 
-Always: `committed` is the oldest message that is not finished; no message is both finished and in
-flight; serials only rise.
+Invariant: `committed` is the oldest unfinished message; no message is both finished and in flight;
+serials only rise.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IMAGE_RANGES: Final = 1_500
 
 
 class Standing:
-    """Of one group on one queue."""
+    """The state of one group on one queue."""
 
     __slots__ = ("committed", "finished", "flights", "next_serial")
 
@@ -67,13 +67,13 @@ class Standing:
 
     @property
     def finished_count(self) -> int:
-        """How many messages are finished although an older one is not."""
+        """The number of messages finished before an older one."""
         return sum(end - begin for begin, end in self.finished)
 
     # ------------------------------------------------------------------------------ entries
 
     def apply(self, entry: PopEntry) -> None:
-        """What an entry of this queue changes; not one that ends it."""
+        """Apply an entry of this queue, except one that ends it."""
         if isinstance(entry, Invisible):
             self._hand_out(entry)
         elif isinstance(entry, Finished):
@@ -101,7 +101,7 @@ class Standing:
         self.next_serial = max(self.next_serial, serial + len(offsets))
 
     def finish(self, begin: int, end: int) -> None:
-        """These are finished, whatever they were."""
+        """These are finished, whatever their state was."""
         flights, finished = self.flights, self.finished
         if end - begin <= len(flights):
             for offset in range(begin, end):
@@ -116,7 +116,7 @@ class Standing:
             finished.drop_below(self.committed)
 
     def _take_image(self, image: QueueImage) -> None:
-        """For a reader that has read everything, this changes nothing."""
+        """For a reader that has read everything this changes nothing."""
         self.next_serial = max(self.next_serial, image.next_serial)
         self.finish(0, image.committed)
         for begin, end in image.finished:
@@ -124,8 +124,8 @@ class Standing:
         self.flights.update(image.flights)
 
     def image(self, key: GroupQueue, at_ms: int) -> Iterator[QueueImage]:
-        """What makes the same of nothing. Each part says what is true when it is asked for, and
-        what changes in between must be told after it."""
+        """Entries that recreate this state. Each part holds when it is requested; changes in
+        between must be recorded after it."""
         offsets = iter(list(self.flights))
         told, is_first = 0, True
         while True:

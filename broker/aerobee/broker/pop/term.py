@@ -1,13 +1,13 @@
-"""A master's side of the journal of POP: its queues, and that what they decide is what is written.
+"""A master's side of POP's journal: its queues, and the writing of their decisions.
 
     queue = term.queue(key); ... = queue.take(...); done = term.write(entries)
 
-Owns: one `QueueState` for each queue of a group that POP consumes. Look it up for each request: it
-is another one, or none, after entries were dropped.
+Owns: one `QueueState` for each queue of a group that POP consumes. Look it up for each request:
+after entries were dropped it is another one, or none.
 
-Always: once all that waits is confirmed, every queue is as the journal says. And what the offset
-journal has finished for the group, as what was sent back or is a dead letter, is finished here
-before anything else is decided: a message that was moved by the last master does not come again.
+Invariant: once everything waiting is confirmed, every queue is as the journal says. And what the
+offset journal has finished for the group, such as sent-back messages or dead letters, is finished
+here before anything else is decided: a message moved by the last master is not redelivered.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class EntryWriter(Protocol):
 
 
 def begin_offset(queue_begin: int, queue_end: int) -> int:
-    """Where a new group begins to consume a queue: with the first message if none was ever removed,
-    and otherwise with the next one that comes."""
+    """Where a new group begins to consume a queue: at the first message if none was ever removed,
+    otherwise at the next one to arrive."""
     return queue_begin if queue_begin == 0 else queue_end
 
 
@@ -59,7 +59,7 @@ class PopTerm:
         finished_elsewhere: Callable[[GroupQueue], Iterable[Range] | None],
         limits: PopLimits | None = None,
     ) -> None:
-        """`is_ordered`: whether order counts for a group.
+        """`is_ordered`: whether order matters for a group.
         `finished_elsewhere`: what is confirmed to be finished by other means, in rising order;
         None: the group has nothing there any more, as after the end of a topic. It raises
         AerobeeError while that is not known."""
@@ -78,7 +78,7 @@ class PopTerm:
 
     def _unsure_of(self, standing: Standing) -> Unsure:
         if not self._state.latest_ms:
-            return Unsure()  # nothing is told after the file, which a stop has written
+            return Unsure()  # nothing was delivered after the file, which a stop has written
         begin_ms = self._state.latest_ms - self._limits.unsure_ms
         until_ms = self._clock.now_ms() + self._limits.unsure_held_ms
         return Unsure.of(standing.flights.values(), begin_ms, until_ms)
@@ -97,8 +97,8 @@ class PopTerm:
     # ------------------------------------------------------------------------------ queues
 
     def queue(self, key: GroupQueue) -> QueueState | None:
-        """None: POP does not consume the queue. Another one after the group's setting of order has
-        changed. Raises AerobeeError: it cannot be said now."""
+        """None: POP does not consume the queue. A new object after the group's order setting has
+        changed. Raises AerobeeError: it is not known now."""
         queue = self._queues.get(key)
         if queue is not None and queue.is_ordered != self._is_ordered(key.group):
             queue = self._queues[key] = self._made(key, queue.standing)
@@ -116,21 +116,21 @@ class PopTerm:
         return key in self._queues
 
     def is_ahead(self, key: GroupQueue, committed: int) -> bool:
-        """Whether more is finished of a queue than up to `committed`."""
+        """Whether more of a queue is finished than up to `committed`."""
         queue = self._queues.get(key)
         return queue is not None and queue.committed > committed
 
     @property
     def newest(self) -> Any:
-        """The writer's future for all that is written and not confirmed; None: nothing is."""
+        """The writer's future for everything written and not confirmed; None: there is nothing."""
         return self._writer.newest
 
     def queues(self) -> Iterable[QueueState]:
         return self._queues.values()
 
     def begin(self, key: GroupQueue, offset: int) -> Any:
-        """POP consumes the queue from now on, beginning with this offset. Returns the writer's
-        future: done when that is confirmed and on the disk. Raises AerobeeError."""
+        """POP consumes the queue from now on, beginning at this offset. Returns the writer's
+        future: done when that is confirmed and on disk. Raises AerobeeError."""
         assert key not in self._queues, key
         now_ms = self._clock.now_ms()
         serial = first_serial(now_ms)
@@ -140,18 +140,18 @@ class PopTerm:
         return done
 
     def end(self, key: GroupQueue) -> Any:
-        """POP consumes the queue no more; what is in flight is forgotten. As `begin`."""
+        """POP stops consuming the queue; what is in flight is forgotten. As `begin`."""
         done = self._writer.add(Ended(key, self._clock.now_ms()))
         self._queues.pop(key, None)
         return done
 
     def write(self, entries: Sequence[PopEntry]) -> Any:
-        """Add what a queue has decided, in the same turn. Returns the writer's future for the last
-        entry; None: there are no entries.
+        """Add a queue's decisions, in the same turn of the loop. Returns the writer's future for
+        the last entry; None: there are no entries.
 
         Raises:
-            AerobeeError: no answer may be made of these decisions. They have been taken back, or
-                some of them count although nobody is told, which costs attempts, not messages.
+            AerobeeError: these decisions must not be reported. They were undone, or some of them
+                took effect although nobody is told, which costs attempts, not messages.
         """
         drops, done = self._drops, None
         try:
@@ -161,7 +161,8 @@ class PopTerm:
             self.dropped(self._writer.waiting())
             raise
         if drops != self._drops:
-            # Adding wrote the record before it, which failed: what is decided stands on that.
+            # Adding it flushed the previous record, which failed; these decisions build on that
+            # one.
             self.dropped(self._writer.waiting())
             raise Busy(
                 "an earlier entry could not be written, so this one was not either; try again"
@@ -171,10 +172,10 @@ class PopTerm:
     # ------------------------------------------------------------------------------ JournalTerm
 
     def counted(self, entries: Sequence[PopEntry | ImageEnd]) -> None:
-        """Already here."""
+        """Nothing to do: it is already in effect here."""
 
     def dropped(self, waiting: Iterable[PopEntry | ImageEnd]) -> None:
-        """As if what was not appended had never been decided."""
+        """Undo what was not appended, as if it had never been decided."""
         self._drops += 1
         queues = self._state.copies()
         apply_entries(queues, waiting)
@@ -198,8 +199,8 @@ class PopTerm:
                 drops = self._drops
                 yield part
                 if drops != self._drops:
-                    # Adding it wrote the record before it, which failed: it says what was dropped,
-                    # and counts. So does it here; the image is begun again.
+                    # Adding it flushed the previous record, which failed: this part contains what
+                    # was dropped, and takes effect. So it does here; the image is restarted.
                     self.dropped(self._writer.waiting())
                     raise Busy("an entry before a part of an image was not written")
 
@@ -214,7 +215,7 @@ class PopTerms:
         on_begin: Callable[[PopTerm], None],
         on_end: Callable[[], None],
     ) -> None:
-        """`on_begin` and `on_end` may not await anything."""
+        """`on_begin` and `on_end` must not await anything."""
         self._make_term = make_term
         self._on_begin = on_begin
         self._on_end = on_end

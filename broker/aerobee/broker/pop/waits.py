@@ -1,11 +1,11 @@
-"""PURE: when messages are redelivered that somebody has.
+"""PURE: when messages that clients have are redelivered.
 
-A message with a time comes again at that time. A message of a client that said none comes again
-when the client is not heard of any more, which others know.
+A message with a time is redelivered at that time. A message of a client that set none is
+redelivered when the client is no longer alive, which other parts know.
 
-Owns: both kinds of times. An entry for a message that is finished, or has another time by now, is
-left where it is and passed over when its time comes; so many of them are kept at most as there are
-messages in flight, and some more.
+Owns: both kinds of times. An entry for a message that is finished or has another time by now is
+left in place and skipped when its time comes; their number is bounded by roughly the number of
+messages in flight.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from aerobee.broker.pop.entries import Flight
 _STALE_MAX: Final = 1_000
 
 HeldUntil = Callable[[str, int], int]
-"""When a message is redelivered that a client has, which took it at a time; Unix ms, as far as is
-known now. It may grow while the client is heard of, and fall only with `client_gone`."""
+"""When a message that a client took at a given time is redelivered; Unix ms, as known now. It may
+grow while the client is alive, and fall only with `client_gone`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """What the last master handed out at its very end: the answers may not have left.
+    """What the last master handed out at its very end: the answers may not have been sent.
 
-    A client that said no time has its messages as long as it is heard of, so one that it never got
-    would wait for hours. The next master has these come again unless they are acknowledged soon.
+    A client that set no time keeps its messages while it is alive, so one that it never received
+    would wait for hours. The next master redelivers these unless they are acknowledged soon.
     """
 
     serials: frozenset[int] = frozenset()
@@ -37,22 +37,22 @@ class Unsure:
 
     @classmethod
     def of(cls, flights: Iterable[Flight], begin_ms: int, until_ms: int) -> Unsure:
-        """Those of the flights that were taken at `begin_ms` or later."""
+        """The flights that were taken at `begin_ms` or later."""
         serials = (each.serial for each in flights if each.holder and each.taken_ms >= begin_ms)
         return cls(frozenset(serials), until_ms)
 
 
 @dataclass(slots=True)
 class _Held:
-    """What a client has for as long as it is heard of."""
+    """What a client holds while it is alive."""
 
     check_ms: int
-    """When to look whether it still is."""
+    """When to check whether it still is."""
     offsets: set[int]
 
 
 class Waits:
-    """Of one queue. `flights` is what is in flight, kept up to date by its owner."""
+    """The waits of one queue. `flights` is what is in flight, kept up to date by its owner."""
 
     def __init__(
         self, flights: dict[int, Flight], held_until_ms: HeldUntil, unsure: Unsure
@@ -65,11 +65,11 @@ class Waits:
         self._held: dict[str, _Held] = {}
 
     def next_ms(self) -> int | None:
-        """When something may be redelivered; None: nothing does."""
+        """When something may be redelivered; None: never."""
         return min((heap[0][0] for heap in (self._times, self._checks) if heap), default=None)
 
     def watch(self, offset: int, flight: Flight) -> None:
-        """The message is in flight, as said."""
+        """The message is in flight, as described."""
         if not flight.holder:
             heappush(self._times, (flight.visible_ms, offset, flight.serial))
             if len(self._times) > 2 * len(self._flights) + _STALE_MAX:
@@ -88,20 +88,20 @@ class Waits:
         return min(until_ms, self._unsure.until_ms) if is_unsure else until_ms
 
     def forget(self, offset: int, flight: Flight) -> None:
-        """It is not in flight any more, as was said."""
+        """It is no longer in flight as it was described."""
         held = self._held.get(flight.holder)
         if held is not None:
             held.offsets.discard(offset)
 
     def client_gone(self, client_id: str, now_ms: int) -> None:
-        """Another time than before may be true for what the client has."""
+        """The redelivery times of the client's messages may have changed."""
         held = self._held.get(client_id)
         if held is not None:
             held.check_ms = now_ms
             heappush(self._checks, (now_ms, client_id))
 
     def due(self, now_ms: int) -> list[int]:
-        """The messages whose time has come, each once."""
+        """The messages whose time is up, each once."""
         found: list[int] = []
         times, flights = self._times, self._flights
         while times and times[0][0] <= now_ms:
@@ -118,7 +118,7 @@ class Waits:
         return found
 
     def _check(self, client_id: str, held: _Held, now_ms: int) -> list[int]:
-        """Which messages are the client's no more."""
+        """The messages that the client has lost."""
         found: list[int] = []
         next_ms = None
         for offset in list(held.offsets):

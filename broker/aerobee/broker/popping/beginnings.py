@@ -1,7 +1,8 @@
 """A group begins to consume a queue by POP: where, and that nobody else consumes it.
 
-Always: POP has a queue only while the offset journal has an offset of the group there. So whatever
-takes the offset away, as the end of a topic or of a group, ends POP, too, under any master.
+Invariant: POP has a queue only while the offset journal has an offset of the group there. So
+anything that removes the offset, such as the end of a topic or of a group, also ends POP, under any
+master.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class Beginnings:
         writer: Callable[[], PopTerm],
         bounds: Callable[[str, int], tuple[int, int]],
     ) -> None:
-        """`writer` as of `Pops`; `bounds`: a queue's first offset, and that of its next message."""
+        """`writer` as in `Pops`; `bounds`: a queue's first offset, and that of its next message."""
         self._offsets = offsets
         self._ownership = ownership
         self._writer = writer
         self._bounds = bounds
 
     async def begin(self, key: GroupQueue) -> None:
-        """POP consumes the queue, from where the group was on it; a new group begins as
-        `begin_offset` says.
+        """POP starts to consume the queue where the group was; a new group begins as `begin_offset`
+        says.
 
         Raises:
             LeaseHeld: members consume it under leases.
@@ -57,13 +58,13 @@ class Beginnings:
             await until_confirmed(term.begin(key, committed))
 
     def _check_unclaimed(self, key: GroupQueue) -> None:
-        """Before the run of leases has begun nobody knows who may believe to hold a queue."""
+        """Before the lease run begins nobody knows who may believe that it holds a queue."""
         self._offsets.check_master()
         self._ownership.check_unclaimed(key)
 
 
 def finished_by(state: OffsetJournalState, key: GroupQueue) -> Iterable[Range] | None:
-    """What the group has finished on a queue as far as confirmed; None: it has nothing there."""
+    """What the group has finished on a queue, as far as confirmed; None: it has nothing there."""
     standing = state.standing(key)
     if standing is None:
         return None

@@ -1,12 +1,11 @@
-"""Who waits for messages of which queue, and who is to look when there may be some.
+"""Who waits for messages of which queue, and who must check when there may be some.
 
-A poll waits at all queues that it takes from. What comes to one of them wakes the poll that has
-waited there for longest; who finds something there wakes the next, for there may be more. At a
-retry topic, which has messages of several topics, one poll for each of them is woken.
+A poll waits at all queues that it takes from. A new message in one of them wakes the poll that has
+waited there longest; a poll that finds something wakes the next, as there may be more. At a retry
+topic, which has messages of several topics, one poll per topic is woken.
 
-Owns: the waiting polls, and one timer for each queue at which one waits: an idle poll costs memory
-and nothing else. Always: no ring is lost. A poll that was woken and goes without having looked
-passes it on.
+Owns: the waiting polls, and one timer for each queue at which one waits: an idle poll costs only
+memory. Invariant: no ring is lost. A woken poll that leaves without having checked passes it on.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Growth(Protocol):
 
 
 class Waiter:
-    """One poll, between its looks."""
+    """One poll, between its checks."""
 
     __slots__ = ("_bells", "_rung_by", "_waits", "is_rung")
 
@@ -41,19 +40,19 @@ class Waiter:
         self.is_rung = False
 
     def looks(self) -> None:
-        """Whatever comes from now on is another ring."""
+        """Anything that comes from now on is another ring."""
         self.is_rung = False
         self._rung_by.clear()
         for bell in self._bells:
             bell.idle[self] = None
 
     async def rung(self, timeout_s: float) -> bool:
-        """Until there may be something; False if there is not in time."""
+        """Until there may be something; False if the time runs out first."""
         for bell in self._bells:
             bell.arm()
         if self.is_rung:
             return True
-        # Many wait: an Event with `asyncio.timeout` would take three times the memory of these.
+        # Many wait: an Event with `asyncio.timeout` would take three times the memory.
         loop = asyncio.get_running_loop()
         self._waits = loop.create_future()
         timer = loop.call_later(timeout_s, self._wake)
@@ -81,7 +80,7 @@ class Waiter:
 
 
 class _Bell:
-    """Of one queue of a group."""
+    """The bell of one queue of a group."""
 
     def __init__(
         self,
@@ -98,11 +97,11 @@ class _Bell:
         self._timer_ms = 0
         self.waiters = 0
         self.idle: dict[Waiter, None] = {}
-        """Those that nobody has woken yet, the longest waiting first."""
+        """Those not woken yet, longest waiting first."""
         growth.wait(key.topic, key.queue_id, self._on_grown)
 
     def arm(self) -> None:
-        """Ring when a message is redelivered."""
+        """Ring when a message is due for redelivery."""
         at_ms = self._next_ms(self._key)
         if at_ms is None or (self._timer is not None and self._timer_ms <= at_ms):
             return
@@ -149,16 +148,16 @@ class Bells:
         next_ms: Callable[[GroupQueue], int | None],
         polls_max: int = 100_000,
     ) -> None:
-        """`next_ms`: when a message of a queue may be redelivered, Unix ms; None: none does.
-        `polls_max`: this many may wait."""
+        """`next_ms`: when a message of a queue may be redelivered, Unix ms; None: never.
+        `polls_max`: how many may wait."""
         self._polls_max = polls_max
         self.polls = 0
-        """Those that wait."""
+        """The number of waiting polls."""
         self._growth = growth
         self._clock = clock
         self._next_ms = next_ms
         self._bells: dict[GroupQueue, dict[str, _Bell]] = {}
-        """By the topic that polls are for."""
+        """The inner key is the topic that polls are for."""
 
     def is_waited_at(self, key: GroupQueue) -> bool:
         """Whether a poll waits there."""
@@ -166,8 +165,8 @@ class Bells:
 
     @contextmanager
     def waiting_at(self, keys: Sequence[GroupQueue], topic: str = "") -> Iterator[Waiter]:
-        """Somebody wants what comes to any of these queues, for a poll of this topic. Raises Busy:
-        too many wait."""
+        """A poll for this topic waits at these queues inside the context. Raises Busy: too many
+        wait."""
         if self.polls >= self._polls_max:
             raise Busy(
                 f"{self.polls} calls already wait for messages here: poll again later, or ask the "
@@ -196,12 +195,12 @@ class Bells:
             bell.ring()
 
     def times_changed(self, key: GroupQueue) -> None:
-        """A message of the queue may be redelivered earlier than was known."""
+        """A message of the queue may be redelivered earlier than known so far."""
         for bell in self._bells.get(key, {}).values():
             bell.arm()
 
     def ring_all(self) -> None:
-        """Everybody is to look: the role has changed."""
+        """Everyone must check: the role has changed."""
         for bell in [each for there in self._bells.values() for each in there.values()]:
             for _ in range(len(bell.idle)):
                 bell.ring()

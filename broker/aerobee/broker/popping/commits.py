@@ -1,7 +1,7 @@
-"""What POP has finished becomes the group's committed offset, a moment later.
+"""What POP has finished becomes the group's committed offset a moment later.
 
-For everything that asks how far a group is: lag, retention, audits, and a member that takes the
-queue over. Until then the offset journal says less than is true, never more.
+This serves everything that asks for a group's progress: lag, retention, audits, and a member that
+takes the queue over. Until then the offset journal is behind the truth, never ahead of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 COMMIT_INTERVAL_S: Final = 1.0
 _AT_ONCE: Final = 200
 _LATER: Final = (Busy, NotWritable, ReplicaBehind)
-"""This master takes no commits now, and will before long."""
+"""This master takes no commits now, but will soon."""
 
 
 class PopCommits:
@@ -36,8 +36,8 @@ class PopCommits:
         *,
         is_behind: Callable[[GroupQueue], bool],
     ) -> None:
-        """`standing`: what is confirmed of a queue; `is_behind`: whether that is less than what is
-        decided, and so more is to come."""
+        """`standing`: the confirmed state of a queue; `is_behind`: whether more is decided than
+        confirmed, and so more will come."""
         self._offsets = offsets
         self._standing = standing
         self._is_behind = is_behind
@@ -58,7 +58,7 @@ class PopCommits:
             await self.commit()
 
     async def commit(self) -> None:
-        """All that was noted. Raises StoreFailed."""
+        """Commit all that was noted. Raises StoreFailed."""
         keys, self._finished = list(self._finished), {}
         for number, key in enumerate(keys, start=1):
             try:
@@ -68,7 +68,7 @@ class PopCommits:
             except AerobeeError as error:
                 if isinstance(error, _LATER):
                     self.note(key)
-                # Otherwise the queue or the role is another's, who commits it.
+                # Otherwise the queue or the role belongs to another, which commits it.
                 log_event(
                     log,
                     "what POP has finished is not committed yet",
@@ -87,6 +87,7 @@ class PopCommits:
         if standing is not None and is_open:
             self._offsets.commit(key, standing.committed, POPS)
         if is_open or self._is_behind(key):
-            # Until it counts: what is not written, as while this master may not act, is written
-            # once more, although no other message of the queue is finished.
+            # Keep noting it until it is in effect: a commit that was not written, because this
+            # master may not act, is written again although no other message of the queue is
+            # finished.
             self.note(key)

@@ -1,10 +1,10 @@
-"""A queue that POP had goes to the group's members that ask for it under leases.
+"""A queue consumed by POP goes to the group's members that ask for it under leases.
 
     idle -> what is finished, to the offset journal -> confirmed, and still idle -> POP ends
 
-Always: POP gives up no queue that somebody uses. What was acknowledged out of turn is finished for
-the next owner, too, before POP forgets it; so nothing comes twice, and nothing is passed over. A
-member that asks is refused meanwhile, and asks again.
+Invariant: POP gives up no queue that is in use. What was acknowledged out of order is finished for
+the next owner, too, before POP forgets it; so nothing is delivered twice, and nothing is skipped.
+Meanwhile a member that asks is refused, and asks again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RANGES_AT_ONCE: Final = 1_000
 
 
 class HandOvers:
-    """On the loop, of a master."""
+    """On the loop, on a master."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class HandOvers:
         writer: Callable[[], PopTerm],
         is_used: Callable[[GroupQueue], bool],
     ) -> None:
-        """`writer` as of `Pops`; `is_used`: whether a client of the group lives or waits there that
-        uses POP."""
+        """`writer` as in `Pops`; `is_used`: whether a client of the group that uses POP lives or
+        waits there."""
         self._offsets = offsets
         self._clock = clock
         self._writer = writer
@@ -51,7 +51,7 @@ class HandOvers:
         self._running: dict[GroupQueue, asyncio.Task[None]] = {}
 
     def ask(self, key: GroupQueue) -> None:
-        """A member wants the queue. It is free before long, unless somebody uses POP."""
+        """A member wants the queue. It will be free soon, unless POP is in use."""
         if key not in self._running:
             task = asyncio.get_running_loop().create_task(
                 self._hand_over(key), name="pop-hand-over"
@@ -109,5 +109,5 @@ class HandOvers:
         return True
 
     def _is_idle(self, queue: QueueState) -> bool:
-        queue.has_ready(self._clock.now_ms())  # time is told
+        queue.has_ready(self._clock.now_ms())  # advances the queue's time
         return not queue.in_flight and not self._is_used(queue.key)

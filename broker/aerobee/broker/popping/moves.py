@@ -1,9 +1,9 @@
-"""Messages that a copy takes the place of: dead letters, and old ones that hold too much.
+"""Messages replaced by a copy: dead letters, and old messages that hold too much.
 
     the offset journal has the intent -> the copy is in the log -> POP's journal: finished
 
-Owns: that each is moved once at a time. A master that ends in between leaves an intent, by which
-the next one knows that the message is finished.
+Owns: that each is moved only once at a time. A master that ends in between leaves an intent, from
+which the next one knows that the message is finished.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Moves:
         on_moved: Callable[[GroupQueue, int], Awaitable[None]],
         on_kept: Callable[[GroupQueue, int], None],
     ) -> None:
-        """`make_topics`: of a group, for what it sends back. One of the others is told what became
-        of each message."""
+        """`make_topics` makes a group's topics for what it sends back. One of the other callbacks
+        is told the outcome for each message."""
         self._send_backs = send_backs
         self._clock = clock
         self._make_topics = make_topics
@@ -47,7 +47,7 @@ class Moves:
         self._running: dict[tuple[GroupQueue, int], asyncio.Task[None]] = {}
 
     def begin(self, key: GroupQueue, move: Move, client_id: str = "") -> asyncio.Task[None]:
-        """Done when the message is finished; raises AerobeeError: it is not."""
+        """Done when the message is finished; raises AerobeeError if it is not."""
         task = asyncio.get_running_loop().create_task(
             self._carry_out(key, move, client_id), name="pop-move"
         )
@@ -57,7 +57,7 @@ class Moves:
         return task
 
     def running(self, key: GroupQueue, offset: int) -> asyncio.Task[None] | None:
-        """The move of a message; None: it is not moved now."""
+        """The running move of a message; None: there is none."""
         return self._running.get((key, offset))
 
     async def _carry_out(self, key: GroupQueue, move: Move, client_id: str) -> None:
@@ -87,7 +87,7 @@ class Moves:
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
-    """A move that nobody waits for is tried again by the next poll."""
+    """A move that nobody waits for is retried by the next poll."""
     if not task.cancelled():
         error = task.exception()
         if error is not None and not isinstance(error, AerobeeError):

@@ -1,4 +1,4 @@
-"""What a folder has of messages in flight when it is opened. Blocks on the disk."""
+"""The messages in flight in a folder when it is opened. Blocks on the disk."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def open_pops(disk: Disk, store: MessageStore) -> PopJournalState:
 
 
 def forget_pops(disk: Disk) -> None:
-    """Before a closed folder's log begins again. Raises OSError."""
+    """Called before a closed folder's log restarts. Raises OSError."""
     forget_state(disk, POP_PATH)

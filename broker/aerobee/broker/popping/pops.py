@@ -1,8 +1,8 @@
-"""POP at work: polls get messages, or wait for some; what clients say about them is written down.
+"""POP at work: polls get messages or wait for some; clients' answers are recorded.
 
-Owns: the steps of a call, and what waits between them. What a queue decides is in the journal in
-the same turn; nobody is told before it is confirmed, and a client that has gone by then has got
-nothing: its messages are redelivered at once. After each wait the queue is looked up again.
+Owns: the steps of a call, and what waits between them. What a queue decides is added to the journal
+in the same turn and reported only once confirmed; a client that has gone by then has received
+nothing, and its messages are redelivered at once. After each await the queue is looked up again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Popped(NamedTuple):
 
 @dataclass(slots=True)
 class _Part:
-    """What a poll gets of one queue, once `done` is."""
+    """What a poll gets from one queue, once `done` is done."""
 
     key: GroupQueue
     deliveries: Sequence[Delivery]
@@ -47,10 +47,10 @@ class _Part:
 
 @dataclass(slots=True)
 class _Looked:
-    """What one look at all queues has found."""
+    """What one look at all queues found."""
 
     deadline_s: float
-    """Past it, a queue in which nothing has matched is left for the next poll."""
+    """After it, a queue in which nothing has matched is left for the next poll."""
     parts: list[_Part] = field(default_factory=list)
     refusal: AerobeeError | None = None
 
@@ -70,9 +70,9 @@ class Pops:
         make_moves: Callable[[Pops], Moves],
         on_finished: Callable[[GroupQueue], None],
     ) -> None:
-        """`writer` raises AerobeeError while nothing can be handed out here. `begin` has POP
-        consume a queue. `end_of`: the offset of a queue's next message. `on_finished` hears of each
-        queue of which messages are finished."""
+        """`writer` raises AerobeeError while nothing can be handed out here. `begin` makes POP
+        consume a queue. `end_of`: the offset of a queue's next message. `on_finished` is called for
+        each queue that has newly finished messages."""
         self._writer = writer
         self._begin = begin
         self._reads = reads
@@ -91,8 +91,8 @@ class Pops:
         passing: Filter | None,
         wait_s: float,
     ) -> list[Popped]:
-        """Messages of these queues that pass an exact filter, looked at in this order; empty: none
-        came in time. Who cannot pass them on gives them back.
+        """Messages of these queues that pass an exact filter, searched in this order; empty: none
+        came in time. A caller that cannot deliver them must give them back.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: nothing can be handed out now.
@@ -171,7 +171,7 @@ class Pops:
                 return part
             if self._clock.monotonic_s() >= looked.deadline_s:
                 return None
-            await asyncio.sleep(0)  # nothing matched; others get their turn
+            await asyncio.sleep(0)  # nothing matched; let others run
 
     async def _taken(
         self, queue: QueueState, poll: Poll, wanted: Wanted, passing: Filter | None
@@ -202,7 +202,7 @@ class Pops:
         return _Part(key, kept, records, self._writer().newest) if kept else None
 
     async def _confirmed(self, parts: list[_Part]) -> list[Popped]:
-        """What may be told of them. Raises AerobeeError: nothing."""
+        """The messages that may be delivered now. Raises AerobeeError: none."""
         waits = {part.done for part in parts if part.done is not None}
         try:
             if waits:
@@ -216,7 +216,7 @@ class Pops:
             if part.done is not None and (error := part.done.exception()) is not None:
                 refusal = error
             elif (queue := self._writer().queue(part.key)) is not None:
-                # A poll may have been repeated before its first call ended, and gave all back.
+                # A repeated poll may have overtaken its first call, which gave everything back.
                 popped += [
                     Popped(part.key, each, part.records[each.offset])
                     for each in part.deliveries
@@ -229,8 +229,7 @@ class Pops:
     # ------------------------------------------------------------------------------ giving back
 
     def give_back(self, handles: Iterable[tuple[GroupQueue, int, int]]) -> None:
-        """Deliveries, given as queue, offset and serial, whose receiver has gone before it had
-        them."""
+        """Give back deliveries (queue, offset, serial) whose receiver left before it got them."""
         parts: dict[GroupQueue, list[tuple[int, int]]] = {}
         for key, offset, serial in handles:
             parts.setdefault(key, []).append((offset, serial))
@@ -242,7 +241,7 @@ class Pops:
             self._give_back(part.key, [each[:2] for each in part.deliveries])
 
     def _give_back(self, key: GroupQueue, handles: Iterable[tuple[int, int]]) -> None:
-        with suppress(AerobeeError):  # they are redelivered when their time is over
+        with suppress(AerobeeError):  # they are redelivered when their time is up
             term = self._writer()
             queue = term.queue(key)
             if queue is not None:
@@ -254,8 +253,8 @@ class Pops:
     async def acknowledge(
         self, key: GroupQueue, handles: Sequence[tuple[int, int]]
     ) -> list[Handled]:
-        """Finish deliveries, given as offset and serial; one result for each. Raises AerobeeError:
-        perhaps none is finished."""
+        """Finish deliveries (offset, serial); one result for each. Raises AerobeeError: possibly
+        none is finished."""
         term = self._writer()
         queue = term.queue(key)
         if queue is None:
@@ -278,8 +277,8 @@ class Pops:
         *,
         is_counted: bool = True,
     ) -> tuple[Handled, Delivery | None]:
-        """The message is redelivered after this time; the delivery that takes the place of the one
-        given. Raises AerobeeError."""
+        """Redeliver the message after this time; returns the delivery that replaces the given one.
+        Raises AerobeeError."""
         term = self._writer()
         queue = term.queue(key)
         if queue is None:
@@ -295,7 +294,7 @@ class Pops:
         return changed.handled, changed.delivery
 
     async def forward(self, key: GroupQueue, offset: int, serial: int, client_id: str) -> Handled:
-        """The receiver gives the message up: a dead letter takes its place. Raises AerobeeError."""
+        """The receiver gives up on the message: a dead letter replaces it. Raises AerobeeError."""
         term = self._writer()
         queue = term.queue(key)
         if queue is None:
@@ -313,10 +312,10 @@ class Pops:
     async def held(
         self, keys: Iterable[GroupQueue], client_id: str, is_wanted: Callable[[Record], bool]
     ) -> tuple[GroupQueue, Delivery] | None:
-        """The delivery of a message that a client has for as long as it is heard of; None: it has
-        no such message in these queues.
+        """The delivery of a message that a client holds while it is alive; None: it has no such
+        message in these queues.
 
-        Costs a read of everything that the client has there. Raises AerobeeError.
+        Costs reading everything that the client holds there. Raises AerobeeError.
         """
         for key in keys:
             queue = self._writer().queue(key)
@@ -332,8 +331,8 @@ class Pops:
         return None
 
     async def moved(self, key: GroupQueue, offset: int) -> None:
-        """A copy has taken the message's place. Raises AerobeeError: that is not written; the
-        offset journal knows it."""
+        """A copy has replaced the message. Raises AerobeeError: this was not written; the offset
+        journal knows it."""
         term = self._writer()
         queue = term.queue(key)
         if queue is not None:
@@ -341,7 +340,7 @@ class Pops:
             self._finished(key)
 
     def kept(self, key: GroupQueue, offset: int) -> None:
-        """There is no copy."""
+        """No copy was made."""
         with suppress(AerobeeError):
             queue = self._writer().queue(key)
             if queue is not None:
@@ -349,7 +348,7 @@ class Pops:
                 self._bells.times_changed(key)
 
     def begin_again(self, key: GroupQueue, offset: int | None) -> None:
-        """An operator has set the group's offset; None: it was taken away."""
+        """An operator has set the group's offset; None: it was removed."""
         with suppress(AerobeeError):
             term = self._writer()
             if not term.has(key):
@@ -362,7 +361,7 @@ class Pops:
         self._bells.ring(key)
 
     def client_gone(self, client_id: str) -> None:
-        """What it has is redelivered earlier than was known."""
+        """Its messages are redelivered earlier than known so far."""
         with suppress(AerobeeError):
             now_ms = self._clock.now_ms()
             for queue in self._writer().queues():
@@ -370,7 +369,7 @@ class Pops:
                 self._bells.times_changed(queue.key)
 
     def _finished(self, key: GroupQueue) -> None:
-        """Some messages are, so it may be another's turn."""
+        """Some messages are finished, so it may be another's turn."""
         self._on_finished(key)
         with suppress(AerobeeError):
             queue = self._writer().queue(key)

@@ -1,6 +1,6 @@
-"""What a poll wants of a queue, read: its records by offset, and which offsets were looked at.
+"""Reads what a poll wants of a queue: its records by offset, and which offsets were covered.
 
-Owns: how much is read for one poll. Reads what is in memory at once, and the rest in turn.
+Owns: how much is read for one poll. Reads what is in memory at once, and the rest in its turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record import Record, iterate_records
 
 AGAIN_RANGES_MAX: Final = 64
-"""Messages that are redelivered, and do not follow each other, read for one poll."""
+"""Non-contiguous ranges of redelivered messages read for one poll."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Found:
     records: dict[int, Record] = field(default_factory=dict)
     """By offset."""
     is_beyond: bool = False
-    """The queue ends before what was wanted of it."""
+    """The queue ends before the requested messages."""
 
 
 class PopReads:
@@ -51,8 +51,8 @@ class PopReads:
         is_ordered: bool,
         origin: str = "",
     ) -> Found:
-        """`passing` is an exact filter. `origin`: of a retry topic's messages, it is for those that
-        came from this topic; the others are read for what they are. Raises AerobeeError, as
+        """`passing` is an exact filter. `origin`: of a retry topic's messages, the filter applies
+        to those from this topic; of the others only the origin is read. Raises AerobeeError, as
         `Egress.read` and `Egress.load`."""
         wants = None if origin else passing
         records: dict[int, Record] = {}
@@ -62,7 +62,7 @@ class PopReads:
             while begin < end and left > 0:
                 got = await self._fetch(key, begin, end - begin, wants, left)
                 if got.code is ReadCode.NO_NEW_MESSAGE or got.next_offset <= begin:
-                    break  # it is in flight, so it will be there
+                    break  # it is in flight, so it will come back
                 left -= len(got.records)
                 _note(records, got, end)
                 again += range(begin, min(end, got.next_offset))
@@ -91,7 +91,7 @@ class PopReads:
         return Found(Read(messages, again, begin, end, origins, failures), records, is_beyond)
 
     async def records(self, key: GroupQueue, offsets: Sequence[int]) -> dict[int, Record]:
-        """Those of them that are there. Raises AerobeeError."""
+        """The records of those that exist. Raises AerobeeError."""
         wanted = Wanted(offsets, 0, 0, (), None)
         return (await self.read(key, wanted, None, is_ordered=False)).records
 
@@ -108,7 +108,7 @@ class PopReads:
                     if record.queue_offset < end and is_wanted(record):
                         return record.queue_offset
                 begin = got.next_offset
-                await asyncio.sleep(0)  # others get their turn
+                await asyncio.sleep(0)  # let others run
         return None
 
     async def _fetch(
@@ -126,7 +126,7 @@ def _note(records: dict[int, Record], got: Fetched, end: int) -> None:
 
 
 def _origins(records: Mapping[int, Record]) -> dict[int, str]:
-    """Of those that tell it. A message that somebody sent to a retry topic does not."""
+    """Origins of the records that name one. A message sent directly to a retry topic does not."""
     found = (
         (offset, each.property_value(PropertyName.RETRY_TOPIC)) for offset, each in records.items()
     )

@@ -1,12 +1,12 @@
-"""Messages that Apache's broker had handed out by POP when the folder changed owners come again.
+"""Messages that Apache's broker handed out by POP before the folder changed owners return.
 
     the timer stores a checkpoint, and its acks, in the revive log -> its time is over
       -> what nobody acknowledged is copied into the group's retry topic -> the offset is committed
 
 Owns: the revive log, while this replica is master. Its formats and its group are Apache's, so
-either broker goes on where the other one was; this one only reads it. The group's offset of a queue
-is that of the last record that is done, not of the next one as in other groups. Between a copy and
-the committed offset a crash makes the copy come twice.
+either broker continues where the other one was; this one only reads it. The group's offset of a
+queue is that of the last finished record, not of the next one as in other groups. A crash between a
+copy and the committed offset duplicates the copy.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LATE_MS: Final = 5_000
-"""After a checkpoint's time, until when its acks are waited for."""
+"""How long after a checkpoint's time its acks are waited for."""
 RETRY_S: Final = 1.0
 _STEP_BYTES: Final = 128 * 1024
 _STEP_RECORDS: Final = 256
 _OPEN_MAX: Final = 50_000
-"""Checkpoints that are held at a time; the oldest are settled before more are read."""
+"""Checkpoints held at a time; the oldest are settled before more are read."""
 
 
 class _Open:
-    """A checkpoint whose time is not over, or not known to be."""
+    """A checkpoint whose time is not up, or not known to be."""
 
     __slots__ = ("key", "offset", "unfinished", "visible_ms")
 
@@ -78,7 +78,7 @@ class Revivals(Duty):
         self._due = asyncio.Event()
         self._reader = ConfirmedReader("revivals", parts.store, parts.roles, parts.reads)
         self._copied: set[tuple[PollKey, int]] = set()
-        """Since an offset was committed last: an error after a copy does not repeat it."""
+        """Copied since the last committed offset: an error after a copy does not repeat it."""
         parts.store.on_grown(self._on_grown)
 
     def begin(self, term: MasterTerm) -> None:
@@ -112,7 +112,8 @@ class Revivals(Duty):
             except StoreFailed:
                 raise
             except AerobeeError as error:
-                # A new master needs a moment to know the groups' offsets: once is no trouble.
+                # A new master needs a moment to learn the groups' offsets: a single failure is
+                # harmless.
                 is_same = str(error) == trouble
                 if is_same and not is_told and self._led is not None:
                     log_event(
@@ -130,9 +131,8 @@ class Revivals(Duty):
                 pass
 
     async def _round(self) -> float | None:
-        """For how many seconds nothing is due; None: until the revive log grows. Raises
-        AerobeeError."""
-        self._parts.journal.writer()  # or what is done could not be written down
+        """Seconds until something is due; None: until the revive log grows. Raises AerobeeError."""
+        self._parts.journal.writer()  # otherwise the result could not be recorded
         waits = [
             wait_s
             for topic in [each for each in self._parts.folder.topics.names() if _is_revive(each)]
@@ -146,7 +146,7 @@ class Revivals(Duty):
         return 0 if config is None else config.read_queue_count
 
     async def _settle(self, queue: QueueName) -> float | None:
-        """One queue, from its committed offset on. As `_round`."""
+        """Settle one queue, from its committed offset on. As `_round`."""
         key = GroupQueue(REVIVE_GROUP, *queue)
         low, end = self._parts.queues.bounds(*queue)
         known = self._parts.offsets.query(key)
@@ -163,7 +163,7 @@ class Revivals(Duty):
             at = found.next_offset
             if len(open_) > _OPEN_MAX:
                 await self._revive_due(open_, newest_ms)
-            await asyncio.sleep(0)  # others get their turn
+            await asyncio.sleep(0)  # let others run
         now_ms = self._parts.clock.now_ms()
         await self._revive_due(open_, now_ms)
         done = min((each.offset for each in open_.values()), default=at)
@@ -186,7 +186,7 @@ class Revivals(Duty):
 
     @staticmethod
     def _read(record: Record, open_: dict[PollKey, _Open]) -> int:
-        """The time of what it says, if it is a checkpoint."""
+        """The checkpoint's time, if the record is one."""
         try:
             told = pop_record_of(record)
         except (PopRecordIllegal, RecordCorrupt) as error:
@@ -208,7 +208,7 @@ class Revivals(Duty):
             del open_[checkpoint.key]
 
     async def _revive(self, poll: PollKey, offset: int) -> None:
-        """Raises AerobeeError: not now."""
+        """Raises AerobeeError: not possible now."""
         if (poll, offset) in self._copied:
             return
         try:
@@ -241,7 +241,7 @@ class Revivals(Duty):
         writes.publish()
 
     def _retry_topic(self, poll: PollKey) -> str:
-        """The one that Apache's broker used, if it did."""
+        """The one that Apache's broker used, if it used one."""
         if poll.topic.startswith(RETRY_PREFIX):
             return poll.topic
         first, second = pop_retry_topics(poll.group, poll.topic)

@@ -111,7 +111,7 @@ class Popping(Duty):
         return self.state.standing(key) is not None if term is None else term.has(key)
 
     def queue(self, key: GroupQueue) -> QueueState | None:
-        """What this master knows of a queue; None where POP does not consume it, and on a slave."""
+        """What this master knows of a queue; None if POP does not consume it, and on a slave."""
         term = self.journal.term
         try:
             return None if term is None else term.queue(key)
@@ -119,7 +119,7 @@ class Popping(Duty):
             return None
 
     async def until_written(self) -> None:
-        """All that was decided by now counts. Raises AerobeeError: perhaps not."""
+        """Until everything decided so far is in effect. Raises AerobeeError: possibly it is not."""
         if (term := self.journal.term) is not None:
             await until_confirmed(term.newest)
 
@@ -141,7 +141,8 @@ class Popping(Duty):
         self.revivals.begin(term)
 
     async def leave(self) -> None:
-        """While the offset journal still takes commits: Apache's broker reads nothing else."""
+        """Commit while the offset journal still takes commits: Apache's broker reads nothing
+        else."""
         await self.revivals.leave()
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
@@ -164,7 +165,7 @@ class Popping(Duty):
         self.revivals.end()
 
     async def save(self) -> None:
-        """At a stop: the next start has little to read. Raises StoreFailed."""
+        """At a stop, so that the next start has little to read. Raises StoreFailed."""
         try:
             async with asyncio.timeout(SAVE_TIMEOUT_S):
                 await self.journal.followed()
@@ -177,7 +178,7 @@ class Popping(Duty):
             )
 
     def offset_set(self, key: GroupQueue) -> None:
-        """The group's offset on a queue was set, or taken away."""
+        """The group's offset on a queue was set or removed."""
         if self.journal.term is not None:
             self.pops.begin_again(key, self._parts.offsets.query(key))
 
@@ -202,7 +203,7 @@ class Popping(Duty):
         )
 
     def _finished_elsewhere(self, key: GroupQueue) -> Iterable[Range] | None:
-        self._parts.journal.writer()  # or it is not known yet
+        self._parts.journal.writer()  # raises while it is not known yet
         return finished_by(self._parts.journal_state, key)
 
     def _make_moves(self, pops: Pops) -> Moves:

@@ -1,1 +1,1 @@
-"""The way of messages out of the log."""
+"""The path of messages out of the log."""

@@ -1,6 +1,6 @@
-"""A queue's records as far as they are confirmed: what is true on every replica.
+"""A queue's records as far as they are confirmed: what holds on every replica.
 
-Owns: nothing. What is in the page cache is read here, all else in a turn of the pool of cold reads.
+Owns: nothing. What is in the page cache is read here; the rest goes through the pool of cold reads.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _GAPS = (
 
 
 class ConfirmedRecords(NamedTuple):
-    """`next_offset` is where to read on: after the records, or after a gap if there are none.
-    `is_unconfirmed`: more are there, and are not confirmed yet."""
+    """`next_offset` is where to continue: after the records, or after a gap if there are none.
+    `is_unconfirmed`: there are more, not confirmed yet."""
 
     records: list[Record]
     next_offset: int
@@ -36,7 +36,7 @@ class ConfirmedReader:
     """On the loop."""
 
     def __init__(self, name: str, store: MessageStore, roles: Roles, pool: ReadPool) -> None:
-        """`name`: the reader's among the cold reads."""
+        """`name`: the reader's name among the cold reads."""
         self._name = name
         self._store = store
         self._roles = roles
@@ -45,7 +45,7 @@ class ConfirmedReader:
     async def read(
         self, topic: str, queue_id: int, offset: int, *, max_bytes: int, max_records: int
     ) -> ConfirmedRecords:
-        """Some records of a queue from an offset on, in its order.
+        """Some records of a queue, starting at an offset, in order.
 
         Raises:
             EntryMismatch: one of them is damaged.

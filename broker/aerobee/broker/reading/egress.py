@@ -1,11 +1,12 @@
-"""The pull path: what is in a queue from an offset on, and who is woken when more comes.
+"""The pull path: what a queue has from an offset on, and who is woken when more comes.
 
 Owns: single reads (consume queue, then log), the waiting readers of each queue, and the running
-pulls that depend on a lease. Sync on the loop except `load`, which reads cold data on a pool.
+pulls that depend on a lease. Synchronous on the loop except `load`, which reads cold data on a
+pool.
 Invariants: a reader that was told "no new message" and then waits in the same turn misses nothing,
-because dispatch runs on this loop; a waiting reader is woken once and asks again; nothing here
-waits for the disk but `load`. Only a master that knows its queues' bounds corrects a reader's
-offset: what a slave lacks its master may have, and what it does not show yet may be there.
+because dispatch runs on this loop; a waiting reader is woken once and asks again; only `load` waits
+for the disk. Only a master that knows its queues' bounds corrects a reader's offset: the master may
+have what a slave lacks, and a slave may have messages that it does not show yet.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ _CODE_OF_STATUS: dict[GetStatus, ReadCode] = {
 
 @dataclass(slots=True)
 class Fetched:
-    """What a read found. `records` is empty unless OK, and may be so then: nothing matched the
-    filter up to `next_offset`."""
+    """What a read found. `records` is empty unless OK, and may be empty then too: nothing matched
+    the filter up to `next_offset`."""
 
     code: ReadCode
     next_offset: int
@@ -72,20 +73,20 @@ class Fetched:
     suggested_broker_id: int | None = None
     """The replica at which the reader should continue; None: here."""
     wait_s: float = 0.0
-    """How long the reader's quota has it wait before this leaves."""
+    """How long the reader's quota delays this answer."""
 
 
 @dataclass(slots=True)
 class ColdRead:
-    """To be loaded in the reader's turn: it is far behind while others want something, or what it
-    wants is not in the page cache."""
+    """To be loaded in the reader's turn: the reader is far behind while others want something, or
+    its data is not in the page cache."""
 
     wanted: QueueRead
     work: ReadWork | None
 
 
 def _within(bytes_max: int, wanted: QueueRead) -> QueueRead:
-    """The same, of no more bytes; the first record comes whatever its size."""
+    """The same read limited to fewer bytes; the first record comes whatever its size."""
     if wanted.max_bytes <= bytes_max:
         return wanted
     return replace(wanted, max_bytes=bytes_max)
@@ -99,19 +100,19 @@ class ReadableStore(Protocol):
 
 
 class Places(Protocol):
-    """This replica's place in its group; aerobee.broker.replication.read_places.ReadPlaces is
-    one."""
+    """This replica's place in its group; implemented by
+    aerobee.broker.replication.read_places.ReadPlaces."""
 
     @property
     def is_slave(self) -> bool: ...
 
     @property
     def knows_bounds(self) -> bool:
-        """Whether an offset outside of a queue's bounds is the reader's mistake."""
+        """Whether an offset outside a queue's bounds is the reader's mistake."""
         ...
 
     def suggested(self, queue_id: int, read_end: int | None) -> int | None:
-        """The replica to continue at, for who has read up to `read_end`, or everything (None)."""
+        """Where a reader that has read up to `read_end`, or everything (None), should continue."""
         ...
 
 
@@ -127,7 +128,7 @@ class OnlyReplica:
 
 Wake = Callable[[], None]
 FinishedBy = Callable[[str, str, int], FinishedRanges | None]
-"""What a reader, if it is a group, has finished of a queue beyond its committed offset."""
+"""What a reader that is a group has finished of a queue after its committed offset."""
 
 
 class Egress:
@@ -143,7 +144,7 @@ class Egress:
         places: Places | None = None,
         finished_by: FinishedBy = lambda reader, topic, queue_id: None,
     ) -> None:
-        """Without `places` this is a master without slaves."""
+        """Without `places`: a master without slaves."""
         self._finished_by = finished_by
         self._places = OnlyReplica() if places is None else places
         self._guard = guard
@@ -155,7 +156,7 @@ class Egress:
 
     @property
     def is_slave(self) -> bool:
-        """Whether no lease is known here, and none asked for."""
+        """Whether leases are unknown here and not required."""
         return self._places.is_slave
 
     # ---------------------------------------------------------------------- reading
@@ -165,7 +166,7 @@ class Egress:
 
         Raises:
             TopicNotFound, QueueNotFound, NotReadableTopic, ShuttingDown, StoreFailed;
-            ReplicaBehind: another replica may have it; QuotaExceeded: of a single read.
+            ReplicaBehind: another replica may have it; QuotaExceeded: only for a single read.
         """
         self._guard.check_available()
         self._guard.check_read(wanted.topic, wanted.queue_id)
@@ -191,10 +192,10 @@ class Egress:
         return fetched
 
     async def load(self, cold: ColdRead) -> Fetched:
-        """Read in the reader's turn, on a thread if the page cache has not all of it.
+        """Read in the reader's turn, on a thread if the page cache does not have everything.
 
         Raises:
-            Busy, StoreFailed; QuotaExceeded: of a single read.
+            Busy, StoreFailed; QuotaExceeded: only for a single read.
             AerobeeError: the disk could not be read, or its files are damaged.
         """
         meter = reading_meter(cold.wanted.reader)
@@ -206,7 +207,7 @@ class Egress:
             cold = ColdRead(wanted, None)
         size, read_bytes = cold.wanted.max_bytes, 0
         patience_s = float("inf") if meter.follows else PATIENCE_S
-        # How much it is shows afterwards: what was too much is given back.
+        # The actual amount is known only afterwards: the excess is given back.
         wait_s = meter.spend(Traffic.COLD_READ, size, reader, patience_s=patience_s)
         try:
             await meter.pause(wait_s)
@@ -216,7 +217,7 @@ class Egress:
         return fetched
 
     async def _load(self, cold: ColdRead) -> tuple[Fetched, int]:
-        """What was found, and the bytes that were read for it."""
+        """What was found, and the bytes read for it."""
         wanted = cold.wanted
         reads, pool, counters = self._store.reads, self._pool, self._counters
         async with pool.turn(wanted.reader, wanted.max_bytes) as turn:
@@ -284,7 +285,7 @@ class Egress:
         self._waiting.setdefault((topic, queue_id), {})[wake] = None
 
     def forget(self, topic: str, queue_id: int, wake: Wake) -> None:
-        """The reader waits no more."""
+        """The reader no longer waits."""
         waiting = self._waiting.get((topic, queue_id))
         if waiting is not None:
             waiting.pop(wake, None)
@@ -293,7 +294,7 @@ class Egress:
 
     @property
     def waiting(self) -> int:
-        """Readers that wait now."""
+        """The number of waiting readers."""
         return sum(map(len, self._waiting.values()))
 
     def on_grown(self, queues: Iterable[tuple[str, int]]) -> None:
@@ -308,7 +309,7 @@ class Egress:
                     wake()
 
     def wake_all(self) -> None:
-        """Every reader asks again: a topic is gone, or the broker is stopping."""
+        """Make every reader ask again: a topic is gone, or the broker is stopping."""
         self.on_grown(list(self._waiting))
 
     # ---------------------------------------------------------------------- leases
@@ -325,7 +326,7 @@ class Egress:
                 del self._leased[key]
 
     def on_lease_ended(self, lease: Lease) -> None:
-        """Running pulls under this lease stop before anybody else gets the queue."""
+        """Running pulls under this lease stop before another member gets the queue."""
         for ended in self._leased.pop(lease.key, ()):
             ended()
 

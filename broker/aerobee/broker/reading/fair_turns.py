@@ -1,11 +1,11 @@
-"""Whose turn it is when several readers want more of a slow thing than it can give at once.
+"""Whose turn it is when several readers want more of a slow resource than it can give at once.
 
 Deficit round robin over bytes: each reader in turn may spend what it has saved, so that a reader
-with large jobs gets no more bytes than one with small ones, and a reader with many jobs no more
-turns than one with a single job. One reader alone never takes the last place while there is more
-than one.
+with large jobs gets no more bytes than one with small jobs, and a reader with many jobs no more
+turns than one with a single job. A single reader never takes the last slot if there is more than
+one.
 
-Owns: the jobs that wait and the counts of those that run. Pure: it starts nothing, knows no clock.
+Owns: the waiting jobs and the counts of running ones. Pure: it starts nothing and knows no clock.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class FairTurns(Generic[Job]):
     """Readers are known by name, and only while they have jobs."""
 
     def __init__(self, running_max: int, fewer_for: Mapping[str, int] | None = None) -> None:
-        """`fewer_for` says about readers by name how many of their jobs may run at once at most."""
+        """`fewer_for` limits, for readers by name, how many of their jobs may run at once."""
         self._running_max = running_max
         self._running_per_reader_max = max(1, running_max - 1)
         self._fewer_for = dict(fewer_for or {})
         self._readers: dict[str, _Reader[Job]] = {}
-        # Those with waiting jobs, in the order of their turns.
+        # Readers with waiting jobs, in order of turns.
         self._turns: deque[str] = deque()
         self.running = 0
         self.waiting = 0
@@ -47,11 +47,11 @@ class FairTurns(Generic[Job]):
 
     @property
     def readers(self) -> int:
-        """How many readers want something or are getting it."""
+        """How many readers have waiting or running jobs."""
         return len(self._readers)
 
     def waiting_bytes(self, name: str) -> int:
-        """What a reader has asked for and not got yet, without what is running."""
+        """The total size of a reader's waiting jobs, excluding running ones."""
         reader = self._readers.get(name)
         return 0 if reader is None else reader.waiting_bytes
 
@@ -88,7 +88,7 @@ class FairTurns(Generic[Job]):
         return None
 
     def remove(self, name: str, job: Job) -> None:
-        """A job that waits is not wanted any more."""
+        """A waiting job is no longer wanted."""
         reader = self._readers.get(name)
         if reader is None:
             return
@@ -103,7 +103,7 @@ class FairTurns(Generic[Job]):
         self._forget_if_idle(name, reader)
 
     def done(self, name: str) -> None:
-        """A job of this reader runs no more."""
+        """A job of this reader has ended."""
         reader = self._readers[name]
         reader.running -= 1
         self.running -= 1

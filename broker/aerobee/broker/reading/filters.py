@@ -1,4 +1,4 @@
-"""What the store's reads are given for what a subscription wants, or several do."""
+"""The filters that the store's reads use, made from one subscription or several."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from aerobee.store_format.record import Record
 
 
 def filter_of(wish: Wish, *, is_exact: bool) -> Filter | None:
-    """None: everything passes. Unless `is_exact`, the reader compares tags itself; what an SQL
-    expression lets through is always exact."""
+    """None: everything passes. Unless `is_exact`, the reader compares tags itself; an SQL
+    expression always filters exactly."""
     if wish is None:
         return None
     if isinstance(wish, SqlExpression):
@@ -23,7 +23,7 @@ def filter_of(wish: Wish, *, is_exact: bool) -> Filter | None:
 
 
 class AnyFilter:
-    """Passes messages that one of several filters passes."""
+    """Passes messages that any of several filters passes."""
 
     __slots__ = ("_filters",)
 

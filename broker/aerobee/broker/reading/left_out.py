@@ -1,4 +1,4 @@
-"""PURE: records without those that a group has finished already, beyond its committed offset."""
+"""PURE: records without those that a group has already finished after its committed offset."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from aerobee.store_format.record import iterate_records
 
 
 def without_finished(records: bytes, finished: FinishedRanges) -> tuple[bytes, int]:
-    """The records of one queue, end to end, that are not finished; and how many. Raises
-    RecordCorrupt."""
+    """The unfinished records of one queue, concatenated, and their number. Raises RecordCorrupt."""
     kept: list[memoryview] = []
     data = memoryview(records)
     begin = 0

@@ -1,9 +1,9 @@
-"""Single messages by where they are or by a key: what an operator asks, apart from the queues.
+"""Single messages by position or by key: what operators ask for, independent of queues.
 
-Owns: nothing; every answer is read from the log anew, on the read pool, because it is seldom in the
-page cache. Invariants: what is returned is a whole, sound record that consumers may see too; an
-offset inside a record, in front of the log or past what is dispatched finds nothing, nor does one
-of a topic that was deleted, whether one of its name is there again or not.
+Owns: nothing; every answer is read from the log, on the read pool, because it is rarely in the page
+cache. Invariants: what is returned is a complete, valid record that consumers may see too; an
+offset inside a record, before the log or after the dispatched part finds nothing, nor does one of a
+deleted topic, even if a topic of that name exists again.
 """
 
 from __future__ import annotations
@@ -34,23 +34,22 @@ T = TypeVar("T")
 
 FOUND_MESSAGES_MAX = 64
 FOUND_BYTES_MAX = 16 * 1024 * 1024
-"""An answer is cut here, so that it fits into a gRPC message; the newest is always in it."""
+"""An answer is cut here so that it fits into a gRPC message; it always has the newest."""
 NO_END_MS = (1 << 63) - 1
 INDEX_GRAIN_MS = 999
 
 ONE_BYTES = 64 * 1024
 MANY_BYTES = 1024 * 1024
-"""What a lookup usually reads, for its turn among the cold reads."""
+"""What a lookup usually reads, for accounting its turn among the cold reads."""
 
 _HEAD_BYTES = PHYSICAL_OFFSET_AT + 8
 
 
 @dataclass(frozen=True, slots=True)
 class KeyQuery:
-    """Messages of a topic by a key that they carry, or by their unique key.
+    """Messages of a topic by one of their keys or by their unique key.
 
-    Store times in Unix ms, both inclusive; 0 leaves a side open. `max_messages` 0: as many as are
-    ever returned.
+    Store times in Unix ms, both inclusive; 0 leaves a side open. `max_messages` 0: the maximum.
     """
 
     topic: str
@@ -67,10 +66,12 @@ class FoundMessages:
 
     records: tuple[bytes, ...]
     more: bool
-    """Others match that are not here, or may: a search looks at so many keys and messages only."""
+    """Others match, or may match, that are not here: a search covers a limited number of keys and
+    messages."""
     indexed_timestamp_ms: int
     indexed_end: int
-    """Store time of the newest message with a key, and up to which log offset keys are known."""
+    """Store time of the newest message with a key, and the log offset up to which keys are
+    known."""
 
 
 class MessageLookup:
@@ -112,8 +113,8 @@ class MessageLookup:
         return data
 
     def _first_position(self, topic: str) -> int | None:
-        """Before this log position is no message of the topic's present life; None: it has none.
-        Of queues that we keep and do not serve that is not known."""
+        """No message of the topic's present life is before this log position; None: it has none.
+        Unknown for queues that are kept but not served."""
         if self._guard.has_batch_queues(topic):
             return self._store.min_offset
         return self._store.reads.first_position(topic)
@@ -121,12 +122,12 @@ class MessageLookup:
     async def by_id(self, message_id: str) -> bytes:
         """The record with this offset message id.
 
-        An id names the broker that stored the message, and the record repeats that name: one of
-        another broker is not taken for it, and a broker that moved still knows its own.
+        An id names the broker that stored the message, and the record repeats that name: another
+        broker's record is not mistaken for it, and a broker that moved still finds its own.
 
         Raises:
-            InvalidArgument: the text is no offset message id.
-            MessageNotFound: as `by_offset`, or another broker's message is there.
+            InvalidArgument: the text is not an offset message id.
+            MessageNotFound: as `by_offset`, or the position has another broker's message.
             ShuttingDown, StoreFailed, Busy; AerobeeError: the disk cannot be read.
         """
         try:
@@ -163,7 +164,7 @@ class MessageLookup:
         _check_length(query.key)
         if begin_ms > end_ms:
             raise InvalidArgument(f"the start {begin_ms} is later than the end {end_ms}: swap them")
-        # Times in the index are whole seconds, cut off.
+        # Times in the index are truncated to whole seconds.
         wanted = QueryWanted(query.topic, query.key, max(0, begin_ms - INDEX_GRAIN_MS), end_ms)
         search = MessageQuery(self._store.index, self._store.log, wanted)
         first = self._first_position(query.topic)
@@ -189,7 +190,7 @@ class MessageLookup:
 
 
 def _check_length(key: str) -> None:
-    """Hashing takes the loop's time. Raises InvalidArgument."""
+    """Hashing a long key would hold up the loop. Raises InvalidArgument."""
     if len(key) > PROPERTIES_BYTES_MAX or len(key.encode()) > PROPERTIES_BYTES_MAX:
         raise InvalidArgument(
             f"the key is longer than the {PROPERTIES_BYTES_MAX} bytes that the properties of a "
@@ -198,7 +199,7 @@ def _check_length(key: str) -> None:
 
 
 def _read_record(store: MessageStore, physical_offset: int, end: int) -> bytes:
-    """[any thread] The record at an offset of which nothing is known. Raises MessageNotFound."""
+    """[any thread] The record at an arbitrary offset. Raises MessageNotFound."""
     nothing = MessageNotFound(
         f"no message begins at physical offset {physical_offset}: that offset is inside a "
         "message or between two"
@@ -207,7 +208,7 @@ def _read_record(store: MessageStore, physical_offset: int, end: int) -> bytes:
         raise nothing
     head = _read(store, physical_offset, _HEAD_BYTES, otherwise=nothing)
     size = _integer(head, 0, 4)
-    # What is inside a record may look like one, but it does not know where it is.
+    # Bytes inside a record may look like a record, but do not contain their own position.
     if (
         _integer(head, MAGIC_AT, 4) not in (MAGIC_V1, MAGIC_V2)
         or _integer(head, PHYSICAL_OFFSET_AT, 8) != physical_offset
@@ -249,7 +250,7 @@ def _matches(data: bytes, query: KeyQuery, begin_ms: int, end_ms: int) -> bool:
 
 
 def _take(records: Iterable[bytes], count_max: int) -> tuple[list[bytes], bool]:
-    """[any thread] The first ones that an answer has room for, and whether there are others."""
+    """[any thread] The first ones that fit an answer, and whether there are others."""
     kept: list[bytes] = []
     total = 0
     for record in records:

@@ -1,23 +1,23 @@
-"""How fast something may go while others are to be spared: this many bytes a second.
+"""How fast something may go while others are to be spared: a number of bytes per second.
 
-Pure: it is told the time and says how long to wait.
+Pure: time is passed in, and it returns how long to wait.
 """
 
 from __future__ import annotations
 
 BURST_S = 0.02
-"""What may go at once, as a time at the full rate; short, so that no reader waits for a burst."""
+"""The most sent at once, as time at the full rate; short, so that no reader waits for a burst."""
 SAMPLE_S = 0.1
 LATE_MS = 5.0
 RISE, FALL = 2.0, 0.5
 RISE_MAX = 4.0
-"""At most this multiple of the floor: a single send has to get through, too."""
+"""At most this multiple of the floor: a single send must still get through."""
 
 
 class Pace:
-    """What goes is counted when it starts; the next may start once the count is paid off.
+    """Bytes are counted when they start; the next may start once the count is paid off.
 
-    `bytes_per_s` may be changed at any time and holds for what starts from then on; 0: no limit.
+    `bytes_per_s` may be changed at any time and applies to what starts from then on; 0: no limit.
     """
 
     __slots__ = ("_paid_s", "bytes_per_s")
@@ -27,26 +27,26 @@ class Pace:
         self._paid_s = 0.0
 
     def wait_s(self, now_s: float) -> float:
-        """How long until the next may start; 0: now."""
+        """How long until the next may start; 0: it may start now."""
         if self.bytes_per_s == 0:
             return 0.0
         return max(0.0, self._paid_s - BURST_S - now_s)
 
     def start(self, now_s: float, size: int) -> None:
-        """`size` bytes are on their way."""
+        """`size` bytes start now."""
         if self.bytes_per_s:
             self._paid_s = max(self._paid_s, now_s) + size / self.bytes_per_s
 
     def clear(self) -> None:
-        """No load needs to be spared: what went is forgotten."""
+        """No load needs to be spared: forget what was counted."""
         self._paid_s = 0.0
 
 
 class LatenessLimit:
-    """A rate that may rise as long as something that shares the processor stays on time.
+    """A rate that may rise while something that shares the processor stays on time.
 
-    From `floor` per second on it doubles with each sample on time and halves with each late one.
-    Pure: it is told how late that was.
+    Starting at `floor` per second, it doubles with each punctual sample and halves with each late
+    one. Pure: lateness is passed in.
     """
 
     __slots__ = ("_due_s", "floor", "per_s")
@@ -57,7 +57,7 @@ class LatenessLimit:
         self._due_s = 0.0
 
     def observe(self, now_s: float, late_ms: float) -> None:
-        """The latest sample; one is taken into account every `SAMPLE_S`."""
+        """Take in a sample; one is used every `SAMPLE_S`."""
         if now_s < self._due_s:
             return
         self._due_s = now_s + SAMPLE_S
@@ -65,12 +65,12 @@ class LatenessLimit:
         self.per_s = min(max(self.floor, self.per_s * change), self.floor * RISE_MAX)
 
     def reset(self) -> None:
-        """Begin again at the floor."""
+        """Restart at the floor."""
         self.per_s = self.floor
 
 
 class Rate:
-    """How fast a total grows, measured again about every `interval_s`."""
+    """How fast a total grows, measured about every `interval_s`."""
 
     __slots__ = ("_interval_s", "_since_s", "_total", "per_s")
 
@@ -81,7 +81,7 @@ class Rate:
         self.per_s = 0.0
 
     def observe(self, now_s: float, total: int) -> None:
-        """The total is this much now."""
+        """Take in the present total."""
         elapsed_s = now_s - self._since_s
         if elapsed_s >= self._interval_s:
             self.per_s = (total - self._total) / elapsed_s

@@ -1,7 +1,7 @@
-"""What is asked about queues besides their messages: bounds, times.
+"""Questions about queues besides their messages: bounds and times.
 
-Owns: nothing; it puts the store's answers and the read pool together, because a search by time or
-the last message's time may need the disk.
+Owns: nothing; it combines the store's answers and the read pool, because a search by time or the
+last message's time may need the disk.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aerobee.store_format.record import Record
 
 _READER = "questions about queues"
 _SEARCH_BYTES = 64 * 1024
-"""About what a search reads: a page for each of its steps."""
+"""Approximate bytes read by a search: a page per step."""
 
 
 class QueueReader:
@@ -32,7 +32,7 @@ class QueueReader:
         return bounds.min_offset, bounds.max_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """What the next message of the queue will get, as far as consumers may see."""
+        """The offset of the queue's next message, as far as consumers may see."""
         return self._store.queues.bounds(topic, queue_id).max_offset
 
     async def last_store_timestamp_ms(self, topic: str, queue_id: int) -> int:
@@ -44,7 +44,7 @@ class QueueReader:
         return Record(data, 0, len(data)).store_timestamp_ms if data else 0
 
     async def record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
-        """The record at an offset; None if consumers cannot see one there. Raises AerobeeError."""
+        """The record at an offset; None if consumers see none there. Raises AerobeeError."""
         wanted = QueueRead(topic, queue_id, offset, max_bytes=1, max_messages=1)
         try:
             found = self._store.reads.read(wanted)

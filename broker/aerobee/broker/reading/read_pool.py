@@ -1,12 +1,12 @@
-"""Who reads old messages now, and the threads that wait for the disk meanwhile.
+"""Which readers read old messages now, and the threads that wait for the disk meanwhile.
 
-Owns: the turns of readers that are far behind or hit upon cold data. A reader that catches up can
-keep neither the threads nor the loop: it has its turn among the others, and what it may wait for is
-bounded in bytes. While messages are being sent, readers take small steps, because what is read must
-also be copied and sent, by the same loop; and all of them together keep to a pace. While few come
-in, the pace rises for as long as the loop is on time. While many do, it is what was configured, but
-each may read faster than messages come in, or it would never catch up. Small files are not written
-here, so that they never wait for a catch-up.
+Owns: the turns of readers that are far behind or need cold data. A reader that catches up cannot
+monopolise the threads or the loop: it takes its turn among the others, and its waiting reads are
+bounded in bytes. While messages are being sent, readers take small steps, because the same loop
+must also copy and send what is read, and a pace limits them all together. While few messages come
+in, the pace rises as long as the loop is on time. While many do, it is the configured one, but each
+reader may read faster than messages come in, or it would never catch up. Small files are not
+written here, so that they never wait for a catch-up.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 SENDING_S = 0.25
-"""How long after a batch messages count as being sent."""
+"""How long after a batch sending counts as going on."""
 MANY_BYTES_PER_S = 4 * 1024 * 1024
 MANY_MESSAGES_PER_S = 2_000
-"""Above either, many messages come in."""
+"""Above either of these, many messages come in."""
 GAIN = 2.0
 """Each reader may read at least this many times as fast as messages come in."""
 STEP_BYTES = 128 * 1024
 """A turn while many messages are being sent, so that none waits long for the loop."""
 LIGHT_STEP_BYTES = 256 * 1024
-"""A turn while few are, and the loop is on time."""
+"""A turn while few are being sent and the loop is on time."""
 LOOKUPS = "message lookups"
-"""The reader that all lookups of single messages are."""
+"""The common name of all lookups of single messages as a reader."""
 LOOKUP_THREADS_MAX = 2
-"""How many of them run at once, so that consumers keep the other threads."""
+"""How many lookups run at once, so that consumers keep the other threads."""
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""What one reader may have waiting; a pull stream has a few reads waiting at most."""
+"""Limit of one reader's waiting reads; a pull stream has only a few waiting."""
 
 T = TypeVar("T")
 Granted = asyncio.Future[None]
@@ -60,7 +60,7 @@ class Turn:
 
     @property
     def running(self) -> asyncio.Future[Any] | None:
-        """What is on a thread, whether anybody still waits for it or not."""
+        """What is running on a thread, whether or not anyone still waits for it."""
         running = self._running
         return None if running is None or running.done() else running
 
@@ -68,7 +68,7 @@ class Turn:
         """Do `work`, which may wait for the disk, on a thread.
 
         A thread cannot be stopped: a cancelled caller leaves it running, and the turn lasts until
-        it is done. `cancel` may tell the work to make haste then.
+        it is done. `cancel` may then tell the work to hurry.
         """
         running = asyncio.get_running_loop().run_in_executor(self._executor, work)
         self._running = running
@@ -110,7 +110,7 @@ class ReadPool:
         self._timer: asyncio.TimerHandle | None = None
 
     def spares_sends(self) -> bool:
-        """Whether messages are being sent, so that reading must not take all it can."""
+        """Whether messages are being sent, so that reading must leave capacity for them."""
         now_s = self._clock.monotonic_s()
         if self._counters.batches_in != self._batches_seen:
             self._batches_seen = self._counters.batches_in
@@ -130,13 +130,12 @@ class ReadPool:
 
     @asynccontextmanager
     async def turn(self, reader: str, size: int) -> AsyncIterator[Turn]:
-        """Wait for the reader's turn to read about `size` bytes; it lasts as long as the context,
-        and as what was left running in it.
+        """Wait for the reader's turn to read about `size` bytes; the turn lasts as long as the
+        context and any work left running in it.
 
         Raises:
-            Busy: this reader has too much waiting already.
-            AerobeeError: the disk could not be read; the broker lives on, what was asked for may
-                not.
+            Busy: this reader already has too much waiting.
+            AerobeeError: the disk could not be read; the broker continues, but this read failed.
         """
         turns = self._turns
         waiting_bytes = turns.waiting_bytes(reader)
@@ -195,7 +194,7 @@ class ReadPool:
         self._pace.start(now_s, size)
 
     def run_aside(self, work: Callable[[], None]) -> None:
-        """Do `work` on a thread some time soon; whether it succeeds changes no answer."""
+        """Do `work` on a thread soon; no answer depends on its success."""
         running = asyncio.get_running_loop().run_in_executor(self._executor, work)
         running.add_done_callback(_tell_failure)
 
@@ -218,14 +217,14 @@ class ReadPool:
     def _grant_some(self) -> None:
         while self._may_start() and (next_turn := self._turns.next()) is not None:
             reader, granted = next_turn
-            if granted.done():  # cancelled a moment ago
+            if granted.done():  # just cancelled
                 self._turns.done(reader)
             else:
                 granted.set_result(None)
         self._counters.cold_reads_waiting = self._turns.waiting
 
     def _may_start(self) -> bool:
-        """Whether the pace allows another one now; if not, it is tried again in time."""
+        """Whether the pace allows another one now; if not, a retry is scheduled."""
         if not self.spares_sends():
             self._pace.clear()
             return True

@@ -1,7 +1,7 @@
-"""One answer to one question of a reader, which may wait for a message.
+"""A single answer to a reader's question, which may wait for a message.
 
-Owns: the wait, and that it ends when this replica's role does: what was checked for the one role
-says nothing under the other.
+Owns: the wait, which ends when this replica's role does: checks made under one role do not apply to
+the other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SingleReads:
         *,
         check: Callable[[], None] = lambda: None,
     ) -> Fetched:
-        """What is there, or comes within `wait_s`. `check` is asked before each look.
+        """What is there now, or comes within `wait_s`. `check` is called before each look.
 
         Raises:
             AerobeeError: as `Egress.read` and `Egress.load`; NotMaster when the role has changed;
@@ -48,7 +48,7 @@ class SingleReads:
             if found.code is not ReadCode.NO_NEW_MESSAGE and not is_empty:
                 return found
             if is_empty:
-                # A whole scan without a match: continue after it, others first.
+                # A whole scan without a match: let others run, then continue after it.
                 wanted = replace(wanted, offset=found.next_offset)
                 await asyncio.sleep(0)
                 if self._clock.monotonic_s() < deadline_s:
@@ -58,7 +58,7 @@ class SingleReads:
                 return found
 
     async def _grown(self, wanted: QueueRead, timeout_s: float) -> bool:
-        """Wait until the queue grows; False if it did not in time."""
+        """Wait until the queue grows; False if it did not grow in time."""
         grown = asyncio.Event()
         self._egress.wait(wanted.topic, wanted.queue_id, grown.set)
         try:
@@ -72,8 +72,8 @@ class SingleReads:
 
 
 def check_role(egress: Egress, *, at_slave: bool) -> None:
-    """Raises NotMaster when this replica has another role than when the pull began: a slave asks
-    for no lease, a master for the current one."""
+    """Raises NotMaster if this replica's role has changed since the pull began: a slave requires no
+    lease, a master the current one."""
     if egress.is_slave != at_slave:
         raise NotMaster(
             "this replica has another role in its group now; ask the route again and pull "

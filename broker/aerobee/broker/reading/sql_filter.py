@@ -1,7 +1,7 @@
 """Which messages of a queue a consumer wants, by an SQL92 expression over their properties.
 
-The entries of a queue say nothing of properties, so each record is judged; only the properties that
-the expression names are looked for in it.
+Queue entries do not contain properties, so each record is evaluated; only the properties that the
+expression names are searched for.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from aerobee.store_format.record import Record
 
 JUDGED_MAX: Final = 1_000
 STEPS_MAX: Final = 5_000
-"""Records that one read judges, and values and operators that it looks at for that: 3 ms."""
+"""Limit per read of records evaluated plus values and operators visited: about 3 ms."""
 _SOUGHT_NAMES_MAX: Final = 8
-"""Looking for more names one by one would cost more than decoding all properties."""
+"""Searching for more names one by one would cost more than decoding all properties."""
 
 
 class SqlFilter:

@@ -1,7 +1,7 @@
 """Which messages of a queue a consumer wants, by their tags.
 
-Owns: the two answers about a message: what its entry in the consume queue tells, which has the Java
-hash of the tag, and what its record tells, which has the tag. Two tags may share a hash.
+Owns: both answers about a message: from its entry in the consume queue, which has the Java hash of
+the tag, and from its record, which has the tag. Two tags may share a hash.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class TagFilter:
     judged_max = None
 
     def __init__(self, tags: Iterable[str], *, is_exact: bool = False) -> None:
-        """Unless `is_exact`, the reader compares the tags itself, and a read costs no look into
-        its records."""
+        """Unless `is_exact`, the reader compares the tags itself, and a read need not inspect its
+        records."""
         self.is_exact = is_exact
         self._tags = frozenset(tags)
         codes = {java_string_hash(tag) for tag in self._tags}
@@ -39,7 +39,7 @@ class TagFilter:
     def may_match(self, tags_codes: Int64Array) -> BoolArray:
         """For each tags code whether its message may have a wanted tag."""
         low = tags_codes.astype(np.int32)
-        # An address of an extension says nothing of the tag: the record decides.
+        # The address of an extension unit does not contain the tag: the record decides.
         passing = tags_codes <= EXT_ADDRESS_MAX
         if len(self._codes) > _LOOPED_CODES_MAX:  # thousands of tags must not hold up the loop
             passing |= np.isin(low, self._codes)

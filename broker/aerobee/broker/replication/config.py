@@ -1,5 +1,5 @@
-"""What an operator can set about a broker's place in its replica set, and what the streams between
-replicas keep to because of it."""
+"""What an operator can set about a broker's place in its replica set, and the resulting limits of
+streams between replicas."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class ReplicationConfig:
         )
 
     def slave_read_bytes_of(self, memory_bytes: int) -> int:
-        """The budget of a broker that may use that much memory."""
+        """The budget of a broker that may use this much memory."""
         return self.slave_read_bytes or int(memory_bytes * READ_MEMORY_SHARE)
 
     @property
@@ -137,16 +137,16 @@ class StreamLimits:
 
     heartbeat_interval_s: float = 0.5
     window_bytes: int = 16 * MIB
-    """The slave takes so many unacknowledged bytes; a single larger record all the same."""
+    """A slave takes at most this many unacknowledged bytes, or a single larger record."""
     chunk_bytes: int = 512 * 1024
-    """A frame has no more log bytes than this."""
+    """A frame has at most this many log bytes."""
     catch_up_bytes_per_s: int = 200 * MIB
-    """For a replica that is not in sync while messages are being sent; 0: no limit."""
+    """For a replica that is not in sync, while messages are being sent; 0: no limit."""
     connect_s: float = 5.0
-    """How long a slave waits until its master takes the hello; an attempt to connect takes gRPC up
-    to 3 s, and looking up a name has no limit of its own."""
+    """How long a slave waits until its master takes the hello; a connection attempt of gRPC takes
+    up to 3 s, and a name lookup has no limit of its own."""
     flush_is_sync: bool = False
-    """Stored means flushed."""
+    """Stored means flushed to disk."""
 
     @classmethod
     def of(cls, config: ReplicationConfig, *, flush_is_sync: bool) -> StreamLimits:
@@ -160,5 +160,5 @@ class StreamLimits:
 
     @property
     def silence_s(self) -> float:
-        """A peer that says nothing for so long is gone."""
+        """A peer that is silent for this long counts as gone."""
         return max(SILENCE_S_MIN, SILENT_HEARTBEATS * self.heartbeat_interval_s)

@@ -1,9 +1,9 @@
 """PURE: which master wrote which part of the log.
 
 Owns: the history of epochs and the point up to which two logs are equal. An epoch belongs to one
-run of one master, which only ever appends: so (epoch, offset) names the same bytes in every log
-that has them, and two logs are equal up to the end of the newest epoch that both have from the same
-start.
+run of one master, which only appends: so (epoch, offset) identifies the same bytes in every log
+that has them, and two logs are equal up to the end of the newest epoch that starts at the same
+offset in both.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ class EpochHistory:
 
     @property
     def latest_epoch(self) -> int:
-        """0 without any."""
+        """0 if there is none."""
         return self.entries[-1].epoch if self.entries else 0
 
     def up_to(self, log_end: int) -> EpochHistory:
-        """Without epochs that begin beyond `log_end`: their bytes are not there (any more)."""
+        """The history without epochs that begin after `log_end`: the log does not have their
+        bytes."""
         if not self.entries or self.entries[-1].start <= log_end:
             return self
         return EpochHistory(tuple(entry for entry in self.entries if entry.start <= log_end))
@@ -53,7 +54,7 @@ class EpochHistory:
         return EpochHistory((*self.up_to(log_end).entries, EpochStart(epoch, log_end)))
 
     def epoch_at(self, position: int) -> int:
-        """The epoch of the byte at `position`; 0 if it is before all of them."""
+        """The epoch of the byte at `position`; 0 if it is before all epochs."""
         epoch = 0
         for entry in self.entries:
             if entry.start > position:
@@ -71,10 +72,10 @@ class EpochHistory:
 def common_end(
     history: EpochHistory, log_end: int, other: EpochHistory, other_end: int
 ) -> int | None:
-    """Up to where two logs are surely equal; None if no epoch says so.
+    """The offset up to which two logs are certainly equal; None if no epoch shows it.
 
-    The rule is Apache RocketMQ's (its controller mode): the newest epoch that both have with the
-    same start counts up to where the first of both leaves it.
+    The rule is Apache RocketMQ's (controller mode): the newest epoch that both have with the same
+    start, up to its end in the log where it ends first.
     """
     history, other = history.up_to(log_end), other.up_to(other_end)
     starts = {entry: index for index, entry in enumerate(other.entries)}

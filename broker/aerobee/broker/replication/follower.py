@@ -1,8 +1,8 @@
-"""A slave's part: joins its master, and copies its log for as long as the stream lasts.
+"""A slave's part: it joins its master and copies its log while the stream lasts.
 
-Owns: what is known of the master. What always holds: nothing is stored or cut before both sides
-agree where this log leaves the master's and have compared the bytes before that; nothing is stored
-before the master's history of epochs is durable here.
+Owns: what is known of the master. Invariant: nothing is stored or cut before both sides agree where
+this log departs from the master's and have compared the bytes before that point; nothing is stored
+before the master's epoch history is durable here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Connect = Callable[[str], AbstractAsyncContextManager[SlaveStreamEnd]]
 
 
 class Follower:
-    """One for as long as the store is open; follows one master at a time."""
+    """Exists as long as the store is open; follows one master at a time."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Follower:
         self.trouble = ""
         """Why the master's log is not copied; empty while it is."""
         self.joined_end: int | None = None
-        """Where the master's log ended when copying last began; None: it never has."""
+        """Where the master's log ended when copying last began; None: it never began."""
 
     def __repr__(self) -> str:
         return f"Follower(connected={self.is_connected}, trouble={self.trouble!r})"
@@ -105,16 +105,16 @@ class Follower:
 
     @property
     def master_end(self) -> int:
-        """Where the master's log ended when it was last heard of; 0 without a stream."""
+        """Where the master's log ended when last heard; 0 without a stream."""
         return 0 if self._copy is None else self._copy.master_end
 
     @property
     def confirmed_end(self) -> int:
-        """What the master said to be confirmed; 0 without a stream."""
+        """The confirmed end that the master reported; 0 without a stream."""
         return 0 if self._copy is None else self._copy.confirmed_end
 
     def on_flushed(self, flushed_end: int) -> None:
-        """More of the log is on the disk: under SYNC_FLUSH it is acknowledged now."""
+        """More of the log is on disk: under SYNC_FLUSH it is acknowledged now."""
         self._flushed.set()
         if self._copy is not None:
             self._copy.on_flushed()
@@ -123,9 +123,9 @@ class Follower:
         """Copy the log of the master of `epoch`; returns if this log must be changed first.
 
         Raises:
-            ReplicaDiverged, ForeignCluster: until an operator has acted.
+            ReplicaDiverged, ForeignCluster: an operator must act.
             StoreFailed: this broker's disk failed.
-            AerobeeError: the stream ended, or there is none now; it may be tried again.
+            AerobeeError: the stream ended or could not be opened; it may be retried.
         """
         sender = Sender(self._cluster, self._broker_name, epoch)
         request_id = self._names.next()
@@ -173,11 +173,11 @@ class Follower:
             await self._copy_log(stream, sender, peer, masters)
 
     async def _compare(self, agreement: Agreement, size: int) -> None:
-        """Read what both logs have before the start. Nothing of the folder was changed yet.
+        """Read what both logs have before the start. The folder has not been changed yet.
 
         Raises:
             ReplicaDiverged: this log has other bytes there.
-            InvalidArgument: the master does not say what it has there.
+            InvalidArgument: the master did not say what it has there.
         """
         if agreement.tail_bytes != size:
             raise InvalidArgument(
@@ -219,7 +219,7 @@ class Follower:
         await self._copy.run()
 
     async def _flush_all(self) -> None:
-        """What the hello says about the log's end is taken for stored."""
+        """The hello counts everything up to the log's end as stored, so flush it."""
         while self._store.flushed_end < self._store.appended_end:
             self._side.on_appended()
             await self._flushed.wait(FLUSH_POLL_S)
@@ -231,7 +231,7 @@ class Follower:
 
 
 def _agreement(sender: Sender, answer: Said[MasterMessage]) -> Agreement:
-    """Raises AerobeeError if the answer is none of this master's."""
+    """Raises AerobeeError if the answer is not from this master."""
     check_sender(sender, answer.sender)
     if not isinstance(answer.message, Agreement):
         raise InvalidArgument("the master did not answer the hello with an agreement")

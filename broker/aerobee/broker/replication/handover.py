@@ -1,10 +1,11 @@
-"""A planned change of master: nothing is lost, and writes pause as briefly as can be.
+"""A planned change of master: nothing is lost, and the pause in writes is as short as possible.
 
     no more messages are taken -> the successor has everything -> resign the epoch, durably for all:
     this instance never acts under it again -> the registry elects the successor -> step down
 
-Owns: one hand-over at a time. Until the epoch is resigned it can be called off, and the master goes
-on under its epoch; after that only an election decides who leads, be it this replica again.
+Owns: one hand-over at a time. Until the epoch is resigned it can be cancelled, and the master
+continues under its epoch; after that only an election decides who leads, possibly this replica
+again.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ class HandedOver:
     master_id: int
     epoch: int
     paused_s: float
-    """From the first message not taken here until another replica was known to be master."""
+    """From the first refused message until another replica was known to be master."""
 
 
 class Handover:
     def __init__(
         self, roles: Roles, store: ReplicatedLog, clock: Clock, duties: Duty, watch: DiskWatch
     ) -> None:
-        """`duties` are left to the successor, and resumed when the hand-over is called off. `wake`
-        it when a replica has joined or acknowledged, when more is confirmed, and when a record of
-        the replica set was heard."""
+        """`duties` are left to the successor, and resumed when the hand-over is cancelled. Call
+        `wake` when a replica has joined or acknowledged, when more is confirmed, and when a record
+        of the replica set has arrived."""
         self._watch = watch
         self._roles = roles
         self._store = store
@@ -51,10 +52,10 @@ class Handover:
         self._duties = duties
         self._news = Wake()
         self._wished: tuple[int, int] | None = None
-        """The epoch that was resigned last, and for whom."""
+        """The epoch resigned last, and for whom."""
 
     def wake(self) -> None:
-        """What a hand-over waits for may have come."""
+        """The event that a hand-over waits for may have happened."""
         self._news.set()
 
     @property
@@ -74,13 +75,13 @@ class Handover:
             NotMaster: this replica is not master.
             InvalidArgument: no such replica is in sync.
             Busy: another hand-over is under way.
-            DeadlineExceeded: not in time; the message says whether this replica leads on.
+            DeadlineExceeded: not in time; the message says whether this replica remains master.
         """
         roles = self._roles
         roles.check_may_act()
         term = roles.term
         assert term is not None, "who acts has a term"
-        if roles.is_pausing and not self._watch.is_hung:  # else that one waits for the disk
+        if roles.is_pausing and not self._watch.is_hung:  # otherwise that one waits for the disk
             raise Busy("a hand-over is already under way", retry_after_ms=500)
         deadline_s = self._clock.monotonic_s() + (timeout_s or TIMEOUT_DEFAULT_S)
         successor = await self._connected(term, successor_id, deadline_s)
@@ -100,7 +101,7 @@ class Handover:
     async def _connected(
         self, term: MasterTerm, successor_id: int | None, deadline_s: float
     ) -> ReplicaName:
-        """The successor, once it copies our log; nothing pauses meanwhile."""
+        """The successor, once it copies our log; nothing is paused meanwhile."""
         while True:
             self._check_term(term)
             successor = _choose(term, successor_id)
@@ -121,8 +122,8 @@ class Handover:
                 async with asyncio.timeout(deadline_s - self._clock.monotonic_s()):
                     if not self._watch.is_hung:
                         await self._duties.leave()
-                    # Else the successor finds what it finds after a death: a hung disk takes no
-                    # notes.
+                    # Otherwise the successor finds what it would after a crash: nothing can be
+                    # recorded on a hung disk.
                     await self._until_caught_up(term, successor)
             except TimeoutError:
                 self._check_term(term)
@@ -133,7 +134,7 @@ class Handover:
         except BaseException:
             self._duties.resume()
             raise
-        # From the last look to the resignation nothing waits: the lease is valid.
+        # Nothing is awaited between the last check and the resignation: the lease is valid.
         self._wished = term.epoch, successor.broker_id
         roles.mastership.resign()
         log_event(log, "resigned", epoch=term.epoch, successor=successor.broker_id)
@@ -174,7 +175,7 @@ class Handover:
 
 
 def _choose(term: MasterTerm, successor_id: int | None) -> ReplicaName | None:
-    """The connected one that has the most; None: not connected yet. Raises InvalidArgument."""
+    """The connected replica that has the most; None: not connected yet. Raises InvalidArgument."""
     others = sorted(term.in_sync - {term.own})
     wished = [name for name in others if successor_id in (None, name.broker_id)]
     if not wished:

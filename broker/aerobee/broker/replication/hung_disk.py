@@ -1,15 +1,15 @@
-"""What a replica does while its disk hangs: it takes nothing more, and leaves its group to others.
+"""What a replica does while its disk hangs: it takes no messages and leaves its group to others.
 
     noticed -> refuse messages, say so in heartbeats
             -> a master hands over to a replica in sync, as soon as one is there;
                a slave follows no more, so it leaves the in-sync set
     -> what was asked answers at last, and so does one more write -> as before
 
-Nothing that was acknowledged is lost by that: a hand-over waits until the successor has everything
-that this log has, flushed or not. Without a replica in sync the master stays, and refuses.
+Nothing acknowledged is lost: a hand-over waits until the successor has everything that this log
+has, flushed or not. Without a replica in sync the master stays, and refuses messages.
 
-Owns: that one story at a time. What a hand-over otherwise writes down for the successor is left
-out: it would wait for this disk.
+Owns: one such episode at a time. What a hand-over normally records for the successor is omitted,
+because it would wait for this disk.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class HungDisk:
         probe: Callable[[], Awaitable[None]],
         wake: Callable[[], None],
     ) -> None:
-        """`probe` writes something to the disk, which tells `watch`. `wake` is called when this
-        replica may do less than before, or more."""
+        """`probe` writes something to the disk and reports it to `watch`. `wake` is called when
+        this replica may do less or more than before."""
         self._watch = watch
         self._roles = roles
         self._store = store
@@ -66,7 +66,7 @@ class HungDisk:
         self._probing: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
-        """Until cancelled. Raises StoreFailed: the disk answered with an error."""
+        """Until cancelled. Raises StoreFailed: the disk returned an error."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._watch.until_hung()
@@ -110,10 +110,10 @@ class HungDisk:
     # ------------------------------------------------------------------------------ leaving
 
     def _leave(self, tasks: asyncio.TaskGroup) -> None:
-        """Let another replica lead, if this one does and if there is one."""
+        """Let another replica lead, if this one leads and there is another."""
         mastership, term = self._roles.mastership, self._roles.term
         match mastership.decide():
-            case Lead(epoch):  # elected before it was known, and not able to begin
+            case Lead(epoch):  # elected before the hang was known, and unable to begin
                 log_event(
                     log,
                     "elected while the disk hangs; the epoch is given back",
@@ -126,9 +126,9 @@ class HungDisk:
         if term is None or not term.in_sync - {term.own} or mastership.has_resigned(term.epoch):
             return
         if not self._roles.may_act():
-            # Nothing may be acknowledged any more, so nothing can be lost by saying so: who is in
-            # sync has all of it. Else this process, which renews its registration, would continue
-            # to count as master.
+            # Nothing is acknowledged from here on, so resigning loses nothing: replicas in sync
+            # have everything. Otherwise this process, which renews its registration, would still
+            # count as master.
             mastership.resign()
             self._tell()
         elif self._handing_over is None or self._handing_over.done():

@@ -1,7 +1,7 @@
 """Changes the in-sync set: asks the registry for what the term proposes, until it has an answer.
 
-Owns: at most one proposal under way. While it is unknown what came of one the same is asked again,
-and the term counts both sets; asking twice does no harm, for it is a compare-and-swap.
+Owns: at most one proposal under way. While its outcome is unknown the same is requested again, and
+the term counts both sets; requesting twice is harmless, as it is a compare-and-swap.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ log = logging.getLogger(__name__)
 
 AlterInSyncSet = Callable[[int, Proposal], Awaitable[ReplicaSetView]]
 """(epoch, proposal) -> the record after it. Raises AerobeeError: StaleEpoch or InvalidArgument if
-the
-change was refused, anything else if its outcome is unknown."""
+the change was refused, anything else if its outcome is unknown."""
 
 UNKNOWN_PAUSE_S = 0.2
 HEARING_S = 0.1
-"""Before a replica leaves the set because its time is up: what it said meanwhile is read first."""
+"""Wait before a replica leaves the set as overdue: what it said meanwhile is read first."""
 LATE_S_MIN = 0.3
-"""This process was stopped if that pause took longer than this, and than half of the lag that the
-set allows."""
+"""If that pause took longer than this and than half of the allowed lag, this process was
+stopped."""
 
 
 class InSyncProposer(Duty):
-    """`run` it as a task; it sleeps while this replica does not lead others."""
+    """`run` it as a task; it sleeps unless this replica leads others."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class InSyncProposer(Duty):
         alter: AlterInSyncSet,
         names: RequestNames,
     ) -> None:
-        """`names`: what the changes are called in the logs of the nameservers that are asked."""
+        """`names`: the names of changes in the logs of the nameservers."""
         self._roles = roles
         self._store = store
         self._clock = clock
@@ -63,7 +62,7 @@ class InSyncProposer(Duty):
         self._term = None
 
     def wake(self) -> None:
-        """A replica came, went, or caught up."""
+        """A replica joined, left, or caught up."""
         self._news.set()
 
     async def run(self) -> None:
@@ -87,8 +86,8 @@ class InSyncProposer(Duty):
                 await self._news.wait(wait_s)
 
     async def _hear_replicas(self, term: MasterTerm) -> None:
-        """Returns once what the replicas have said until now is known, even if this process was
-        stopped for a while."""
+        """Returns once everything that the replicas have sent so far is known, even if this process
+        was stopped for a while."""
         late_s = max(term.policy.in_sync_lag_s / 2, LATE_S_MIN)
         while True:
             began_s = self._clock.monotonic_s()
@@ -118,7 +117,7 @@ class InSyncProposer(Duty):
             if term.is_proposing:
                 await asyncio.sleep(UNKNOWN_PAUSE_S)
         except StaleEpoch as error:
-            # The set that counts stays the larger one until it is known who is master.
+            # The larger set still counts until it is known who is master.
             log_event(log, "in-sync set refused", level=logging.WARNING, set=wanted, reason=error)
             self._roles.heard_epoch(term.epoch + 1)
             await asyncio.sleep(UNKNOWN_PAUSE_S)

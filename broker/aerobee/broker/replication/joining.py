@@ -1,8 +1,8 @@
-"""PURE: where a slave continues in its master's log, and which frames it takes.
+"""PURE: where a slave continues in its master's log, and which frames it accepts.
 
-Both sides work out the start from both histories and must agree; then they compare the last bytes
-before it, for every cluster counts its epochs from 1. The slave never cuts what it knows
-to be confirmed unless an unclean election, which the operator allowed, is in between.
+Both sides derive the start from both histories and must agree; then they compare the last bytes
+before it, because every cluster counts its epochs from 1. The slave never cuts what it knows to be
+confirmed, unless an unclean election, which the operator allowed, came in between.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LogState:
     epochs: EpochHistory
     segment_bytes: int
     confirmed_end: int = 0
-    """What it knows to be confirmed; on every later master."""
+    """What it knows to be confirmed; every later master has that."""
 
     @property
     def is_empty(self) -> bool:
@@ -41,16 +41,16 @@ class GoOn:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The slave must cut everything from `end` on, and come back."""
+    """The slave must cut its log at `end` and come back."""
 
     end: int
     is_unclean: bool = False
-    """An unclean election is in between: it may have been confirmed."""
+    """After an unclean election: confirmed bytes may be cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeginAnew:
-    """The slave must empty its log and let it begin at `position`, and come back."""
+    """The slave must empty its log, restart it at `position`, and come back."""
 
     position: int
 
@@ -107,10 +107,10 @@ def where_to_start(
 
 
 def compared_bytes(slave: LogState, master: LogState, start: Start) -> int:
-    """How many bytes before `start` must be the same in both logs, or they have only the numbers of
-    their epochs in common; 0 where they share none.
+    """How many bytes before `start` must be equal in both logs; otherwise they have only epoch
+    numbers in common. 0 if they share no bytes.
 
-    They are in one segment: what is after the blank record at a segment's end is not copied.
+    They are within one segment: bytes after the blank record at a segment's end are not copied.
     """
     if isinstance(start, BeginAnew):
         return 0
@@ -127,14 +127,14 @@ def _is_unclean(
     common: int,
     unclean_epochs: Collection[int],
 ) -> bool:
-    """Whether an unclean election came after what is cut: only then it may be confirmed bytes."""
+    """Whether an unclean election followed: only then may the cut include confirmed bytes."""
     since = mine.epoch_at(max(common, slave.begin))
     return any(since < epoch <= master.epochs.latest_epoch for epoch in unclean_epochs)
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who a frame says it is from."""
+    """The identity of a frame's sender."""
 
     cluster: str
     broker_name: str
@@ -142,7 +142,7 @@ class Sender:
 
 
 def check_sender(expected: Sender, sender: Sender) -> None:
-    """Raises ForeignCluster or StaleEpoch unless the frame is of this stream."""
+    """Raises ForeignCluster or StaleEpoch unless the frame belongs to this stream."""
     if (sender.cluster, sender.broker_name) != (expected.cluster, expected.broker_name):
         raise ForeignCluster(
             f"this is {expected.broker_name} of cluster {expected.cluster}, the frame is of "
@@ -155,7 +155,7 @@ def check_sender(expected: Sender, sender: Sender) -> None:
 
 
 def check_bytes(received_end: int, position: int) -> None:
-    """Raises ReplicationGap unless bytes at `position` follow what the slave has."""
+    """Raises ReplicationGap unless bytes at `position` directly follow what the slave has."""
     if position != received_end:
         raise ReplicationGap(
             f"bytes at {position} do not follow the log's end at {received_end}; joining again"
@@ -163,7 +163,7 @@ def check_bytes(received_end: int, position: int) -> None:
 
 
 def check_ack(stored_end: int, acknowledged_end: int, sent_end: int) -> None:
-    """Raises ReplicationGap for an acknowledgement that goes back, or beyond what was sent."""
+    """Raises ReplicationGap for an acknowledgement that goes back, or exceeds what was sent."""
     if not acknowledged_end <= stored_end <= sent_end:
         raise ReplicationGap(
             f"an acknowledgement of {stored_end} must be between {acknowledged_end} and {sent_end}"

@@ -1,9 +1,9 @@
-"""The log in chunks for one slave: from memory on the loop, from the disk on the read pool. And
+"""The log in chunks for one slave: from memory on the loop, from disk on the read pool. Also
 checksums of it, so that two replicas can compare their logs.
 
-Owns: how fast a slave that is far behind may be served while messages come in: it gets no more than
-its rate, in smaller pieces, so that no send waits long for the loop. And what was read from the
-disk for the slave beyond the chunk that it got, for disks and threads prefer larger pieces.
+Owns: how fast a slave that is far behind is served while messages come in: at most at its rate, in
+smaller pieces, so that no send waits long for the loop. Also owns what was read from disk beyond
+the chunk that the slave got, as disks and threads prefer larger pieces.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LogChunks:
         chunk_bytes: int,
         bytes_per_s: int,
     ) -> None:
-        """`reader` names the slave among the pool's readers."""
+        """`reader`: the slave's name among the pool's readers."""
         self._log = log
         self._pool = pool
         self._clock = clock
@@ -46,17 +46,17 @@ class LogChunks:
         self._loaded_from = 0
 
     def wait_s(self, *, in_sync: bool) -> float:
-        """How long until the next chunk may be read; 0: now."""
+        """How long until the next chunk may be read; 0: it may be read now."""
         if in_sync or not self._pool.spares_sends():
             self._pace.clear()
             return 0.0
         return self._pace.wait_s(self._clock.monotonic_s())
 
     async def read(self, position: int, bytes_max: int, *, in_sync: bool) -> bytes:
-        """The next bytes from `position` on, at least one.
+        """The next bytes, starting at `position`, at least one.
 
         Raises:
-            ReplicationGap: they are not there any more.
+            ReplicationGap: they are gone.
             AerobeeError: the disk cannot be read.
         """
         size = min(self._contiguous_end(position) - position, bytes_max, self._chunk_bytes)
@@ -75,8 +75,8 @@ class LogChunks:
         return checksum
 
     async def record_end(self, position: int) -> int:
-        """Where the record that begins at `position` ends; after a blank record, the next one's
-        end, for a slave stores them together. Raises as `read`."""
+        """Where the record that begins at `position` ends; for a blank record, the next one's end,
+        because a slave stores both together. Raises as `read`."""
         while True:
             size, magic = _HEAD.unpack(await self._bytes(position, _HEAD.size))
             position += size
@@ -99,7 +99,7 @@ class LogChunks:
             if data is None:
                 data = (await self._load(position, size))[:size]
             elif at >= len(self._loaded):
-                self._loaded = b""  # it was passed
+                self._loaded = b""  # it is in the past
         except MessageNotFound as error:
             raise _removed(position) from error
         return data

@@ -1,8 +1,8 @@
-"""The slave's side of one stream: the master's log bytes in, receipts out.
+"""The slave's side of one stream: the master's log bytes in, acknowledgements out.
 
-Owns: what has come and is not stored yet, bounded by the window. What always holds: bytes are
-stored in order and without a gap, as they are in the master's log; what is acknowledged is stored,
-and flushed where that is what stored means.
+Owns: bytes received and not stored yet, bounded by the window. Invariant: bytes are stored in order
+and without a gap, as they are in the master's log; what is acknowledged is stored, and flushed if
+the settings require it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from aerobee.runtime.run_together import run_together
 log = logging.getLogger(__name__)
 
 STEP_BYTES = 512 * 1024
-"""Bytes that are stored at a time, so that other work does not wait long for the loop."""
+"""Bytes stored at a time, so that other work does not wait long for the loop."""
 FULL_DISK_RETRY_S = 0.5
 OVERRUN_BYTES_MAX = 32 * 1024 * 1024
-"""Beyond the window, for a record that is larger than it."""
+"""Allowance above the window, for a single record larger than it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +55,13 @@ class SlaveSide:
 
     log_state: Callable[[], LogState]
     adopt_history: Callable[[EpochHistory], Awaitable[None]]
-    """Returns once the master's history is this log's, durably."""
+    """Returns once the master's history is durably this log's own."""
     on_appended: Callable[[], None]
-    """More is in the page cache: flush it as the policy wants."""
+    """More is in the page cache: flush it according to the policy."""
     on_confirmed: Callable[[int], None]
     """The master's confirmed end, which may be after this log's end."""
     on_trouble: Callable[[str], None] = lambda _: None
-    """Why nothing is stored; empty when it is again."""
+    """Why nothing is being stored; empty once it is again."""
 
 
 class LogCopy:
@@ -108,11 +108,11 @@ class LogCopy:
         raise Unreachable(f"{self._peer} ended the stream")
 
     def on_flushed(self) -> None:
-        """More of the log is on the disk."""
+        """More of the log is on disk."""
         self._stored.set()
 
     def hear(self, confirmed_end: int, master_end: int) -> None:
-        """What the master says about its log. Raises ReplicationGap."""
+        """What the master reports about its log. Raises ReplicationGap."""
         if confirmed_end > master_end:
             raise ReplicationGap(
                 f"{self._peer} says that its log ends at {master_end} and is confirmed up to "
@@ -133,7 +133,7 @@ class LogCopy:
                 self._take_bytes(message)
             elif isinstance(message, Heartbeat):
                 self.hear(*message)
-                self._stored.set()  # answered soon: both sides then wake once for both directions
+                self._stored.set()  # answer soon: each side then wakes once for both directions
             elif isinstance(message, MasterTable):
                 self._tables_waiting[message.path] = message.content
                 self._table_arrived.set()
@@ -173,7 +173,7 @@ class LogCopy:
                 await asyncio.sleep(0)
 
     def _tell_warnings(self) -> None:
-        """Lines like these are held back when there are many; all are counted."""
+        """Such log lines are throttled when there are many; all are counted."""
         for warning in self._store.replicated.take_warnings():
             log_event(
                 log,
@@ -184,9 +184,9 @@ class LogCopy:
             )
 
     async def _append(self, position: int, data: bytes) -> None:
-        """Wait for the disk if need be, and for room on it.
+        """Wait for the disk if necessary, and for room on it.
 
-        Raises NotWritable if the disk became full halfway: the stream must begin again.
+        Raises NotWritable if the disk became full halfway: the stream must restart.
         """
         replicated = self._store.replicated
         is_waiting = False
@@ -213,7 +213,7 @@ class LogCopy:
             flushed_end = store.flushed_end
             stored_end = flushed_end if self._limits.flush_is_sync else store.appended_end
             now_s = self._clock.monotonic_s()
-            # Those heartbeats that only say what is confirmed come soon after an answer.
+            # Heartbeats that only carry the confirmed end come soon after an acknowledgement.
             if told is None or told[0] != stored_end or now_s - told_s >= interval_s / 2:
                 told, told_s = (stored_end, flushed_end), now_s
                 await self._stream.write(self._sender, Ack(*told))

@@ -1,9 +1,9 @@
-"""PURE: until when a master may believe that nobody else was elected.
+"""PURE: until when a master may rely on no other having been elected.
 
 Owns: which heartbeats were sent when, and the lease that follows from the newest one that etcd has
-confirmed. etcd's lease begins when etcd hears the heartbeat, which is never before it was sent: so
-counted from the sending it ends here first, also with clocks that do not run alike, by the margin.
-Times are seconds of a clock that never goes back and continues while the machine sleeps.
+confirmed. etcd's lease begins when etcd receives the heartbeat, never before it was sent: so a
+lease counted from sending ends here first, and the margin covers clocks that run at different
+rates. Times are seconds of a clock that never goes back and continues while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ HEARTBEATS_MAX = 1_024
 
 @dataclass(frozen=True, slots=True)
 class LeaseMargin:
-    """What is taken off the lease."""
+    """What is subtracted from the lease."""
 
     share: float = 0.05
-    """Of its duration, for clocks that run apart."""
+    """Share of its duration, for clocks that run at different rates."""
     seconds: float = 0.1
-    """For what is between looking at the clock and acting on it."""
+    """For the time between reading the clock and acting on it."""
 
     def length_s(self, lease_ms: int) -> float:
         return lease_ms / 1_000 * (1 - self.share) - self.seconds
@@ -44,7 +44,7 @@ class MasterLease:
         self._sent.append((sequence, now_s))
 
     def renewed(self, sequence: int, lease_ms: int) -> None:
-        """etcd has confirmed the renewal by this heartbeat; unknown ones change nothing."""
+        """etcd has confirmed the renewal by this heartbeat; an unknown one changes nothing."""
         while self._sent and self._sent[0][0] < sequence:
             self._sent.popleft()
         if self._sent and self._sent[0][0] == sequence:

@@ -3,12 +3,12 @@
 Owns: the in-sync set, what each replica has acknowledged under this epoch, and the confirmed end
 that follows: everything below it is in the log of every replica that could be elected.
 
-What always holds: the confirmed end never falls; it counts every replica of the set that etcd may
-hold at this moment, so of the last known set and of a change under way; a replica's bytes count
-only from its present stream, under the name (incarnation) that the set has.
+Invariant: the confirmed end never falls; it takes into account every replica of the set that etcd
+may hold now, that is of the last known set and of a change under way; a replica's bytes count only
+from its present stream, under the name (incarnation) in the set.
 
 A replica may join the set once it has everything that is confirmed. Under load that end runs ahead
-of each acknowledgement, so for a replica that is close behind it waits a moment (decision 0033).
+of each acknowledgement, so it waits briefly for a replica that is close behind (decision 0033).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aerobee.runtime.errors import NotEnoughReplicas
 
 
 class ReplicaName(NamedTuple):
-    """A replica as long as its log lost nothing."""
+    """A replica, for as long as its log has lost nothing."""
 
     broker_id: int
     incarnation: str
@@ -37,12 +37,12 @@ class TermPolicy:
     in_sync_lag_s: float = 2.0
     """A replica leaves the set when it has not had everything for this long."""
     proposal_pause_s: float = 0.5
-    """After a change that was refused or lost, this long passes before the next."""
+    """The pause after a refused or lost change before the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A change of the in-sync set to be made by compare-and-swap."""
+    """A change of the in-sync set to make by compare-and-swap."""
 
     in_sync: InSyncSet
     expected_revision: int
@@ -55,13 +55,14 @@ class Progress:
     name: ReplicaName
     acknowledged_end: int
     caught_up_s: float
-    """When it last was known to have everything."""
+    """When it was last known to have everything."""
     sample_end: int
     sample_s: float
-    """The log ended at `sample_end` then; an acknowledgement of that moves `caught_up_s` there."""
+    """The log ended at `sample_end` at this time; an acknowledgement of that moves `caught_up_s`
+    here."""
     has_history: bool = False
-    """It has acknowledged something under this epoch, so it has stored the master's history: should
-    it be elected, every other log has an epoch in common with its own."""
+    """It has acknowledged something under this epoch, so it has stored the master's history: if it
+    is elected, every other log has an epoch in common with its own."""
 
 
 class MasterTerm:
@@ -80,7 +81,7 @@ class MasterTerm:
         now_s: float,
         is_unclean: bool = False,
     ) -> None:
-        """`log_end` is where the epoch begins; `confirmed_end` what was known to be confirmed.
+        """`log_end` is where the epoch begins; `confirmed_end` is what was known to be confirmed.
         `is_unclean`: it began without an in-sync replica."""
         self.epoch = epoch
         self.began_s = now_s
@@ -111,12 +112,12 @@ class MasterTerm:
 
     @property
     def in_sync(self) -> InSyncSet:
-        """As etcd was last known to have it."""
+        """As last known to be in etcd."""
         return self._in_sync
 
     @property
     def counted(self) -> InSyncSet:
-        """Everyone who may be in etcd's set now."""
+        """Every replica that may be in etcd's set now."""
         return self._in_sync if self._proposed is None else self._in_sync | self._proposed
 
     @property
@@ -125,7 +126,7 @@ class MasterTerm:
 
     @property
     def awaited(self) -> InSyncSet:
-        """Replicas outside the set for which the confirmed end waits, so that they may join it."""
+        """Replicas outside the set for which the confirmed end waits, so that they can join it."""
         return self._awaited
 
     def progress(self) -> list[Progress]:
@@ -135,7 +136,7 @@ class MasterTerm:
     # ------------------------------------------------------------------------------ replicas
 
     def joined(self, name: ReplicaName, end: int, log_end: int, now_s: float) -> None:
-        """A replica's log is the beginning of ours, up to `end`."""
+        """A replica's log equals the beginning of ours, up to `end`."""
         assert name.broker_id != self.own.broker_id
         self._were_here.add(name.broker_id)
         caught_up_s = now_s if end >= log_end else self._heard_s.get(name, float("-inf"))
@@ -145,7 +146,7 @@ class MasterTerm:
         self._progress[name.broker_id] = Progress(name, end, caught_up_s, log_end, now_s)
 
     def acknowledged(self, name: ReplicaName, end: int, log_end: int, now_s: float) -> None:
-        """A replica has stored everything below `end`; passed over for one that is not joined."""
+        """A replica has stored everything below `end`; ignored for one that has not joined."""
         progress = self._progress.get(name.broker_id)
         if progress is None or progress.name != name or end < progress.acknowledged_end:
             return
@@ -158,8 +159,8 @@ class MasterTerm:
             progress.caught_up_s = now_s
 
     def has_lost(self, name: ReplicaName, end: int) -> bool:
-        """Whether a replica of the set that has a log up to `end` lacks what it once had: without
-        knowing, for else it had taken another name."""
+        """Whether a replica of the set with a log up to `end` lacks what it once had, without
+        knowing it: otherwise it would have taken another name."""
         return name in self.counted and end < self.confirmed_end
 
     def left(self, name: ReplicaName) -> None:
@@ -171,18 +172,18 @@ class MasterTerm:
             del self._progress[name.broker_id]
 
     def departed(self, absent: Iterable[int], *, were_registered: Iterable[int] = ()) -> None:
-        """`absent` replicas are not registered at present. Those that have been here, by a stream
-        of this term or by a registration that was heard of, have left: they said that they stop, or
-        nobody has heard of them for a whole lease. Without a stream they leave the set at once:
-        nothing is to wait for a replica that was stopped on purpose. One that has not been here yet
-        may be starting, as all are after a power failure, and has the ordinary time."""
+        """`absent` replicas are not registered at present. Those that were here before, through a
+        stream of this term or a known registration, have left: they announced a stop, or were
+        silent for a whole lease. Without a stream they leave the set at once: nothing should wait
+        for a replica that was stopped on purpose. One that has not been here yet may be starting,
+        as all are after a power failure, and gets the ordinary time."""
         self._absent = frozenset(absent)
         self._were_here.update(were_registered)
 
     # ------------------------------------------------------------------------------ confirmed
 
     def confirm(self, own_end: int) -> int:
-        """The confirmed end, now that our own log is safe up to `own_end`."""
+        """The confirmed end, given that our own log is safe up to `own_end`."""
         end = own_end
         for name in self.counted | self._awaited:
             if name != self.own:
@@ -193,7 +194,7 @@ class MasterTerm:
         return self.confirmed_end
 
     def check_enough(self) -> None:
-        """Raises NotEnoughReplicas while a send could not be replicated as often as it must be."""
+        """Raises NotEnoughReplicas while a send could not be replicated as often as required."""
         if len(self._in_sync) < self.policy.min_insync_replicas:
             count = len(self._in_sync)
             raise NotEnoughReplicas(
@@ -206,8 +207,8 @@ class MasterTerm:
     # ------------------------------------------------------------------------------ the set
 
     def propose(self, log_end: int, now_s: float) -> Proposal | None:
-        """The change to ask for now, if one is due. It counts from this moment on until
-        `in_sync_changed` or `proposal_refused` says what came of it."""
+        """The change to request now, if one is due. It counts from now on until `in_sync_changed`
+        or `proposal_refused` reports its outcome."""
         if self._proposed is not None or now_s < self._next_proposal_s:
             return None
         wanted = self._wanted(now_s)
@@ -222,7 +223,7 @@ class MasterTerm:
         return None
 
     def _close_behind(self, limit_s: float, now_s: float) -> InSyncSet:
-        """Who is outside the set and has everything soon; nobody while it is too soon to wait."""
+        """Replicas outside the set that will soon have everything; none while it is too early."""
         if now_s < self._next_await_s:
             return frozenset()
         return frozenset(
@@ -234,7 +235,7 @@ class MasterTerm:
         )
 
     def _await(self, names: InSyncSet, until_s: float) -> None:
-        """As long as somebody is awaited the end stays as it was."""
+        """While a replica is awaited, the confirmed end stays where it is."""
         if not names:
             self._await_until_s = float("inf")
         elif not self._awaited:
@@ -242,9 +243,9 @@ class MasterTerm:
         self._awaited = names
 
     def next_look_s(self, now_s: float) -> float:
-        """When `propose` may answer otherwise than now though nothing is heard until then: because
-        a refused change may be tried again, a replica of the set has not caught up for too long, or
-        another was awaited for too long. Past while one has not; infinity: never."""
+        """When the answer of `propose` may change even if nothing is heard until then: a refused
+        change may be retried, a replica of the set has not caught up for too long, or another was
+        awaited for too long. In the past while one has not caught up; infinity: never."""
         if now_s < self._next_proposal_s:
             return self._next_proposal_s
         others = [self.caught_up_s(name) for name in self._in_sync if name != self.own]
@@ -252,8 +253,8 @@ class MasterTerm:
         return min(recent_until_s, self._await_until_s)
 
     def in_sync_changed(self, in_sync: Iterable[ReplicaName], revision: int) -> None:
-        """etcd's set as of `revision`, be it the answer to a proposal or news; older news change
-        nothing."""
+        """etcd's set as of `revision`, from the answer to a proposal or from news; older news
+        change nothing."""
         if revision <= self.revision:
             return
         self.revision = revision
@@ -263,13 +264,13 @@ class MasterTerm:
 
     def proposal_refused(self, now_s: float) -> None:
         """This attempt was refused. If it was not the first, an earlier one may have been made, and
-        both sets count on until a newer record is heard."""
+        both sets still count until a newer record arrives."""
         if not self._is_outcome_unknown:
             self._proposed = None
         self._next_proposal_s = now_s + self.policy.proposal_pause_s
 
     def proposal_again(self) -> Proposal | None:
-        """What to ask again while it is unknown whether a proposal was made: the same."""
+        """What to request again while the outcome of a proposal is unknown: the same."""
         if self._proposed is None:
             return None
         self._is_outcome_unknown = True

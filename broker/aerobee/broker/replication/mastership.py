@@ -1,12 +1,12 @@
-"""PURE: what a replica makes of its set's record: lead, follow, step down, wait; and whether it
-may act as master at this moment.
+"""PURE: what the set's record means for a replica: lead, follow, step down or wait; and whether it
+may act as master now.
 
-Owns: the newest record that it was told, its lease, and its term. It does nothing itself: `decide`
-says what is due, the caller does it and reports back with `lead` and `end_term`.
+Owns: the newest known record, the lease, and the term. It does nothing itself: `decide` says what
+is due, the caller does it and reports back with `lead` and `end_term`.
 
-What always holds: a master acts only under the epoch that the record gave to this very instance,
-and only while its lease is valid; or while the record has no other replica, for then nobody else
-can be elected. Once it has resigned an epoch it never acts under it again.
+Invariant: a master acts only under the epoch that the record gave to this very instance, and only
+while its lease is valid, or while the record has no other replica, so that no other can be elected.
+Once it has resigned an epoch it never acts under it again.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class StepDown:
-    """Another replica is master under `epoch`: end the term and begin again as a slave."""
+    """Another replica is master under `epoch`: end the term and restart as a slave."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Nothing to change: continue as master, or wait for an election."""
+    """No change: continue as master, or wait for an election."""
 
 
 Decision = Lead | Follow | StepDown | Stay
@@ -59,7 +59,7 @@ class Mastership:
         is_alone: bool,
         margin: LeaseMargin | None = None,
     ) -> None:
-        """`is_alone`: the last record that this folder was told has no other replica."""
+        """`is_alone`: the last record known to this folder has no other replica."""
         self.own = own
         self.instance = instance
         self.is_alone = is_alone
@@ -77,14 +77,14 @@ class Mastership:
     # ------------------------------------------------------------------------------ facts
 
     def hear(self, replica_set: ReplicaSetView) -> bool:
-        """The replica set's record; False if it is older than what is known.
+        """Take in the replica set's record; False if it is older than what is known.
 
-        Of one directive this is to be called before `renewed`, so that a lease never outlives the
-        news of another master.
+        For one directive, call this before `renewed`, so that a lease never outlives the news of
+        another master.
         """
         known = self.replica_set
         # Epochs rise with revisions, unless etcd was restored; then the higher epoch is the newer.
-        # And while this replica is alone nobody else can be master, but in another etcd.
+        # And while this replica is alone no other can be master, except in another etcd.
         is_other = replica_set.master_id not in (NO_MASTER, self.own.broker_id)
         self._is_outdated = (
             known is not None
@@ -108,26 +108,26 @@ class Mastership:
         return True
 
     def heartbeat_sent(self, sequence: int, now_s: float) -> None:
-        """About to be sent."""
+        """A heartbeat is about to be sent."""
         self._sent_sequence = sequence
         self.lease.sent(sequence, now_s)
 
     def renewed(self, sequence: int, lease_ms: int) -> None:
         """etcd has confirmed the registration that this heartbeat renewed. That counts only
-        together with the record as it is: an older one says nothing of who is master now."""
+        together with the current record: an older one does not say who is master now."""
         if not self._is_outdated and sequence > self._doubted_sequence:
             self.lease.renewed(sequence, lease_ms)
 
     def doubt(self) -> None:
-        """Somebody knows a newer epoch: the lease counts again once a heartbeat sent from now on is
-        confirmed, and the record that comes with it still names this instance."""
+        """Another replica knows a newer epoch: the lease counts again once a heartbeat sent from
+        now on is confirmed and the accompanying record still names this instance."""
         self._doubted_sequence = self._sent_sequence
         self.lease.end_s = float("-inf")
 
     # ------------------------------------------------------------------------------ acting
 
     def may_act(self, now_s: float) -> bool:
-        """Whether messages may be taken, confirmed and acknowledged at this moment."""
+        """Whether messages may be taken, confirmed and acknowledged now."""
         term = self.term
         if term is None or self.has_resigned(term.epoch):
             return False
@@ -142,7 +142,7 @@ class Mastership:
         )
 
     def decide(self) -> Decision:
-        """What is due; the same until something is heard or done."""
+        """What is due; unchanged until something is heard or done."""
         replica_set, term = self.replica_set, self.term
         if replica_set is None:
             return Stay()
@@ -150,7 +150,8 @@ class Mastership:
             # Our predecessor, or a duplicate that the registry must refuse: wait for an election.
             is_new = term is None or replica_set.epoch > term.epoch
             if term is not None and replica_set.epoch < term.epoch:
-                # Of another record than the term, as after etcd was restored: cannot be taken up.
+                # From a record other than the term's, as after etcd was restored: cannot be taken
+                # up.
                 is_new = not self.is_alone
             if self._is_named(replica_set) and is_new and not self.has_resigned(replica_set.epoch):
                 return Lead(replica_set.epoch)
@@ -159,8 +160,8 @@ class Mastership:
             return Stay()
         if term is None:
             return Follow(replica_set.master_id, replica_set.epoch)
-        # Also under a lower epoch: then this term is none of the record's, for within one record
-        # epochs rise. A replica that was alone and finds others in a new etcd follows.
+        # Also under a lower epoch: then this term does not belong to the record, because within one
+        # record epochs rise. A replica that was alone and finds others in a new etcd follows.
         return Stay() if self.is_alone else StepDown(replica_set.epoch)
 
     def lead(self, term: MasterTerm) -> None:
@@ -182,13 +183,13 @@ class Mastership:
         self.resigned_epoch = self.term.epoch
 
     def decline(self, epoch: int) -> None:
-        """Never act under an epoch that was given to this instance, nor under an earlier one:
-        another election is due."""
+        """Never act under this epoch, which was given to this instance, or an earlier one: another
+        election is due."""
         assert self.term is None or self.term.epoch != epoch, "it was not taken up"
         self.resigned_epoch = max(epoch, self.resigned_epoch or 0)
 
     def end_term(self) -> None:
-        """The term is over; no other begins before `lead`."""
+        """The term is over; no new one begins before `lead`."""
         self.term = None
 
     def _is_named(self, replica_set: ReplicaSetView) -> bool:
@@ -198,5 +199,5 @@ class Mastership:
         )
 
     def has_resigned(self, epoch: int) -> bool:
-        """Whether this instance never acts under that epoch (any more)."""
+        """Whether this instance must never act under that epoch."""
         return self.resigned_epoch is not None and epoch <= self.resigned_epoch

@@ -1,7 +1,7 @@
 """PURE: what the two ends of a replication stream say to each other.
 
-How it is said is for the edge: to both ends a stream is one of these values after the other, each
-with its sender.
+The encoding is up to the edge: to both ends a stream is a sequence of these values, each with its
+sender.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aerobee.broker.replication.master_term import ReplicaName
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a slave says about itself, first."""
+    """What a slave says about itself, in its first message."""
 
     log: LogState
     name: ReplicaName
@@ -28,11 +28,11 @@ class Hello:
     _: KW_ONLY
     window_bytes: int
     tables: Mapping[str, int]
-    """Checksums of what it has of the master's tables, by path."""
+    """Checksums of its copies of the master's tables, by path."""
 
 
 class Ack(NamedTuple):
-    """How far the slave has the log."""
+    """How far the slave has stored the log."""
 
     stored_end: int
     flushed_end: int
@@ -43,7 +43,7 @@ class Ack(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a master answers: its log, and where it continues after whatever the slave must do."""
+    """A master's answer: its log, and where it continues after the slave has done its part."""
 
     log_begin: int
     log_end: int
@@ -52,14 +52,14 @@ class Agreement:
     start: int
     unclean_epochs: tuple[int, ...] = ()
     tail_bytes: int = 0
-    """How many bytes before `start` the slave is to compare."""
+    """How many bytes before `start` the slave must compare."""
     tail_checksum: int = 0
 
     @classmethod
     def of(
         cls, log: LogState, start: Start, unclean_epochs: tuple[int, ...], *, tail_bytes: int = 0
     ) -> Self:
-        """The checksum of the tail is still to be set."""
+        """The checksum of the tail has yet to be set."""
         return cls(
             log.begin,
             log.end,
@@ -71,7 +71,7 @@ class Agreement:
         )
 
     def masters_log(self, segment_bytes: int) -> LogState:
-        """The master's log, whose segments it has found to be as long as the slave's."""
+        """The master's log; its segments were found to be as long as the slave's."""
         return LogState(
             self.log_begin, self.log_end, self.epochs, segment_bytes, self.confirmed_end
         )
@@ -87,7 +87,7 @@ class LogPart(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """The master's ends, when nothing else is to be said."""
+    """The master's ends, sent when there is nothing else to send."""
 
     confirmed_end: int
     log_end: int
@@ -101,15 +101,16 @@ class MasterTable(NamedTuple):
 
 
 def position_of(start: Start) -> int:
-    """Where bytes will flow from, once the slave has done what it must."""
+    """Where bytes will start once the slave has done its part."""
     return start.end if isinstance(start, Cut) else start.position
 
 
 # ------------------------------------------------------------------------------------ emptied
 
 EMPTIED_QUEUES_PATH = "consumequeue/emptied"
-"""Queues whose messages were all removed travel as one more table, under a name that no file has:
-the log does not tell where their numbers continue, and a slave that becomes master must know."""
+"""Queues whose messages were all removed are sent as an additional table, under a name that no file
+has: the log does not show where their offsets continue, and a slave that becomes master must
+know."""
 
 QueueOffsets = dict[tuple[str, int], int]
 """Next offset by topic and queue id."""
@@ -147,7 +148,7 @@ Written_contra = TypeVar("Written_contra", contravariant=True)
 
 
 class Said(NamedTuple, Generic[Message_co]):
-    """A message and who says it."""
+    """A message and its sender."""
 
     sender: Sender
     message: Message_co
@@ -158,7 +159,7 @@ class MessageStream(Protocol[Read_co, Written_contra]):
 
     async def read(self) -> Said[Read_co] | None:
         """The next message; None when the other side has ended the stream. Raises AerobeeError,
-        such as CorruptFrame, and InvalidArgument for a log that cannot be."""
+        such as CorruptFrame, and InvalidArgument for an impossible log."""
         ...
 
     async def write(self, sender: Sender, message: Written_contra) -> None:

@@ -2,8 +2,8 @@
 
     the store, the tables beside it, the number of this run -> who this run of the replica is
 
-Owns: the work that blocks on the disk before anything is served, or between two runs; all of it
-runs on a thread. What opening returns belongs to the loop from then on.
+Owns: the work that blocks on the disk before anything is served or between two runs; all of it runs
+on a thread. What opening returns belongs to the loop from then on.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class OpenedFolder:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The folder's content, and who this run of the replica is."""
+    """The folder's content, and the identity of this run of the replica."""
 
     folder: OpenedFolder
     replica: OpenedReplica
@@ -105,10 +105,10 @@ def open_replicated(
     chance: random.Random,
     on_progress: Callable[[RecoveryProgress], None] = lambda _: None,
 ) -> Opened:
-    """Lock, recover and load the folder, for a new instance; calls `on_progress` on the way.
+    """Lock, recover and load the folder for a new instance; calls `on_progress` along the way.
 
     Raises:
-        InvalidArgument: it cannot be used as it is; the message says why and what to do.
+        InvalidArgument: the folder cannot be used as it is; the message says why and what to do.
     """
     boot = boot_id()
     folder = open_folder(
@@ -142,7 +142,7 @@ def open_replicated(
 def close_replicated(disk: Disk, opened: Opened) -> None:
     """Close the folder's store. Blocks.
 
-    Raises StoreFailed; then the log may lack something, and counts as another one from now on.
+    Raises StoreFailed; the log may then lack something, and counts as another log from now on.
     """
     try:
         opened.folder.store.close()
@@ -155,8 +155,8 @@ def close_replicated(disk: Disk, opened: Opened) -> None:
 
 
 def _boot_in_place(boot: str, store_root: Path) -> str:
-    """The machine's start together with the place of the folder itself: a copy of a folder that is
-    in use must not pass for that one, whose process may live and whose log may be longer."""
+    """The machine's boot combined with the location of the folder: a copy of a folder in use must
+    not be mistaken for the original, whose process may be alive and whose log may be longer."""
     place = os.stat(store_root)
     return boot and f"{boot}/{place.st_dev:x}:{place.st_ino:x}"
 
@@ -168,11 +168,11 @@ def change_log(
     chance: random.Random,
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Do to a closed folder what its replica must do before it can follow, or register;
-    `on_step` is called as it progresses.
+    """Change a closed folder as its replica must before it can follow or register; `on_step` is
+    called as it progresses.
 
     Raises:
-        InvalidArgument: the disk failed; the next start of the broker begins where this ended.
+        InvalidArgument: the disk failed; the next start of the broker continues where this ended.
     """
     try:
         match change:
@@ -180,14 +180,14 @@ def change_log(
                 note_incomplete(disk)
             case Cut(end, is_unclean):
                 if is_unclean:
-                    # It may lose permanently what it was known to have.
+                    # It may permanently lose what it was known to have.
                     note_log_repaired(disk, chance)
-                # They may speak of what goes.
+                # They may describe what is cut.
                 forget_apache_files(disk)
                 cut_log(disk, config, end, on_step)
                 note_log_cut(disk, end)
             case BeginAnew(position):
-                # From now on the empty log must not be taken for this one.
+                # From now on the empty log must not be mistaken for this one.
                 note_log_emptied(disk, chance)
                 forget_offsets(disk, position)
                 forget_delays(disk)
@@ -208,12 +208,12 @@ def open_folder(
 ) -> OpenedFolder:
     """Lock and recover the folder, load its tables, begin the next run. Blocks.
 
-    `boot_id` names the machine's start, so that a power failure can be told from a crash.
-    `session_timeout_max_ms` is the longest that a member's session may be. `on_progress` is told on
-    this thread that it makes progress.
+    `boot_id` identifies the machine's boot, so that a power failure can be distinguished from a
+    crash. `session_timeout_max_ms` is the longest allowed session of a member. `on_progress` is
+    called on this thread as work progresses.
 
     Raises:
-        InvalidArgument: it cannot be used as it is; the message says why and what to do.
+        InvalidArgument: the folder cannot be used as it is; the message says why and what to do.
     """
     began_s = clock.monotonic_s()
     progress_log = _ProgressLog(clock)
@@ -264,7 +264,7 @@ def _load(
             disk,
             CONSUMER_OFFSETS_PATH,
             ConsumerOffsetTable,
-            # The journal says it all again, unless there is none, as in a folder of Apache's.
+            # The journal repeats it all, unless there is none, as in a folder from Apache's broker.
             is_known_elsewhere=_journal_end(store) > 0,
         )
         previous = _previous_run(disk, session_timeout_max_ms)
@@ -300,16 +300,16 @@ def _previous_run(disk: Disk, session_timeout_max_ms: int) -> RunRecord:
 
 
 def forget_offsets(disk: Disk, position: int) -> None:
-    """Before a closed folder's log begins again at `position`: what the groups' offsets were counts
-    no more, they come again from the journal in the log that is copied. Blocks.
+    """Called before a closed folder's log restarts at `position`: the groups' offsets are void, and
+    come back from the journal in the copied log. Blocks.
 
     Raises StoreUnusable, OSError.
     """
     offsets = load_table(disk, CONSUMER_OFFSETS_PATH, ConsumerOffsetTable, is_known_elsewhere=True)
-    # A journal that is read from its first record on says everything; else an image has to.
+    # A journal read from its first record on has everything; otherwise an image is needed.
     is_whole = position == 0
     offsets.forget(JournalMark(0, 0 if is_whole else UNKNOWN_IMAGE, is_whole))
-    # Twice: the backup is believed when the file cannot be read.
+    # Twice: the backup is used when the file cannot be read.
     for _ in range(2):
         replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(0))
 
@@ -325,12 +325,12 @@ def _cut_offsets(
     offsets: ConsumerOffsetTable,
     clock: Clock,
 ) -> None:
-    """A group must not be ahead of its queue: a power failure may have taken messages that it had
-    consumed before they were flushed, and the next ones will get their offsets.
+    """A group must not be ahead of its queue: a power failure may have lost messages that it
+    consumed before they were flushed, and the next messages will get their offsets.
 
-    Queues that we keep and do not serve are left to the broker that does. Of a queue whose messages
-    all are before this log begins the end may be unknown here; its offsets are the journal's, which
-    the log has."""
+    Queues kept here but not served are left to the broker that serves them. If all messages of a
+    queue are before the beginning of this log, its end may be unknown here; its offsets come from
+    the journal in the log."""
     is_known = offsets.mark is not None and offsets.mark.next_offset <= _journal_end(store)
     may_be_unknown = is_known and store.min_offset > 0
     ahead = [
@@ -355,7 +355,7 @@ def _cut_offsets(
         offsets.commit(group, topic, queue_id, queue_max)
     is_mark_cut = cut_mark(offsets, _journal_end(store))
     if ahead or is_mark_cut:
-        # Twice: the backup is believed when the file cannot be read.
+        # Twice: the backup is used when the file cannot be read.
         for _ in range(2):
             replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(clock.now_ms()))
 

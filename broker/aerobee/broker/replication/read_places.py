@@ -1,12 +1,11 @@
-"""Where in a replica set a reader should continue reading, and what a replica may tell it of a
-queue's bounds.
+"""At which replica a reader should continue, and what a replica may tell it about a queue's bounds.
 
 The rule is Apache RocketMQ's: a reader further behind the log's end than the master keeps in memory
-is sent to a slave, so that it does not push from memory what all others read. Only to one that is
-alive and in sync, for others may not have what it wants. The slave sends it back once it is near
-enough; nearer than where the master sent it away, or a reader at the border would go to and fro.
+is sent to a slave, so that it does not evict what all others read. The slave must be alive and in
+sync, as others may not have what the reader wants. The slave sends it back once it is close enough;
+closer than where the master sent it away, or a reader at the border would go back and forth.
 
-Owns: nothing; it looks at the role of this replica at the moment of the question.
+Owns: nothing; it checks the role of this replica at the moment of each question.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ NEAR_SHARE = 0.5
 
 
 class LogEnds(Protocol):
-    """What is asked of the store."""
+    """What is needed of the store."""
 
     @property
     def appended_end(self) -> int: ...
@@ -43,8 +42,8 @@ class ReadPlaces:
 
     @property
     def knows_bounds(self) -> bool:
-        """Whether an offset beyond a queue's end is wrong rather than not yet to be seen here: on a
-        master that has confirmed everything that was in its log when its term began."""
+        """Whether an offset after a queue's end is wrong rather than not yet visible here: true on
+        a master that has confirmed everything that was in its log when its term began."""
         term = self._roles.term
         return term is not None and self._store.confirmed_end >= term.start
 
@@ -52,7 +51,7 @@ class ReadPlaces:
         """The broker id of the replica to continue at; None: here.
 
         Args:
-            read_end: where the last record that was read ends; None: the reader has everything.
+            read_end: the end of the last record read; None: the reader has everything.
         """
         behind_bytes = 0 if read_end is None else self._store.appended_end - read_end
         if self.is_slave:
@@ -66,7 +65,7 @@ class ReadPlaces:
         return replica_set.master_id
 
     def _slave(self, queue_id: int) -> int | None:
-        """One of those that are alive and in sync; the queues spread over them."""
+        """A slave that is alive and in sync; queues are spread over them."""
         roles = self._roles
         if roles.replica_set is None:
             return None

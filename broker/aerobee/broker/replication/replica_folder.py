@@ -1,8 +1,8 @@
-"""A replica's own files: who it is (replicaState.json) and which epochs its log has.
+"""A replica's own files: its identity (replicaState.json) and the epochs of its log.
 
-Owns: both files while the folder is open, and what a start makes of them. `open_replica` blocks and
-runs before anything is served; after that every change is written on the pool, one at a time.
-A change may be acted on only when its call has returned: it is on the disk then.
+Owns: both files while the folder is open, and how a start interprets them. `open_replica` blocks
+and runs before anything is served; after that every change is written on the pool, one at a time. A
+change may be acted on only once its call has returned: then it is on disk.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class OpenedReplica:
 
     state: ReplicaState
     predecessor: str
-    """The instance that used the folder before and has certainly ended; empty: none known."""
+    """The instance that used the folder before and has certainly ended; empty: none is known."""
     history: EpochHistory
     is_alone: bool
-    """It may act as master at once: nobody else could be elected."""
+    """It may act as master at once: no other replica could be elected."""
     opened_end: int = 0
-    """Where the log ended then."""
+    """Where the log ended when it was opened."""
     trouble: str = ""
-    """Why it is another log than before, where an operator should know; else empty."""
+    """Why it counts as another log than before, if an operator should know; otherwise empty."""
 
     @property
     def own(self) -> ReplicaName:
@@ -67,11 +67,11 @@ class OpenedReplica:
 def open_replica(
     disk: Disk, identity: ReplicaIdentity, found: FoundLog, chance: random.Random
 ) -> OpenedReplica:
-    """Take the folder over for a new instance. Blocks; the folder is locked by us.
+    """Take the folder over for a new instance. Blocks; we hold the folder's lock.
 
     Raises:
         InvalidArgument: the files cannot be read or written, or they say that the set has other
-            replicas, which a broker without a nameserver cannot deal with.
+            replicas, which a broker without a nameserver cannot handle.
     """
     try:
         previous = _load_state(disk)
@@ -79,8 +79,8 @@ def open_replica(
             _check_owner(identity, previous.state)
         history = load_history(disk)
         opened = _next_run(identity, previous, history, found, chance)
-        # The epoch that the state names is in the file at every moment: a new one is written there
-        # first, those of lost bytes are taken out of it last.
+        # The epoch named in the state is in the file at all times: a new one is written there
+        # first, and epochs of lost bytes are removed from it last.
         has_new = not set(opened.history.entries) <= set(history.entries)
         if has_new:
             save_history(disk, opened.history)
@@ -117,8 +117,8 @@ def _next_run(
     )
     before = previous.state
     if before is None:
-        # A log without this file was written before there were replicas, by a broker of its own.
-        # With neither, only a nameserver can say whether there are others.
+        # A log without this file was written by a stand-alone broker, before replicas existed. With
+        # neither, only a nameserver can say whether there are other replicas.
         is_alone = not identity.has_nameservers or (found.end > 0 and previous.is_certain)
         if is_alone:
             state = replace(state, replicas=frozenset({identity.broker_id}))
@@ -132,13 +132,13 @@ def _next_run(
     is_alone = before.replicas <= {identity.broker_id}
     is_unused = found.end == 0 and not kept.entries
     if identity.has_nameservers and (not before.replicas or is_unused):
-        # It stopped before it heard of its replica set, or before anybody was master there: another
-        # replica may be by now.
+        # It stopped before it learned of its replica set, or before that had a master: another
+        # replica may be master by now.
         is_alone = False
     _check_usable(identity, before, history, is_alone=is_alone)
     has_lost = not previous.is_certain or may_have_lost(before, found)
     if has_lost and is_alone and kept.entries:
-        # What is written from here on is not what once followed under the old epoch.
+        # What is written from here on differs from what once followed under the old epoch.
         kept = kept.begin(max(kept.latest_epoch, before.epoch) + 1, found.end)
     if not has_lost and before.broker_id == identity.broker_id:
         state = replace(state, incarnation=before.incarnation)
@@ -159,8 +159,8 @@ _INCOMPLETE = (
 
 
 def _check_owner(identity: ReplicaIdentity, before: ReplicaState) -> None:
-    """Raises InvalidArgument. Every cluster counts its epochs from 1: they cannot tell its logs
-    from those of another one."""
+    """Raises InvalidArgument. Every cluster counts its epochs from 1, so they cannot distinguish
+    its logs from another cluster's."""
     owner = (before.cluster, before.broker_name)
     if all(owner) and owner != (identity.cluster, identity.broker_name):
         raise InvalidArgument(
@@ -190,9 +190,10 @@ def _check_usable(
 
 
 def note_log_emptied(disk: Disk, chance: random.Random) -> None:
-    """Before the log of a closed folder is emptied: from now on it is another log. Blocks.
+    """Called before the log of a closed folder is emptied: from now on it is another log. Blocks.
 
-    Its epochs go with the log: without them a log that is still there could not be joined.
+    Its epochs are removed together with the log: without them a log that still exists could not
+    join.
 
     Raises StoreUnusable, OSError.
     """
@@ -203,8 +204,8 @@ def note_log_emptied(disk: Disk, chance: random.Random) -> None:
 
 
 def note_log_repaired(disk: Disk, chance: random.Random) -> None:
-    """Before an operator's repair, or an unclean election, takes something out of the log of a
-    closed folder: it counts as another one, for it may lack messages from then on. Blocks.
+    """Called before an operator's repair or an unclean election removes something from the log of a
+    closed folder: it counts as another log, as it may lack messages from then on. Blocks.
 
     Raises StoreUnusable, OSError.
     """
@@ -215,8 +216,8 @@ def note_log_repaired(disk: Disk, chance: random.Random) -> None:
 
 
 def note_incomplete(disk: Disk) -> None:
-    """After the registry has said that a closed folder's log is not what its incarnation stands
-    for: it counts as another one, and who else is in the replica set must be heard again. Blocks.
+    """Called after the registry has said that a closed folder's log lacks what its incarnation had:
+    it counts as another log, and the members of the replica set must be learned again. Blocks.
 
     Raises StoreUnusable, OSError.
     """
@@ -227,7 +228,8 @@ def note_incomplete(disk: Disk) -> None:
 
 
 def note_log_cut(disk: Disk, end: int) -> None:
-    """After the log of a closed folder was cut: it lacks nothing that it should have. Blocks.
+    """Called after the log of a closed folder was cut: it lacks nothing that it should have.
+    Blocks.
 
     Raises StoreUnusable, OSError.
     """
@@ -237,7 +239,7 @@ def note_log_cut(disk: Disk, end: int) -> None:
 
 
 def note_failed(disk: Disk) -> None:
-    """After a folder could not be closed: its log may lack what was read in it. Blocks.
+    """Called after a folder could not be closed: its log may lack what was read from it. Blocks.
 
     Raises StoreUnusable, OSError.
     """
@@ -247,7 +249,7 @@ def note_failed(disk: Disk) -> None:
 
 
 def random_name(chance: random.Random) -> str:
-    """Of an instance or an incarnation."""
+    """For an instance or an incarnation."""
     return f"{chance.getrandbits(64):016x}"
 
 
@@ -257,13 +259,13 @@ class _Previous:
 
     state: ReplicaState | None
     is_certain: bool
-    """It is the newest that was written, or nothing ever was."""
+    """It is the newest version written, or none was ever written."""
 
 
 def _load_state(disk: Disk) -> _Previous:
     """Raises StoreUnusable."""
     loaded = read_with_backup(disk, STATE_PATH, ReplicaState.decode)
-    # Without the file itself a replacement was cut short: nobody has acted on its content.
+    # If the file itself is missing, a replacement was interrupted: nobody acted on its content.
     is_certain = loaded.source is Source.FILE or not disk.exists(STATE_PATH)
     if not is_certain:
         log_event(
@@ -299,7 +301,7 @@ class ReplicaFolder:
         self._lock = asyncio.Lock()
 
     async def save_history(self, history: EpochHistory) -> None:
-        """The history first: its newest epoch is noted once it is there.
+        """The history first: its newest epoch is recorded once the history is there.
 
         Raises:
             NotWritable, StoreFailed: nothing may be done under a new epoch.
@@ -315,17 +317,18 @@ class ReplicaFolder:
                 await self._save(replace(self.state, replicas=replicas))
 
     async def note_closed(self, log_end: int) -> None:
-        """Nothing more is appended. Raises NotWritable, StoreFailed."""
+        """Record that nothing more is appended. Raises NotWritable, StoreFailed."""
         async with self._lock:
             await self._save(replace(self.state, closed_end=log_end))
 
     async def write_again(self) -> None:
-        """As it is: whether the disk answers. Raises NotWritable, StoreFailed."""
+        """Rewrite the state unchanged, to test whether the disk responds.
+        Raises NotWritable, StoreFailed."""
         async with self._lock:
             await self._save(self.state)
 
     async def note_failed(self) -> None:
-        """The disk refused a write or an fsync. Raises NotWritable, StoreFailed."""
+        """Record that the disk refused a write or an fsync. Raises NotWritable, StoreFailed."""
         async with self._lock:
             await self._save(replace(self.state, has_failed=True))
 

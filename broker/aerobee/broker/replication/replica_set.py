@@ -1,4 +1,4 @@
-"""PURE: what a replica is told of its set: the registry's record, and where its replicas are."""
+"""PURE: what a replica knows of its set: the registry's record, and where its replicas are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_MASTER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSetView:
-    """The record of a set of replicas as one of them sees it."""
+    """The record of a replica set as one of its replicas sees it."""
 
     epoch: int
     master_id: int
@@ -30,7 +30,7 @@ class ReplicaSetView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPlace:
-    """A live replica: its process, and where it is reached."""
+    """A live replica: its process, and where it can be reached."""
 
     broker_id: int
     instance: str = ""

@@ -1,4 +1,4 @@
-"""What replication reports: why this replica does not follow, and how far each one is."""
+"""What replication reports: why this replica does not follow, and each replica's progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aerobee.broker.replication.statistics import (
 
 
 class ReplicationReport:
-    """Looks at the parts when it is asked."""
+    """Queries the parts when it is asked."""
 
     def __init__(
         self, replica: OpenedReplica, roles: Roles, manager: RoleManager, follower: Follower
@@ -35,7 +35,7 @@ class ReplicationReport:
         return "; ".join(text for text in (found, trouble) if text)
 
     def statistics(self, log_end: int, now_s: float) -> ReplicationStatistics:
-        """`log_end` is our own log's."""
+        """`log_end` is the end of our own log."""
         roles = self._roles
         mode = roles.config.mode.value
         term = roles.term

@@ -1,10 +1,10 @@
-"""Carries out what the replica set's record asks of this replica: lead, follow, or begin again.
+"""Carries out what the replica set's record asks of this replica: lead, follow, or restart.
 
-Owns: the task that looks at the mastership's decision after every piece of news, and the task that
+Owns: the task that checks the mastership's decision after every piece of news, and the task that
 follows a master. Everything that takes time happens here, one step after another: so a promotion is
-never overtaken by another one, and no byte comes from a master any more once it has begun.
+never overtaken by another, and no byte arrives from a master once a promotion has begun.
 
-A master that steps down, and a slave whose log must be cut, cannot go on with an open store: they
+A master that steps down and a slave whose log must be cut cannot continue with an open store: they
 ask for a `Reopening`, and the broker closes the store, does what it says, and opens it again.
 """
 
@@ -43,18 +43,18 @@ from aerobee.runtime.retry import Backoff
 log = logging.getLogger(__name__)
 
 FINAL = (ReplicaDiverged, ForeignCluster, InvalidArgument)
-"""Errors that only an operator can mend; the slave asks again now and then all the same."""
+"""Errors that only an operator can resolve; the slave still retries from time to time."""
 FINAL_PAUSE_S = 5.0
 STOP_RETRY_S = 0.2
 RETRY_S = 0.5
-"""After a full disk has refused a small file."""
+"""Pause after a full disk has refused a small file."""
 STEADY_S = 5.0
-"""A stream that lasted this long was not a failed attempt."""
+"""A stream that lasted this long does not count as a failed attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reopening:
-    """Why the store must be closed and opened again, and what is to be done in between."""
+    """Why the store must be closed and reopened, and what to do in between."""
 
     reason: str
     change: Cut | BeginAnew | NewIncarnation | None = None
@@ -102,22 +102,22 @@ class RoleManager:
         self._news = asyncio.Event()
         self._backoff = Backoff(base_ms=50, max_ms=1_000)
         self.trouble = ""
-        """Why this replica cannot even try to follow a master; empty if it does, or leads."""
+        """Why this replica cannot even try to follow a master; empty if it can, or leads."""
         self._noted = ""
         self.reopening: asyncio.Future[Reopening] = asyncio.get_running_loop().create_future()
 
     def wake(self) -> None:
-        """Something was heard: look again what is due."""
+        """Something was heard: check what is due."""
         self._news.set()
 
     def begin_alone(self) -> None:
-        """Lead at once if nobody else could be elected: with or without a nameserver."""
+        """Lead at once if no other replica could be elected, with or without a nameserver."""
         if self._roles.is_alone:
             end = self._store.appended_end
             self._begin_term(self._roles.history.latest_epoch, None, end, end)
 
     def count_as_another_log(self, why: ReplicaIncomplete) -> None:
-        """The registry knows that this log once had more: it must not pass for that one."""
+        """The registry knows that this log once had more: it must not pass for the longer log."""
         if self.reopening.done():
             return
         log_event(
@@ -145,7 +145,8 @@ class RoleManager:
 
     async def _look(self) -> None:
         if self._watch.is_hung and self._roles.term is None:
-            # What it acknowledges would never be on its disk, and what it leads could not begin.
+            # What it acknowledges would never reach its disk, and a term that it leads could not
+            # begin.
             await self._stop_following()
             self.trouble = self._watch.why
             await self._news.wait()
@@ -162,8 +163,8 @@ class RoleManager:
     # ------------------------------------------------------------------------------ decisions
 
     async def _note_replicas(self) -> None:
-        """Durably, before a stream of another replica is accepted: from then on this broker does
-        not lead again without being told to."""
+        """Record them durably before a stream of another replica is accepted: from then on this
+        broker does not lead again without being told to."""
         replica_set = self._roles.mastership.replica_set
         if replica_set is not None:
             replicas = replica_set.replicas
@@ -189,8 +190,8 @@ class RoleManager:
         log_end = self._store.appended_end
         kept = roles.history.up_to(log_end)
         if epoch <= kept.latest_epoch:
-            # Never taken up: its bytes would pass for those of another run. Given back, or nobody
-            # else would be elected as long as this replica is registered.
+            # Do not take it up: its bytes would pass for those of another run. Give it back;
+            # otherwise no other replica would be elected while this one is registered.
             roles.mastership.decline(epoch)
             roles.ask()
             log_event(
@@ -201,16 +202,16 @@ class RoleManager:
                 log_epoch=kept.latest_epoch,
             )
             return
-        # A log from before there were epochs is wholly of the first one: it is what that epoch's
-        # master had.
+        # A log from before epochs existed belongs entirely to the first epoch: it is what that
+        # epoch's master had.
         start = log_end if kept.entries else self._store.min_offset
         history = EpochHistory((*kept.entries, EpochStart(epoch, start)))
         await adopt_history(self._folder, roles, history)
         replica_set = roles.mastership.replica_set
         if replica_set is None or roles.mastership.decide() != Lead(epoch):
-            self.wake()  # the news has changed meanwhile
+            self.wake()  # the record has changed meanwhile
             return
-        # While leading alone, messages came in while the file was written: they are of this epoch.
+        # While leading alone, messages came in during the file write: they belong to this epoch.
         self._begin_term(epoch, replica_set, self._store.appended_end, roles.confirmed_end)
 
     def _begin_term(
@@ -259,7 +260,7 @@ class RoleManager:
     async def _follow(self, wanted: Follow) -> None:
         address = self._roles.master_address()
         if address is None and self._followed is not None and self._followed[0] == wanted:
-            return  # the nameserver has lost sight of the master; the stream shows whether it lives
+            return  # the nameserver lost sight of the master; the stream shows whether it is alive
         if address is None:
             self.trouble = f"no nameserver has said yet where replica {wanted.master_id} is reached"
             await self._stop_following()
@@ -276,10 +277,10 @@ class RoleManager:
         )
 
     async def _stop_following(self) -> None:
-        """Returns once nothing comes from a master any more."""
+        """Returns once nothing more comes from a master."""
         following, self._following, self._followed = self._following, None, None
         while following is not None and not following.done():
-            # Again and again, should one be lost to a failure that came at the same moment.
+            # Repeatedly, in case one cancellation is lost to a failure at the same moment.
             following.cancel()
             await asyncio.wait((following,), timeout=STOP_RETRY_S)
 
@@ -305,7 +306,7 @@ class RoleManager:
                 return
 
     def _note_trouble(self, error: AerobeeError) -> None:
-        """One line for each new trouble."""
+        """One line per new trouble."""
         if str(error) != self._noted:
             self._noted = str(error)
             level = logging.ERROR if isinstance(error, FINAL) else logging.WARNING
@@ -313,8 +314,8 @@ class RoleManager:
 
 
 async def adopt_history(folder: ReplicaFolder, roles: Roles, history: EpochHistory) -> None:
-    """These epochs are ours, before the first byte of their newest is. Raises NotWritable,
-    StoreFailed."""
+    """Make these epochs ours, before the first byte of the newest one is stored. Raises
+    NotWritable, StoreFailed."""
     await folder.save_history(history)
     roles.history = history
 

@@ -1,10 +1,10 @@
 """This replica's role, as the rest of the broker sees it: master under an epoch, or slave.
 
-Owns: the mastership, the log's history of epochs, how far the log is known to be confirmed, and
-where the other replicas are. On the loop; nothing here waits. `RoleManager` does what takes time:
-it promotes, follows and steps down.
+Owns: the mastership, the log's epoch history, how far the log is known to be confirmed, and where
+the other replicas are. On the loop; nothing here waits. `RoleManager` does what takes time: it
+promotes, follows and steps down.
 
-What always holds: an action as master asks `may_act` or `check_may_act` at the moment of acting.
+Invariant: an action as master checks `may_act` or `check_may_act` at the moment of acting.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ class Roles:
         self.is_pausing = False
         """A hand-over is under way: no messages are taken."""
         self.known_replicas: frozenset[int] = frozenset()
-        """The replica set's replicas as the folder has noted them durably."""
+        """The replica set's replicas as durably recorded in the folder."""
         self._advanced: list[Callable[[], None]] = []
         self._changed: list[Callable[[], None]] = []
         self._doubted: list[Callable[[], None]] = []
         self._had_master = False
-        """The nameserver showed a live master of the replica set when it was last heard."""
+        """Whether the nameserver last reported a live master of the replica set."""
         self._instances: dict[int, str] = {}
-        """The process of each replica that was last heard of as registered."""
+        """The process of each replica last reported as registered."""
         self._were_registered: set[int] = set()
-        """Heard of as registered at some time of this run."""
+        """Replicas reported as registered at any time in this run."""
         self._store = store
         self._clock = clock
         self._segment_bytes = segment_bytes
@@ -75,15 +75,15 @@ class Roles:
     # ------------------------------------------------------------------------------ listeners
 
     def on_advanced(self, told: Callable[[], None]) -> None:
-        """Call this when more may have become confirmed."""
+        """`told` is called when more may have become confirmed."""
         self._advanced.append(told)
 
     def on_changed(self, told: Callable[[], None]) -> None:
-        """Call this when something may be due: a change of role or of the in-sync set."""
+        """`told` is called when something may be due: a change of role or of the in-sync set."""
         self._changed.append(told)
 
     def on_doubt(self, told: Callable[[], None]) -> None:
-        """Call this when a heartbeat should go out at once."""
+        """`told` is called when a heartbeat should be sent at once."""
         self._doubted.append(told)
 
     # ------------------------------------------------------------------------------ what is
@@ -94,17 +94,18 @@ class Roles:
 
     @property
     def replica_set(self) -> ReplicaSetView | None:
-        """The newest record that was heard; None before the first."""
+        """The newest record received; None before the first."""
         return self.mastership.replica_set
 
     @property
     def term(self) -> MasterTerm | None:
-        """None on a slave. Having one does not mean that it may be acted under: see `may_act`."""
+        """None on a slave. Having a term does not mean that it may be acted under: see
+        `may_act`."""
         return self.mastership.term
 
     @property
     def epoch(self) -> int:
-        """The newest epoch that this replica knows of."""
+        """The newest epoch known to this replica."""
         known = self.history.latest_epoch
         if self.term is not None:
             known = max(known, self.term.epoch)
@@ -112,7 +113,7 @@ class Roles:
 
     @property
     def own_epoch(self) -> int:
-        """The epoch that this master acts under; on a slave its history's newest."""
+        """The epoch that this master acts under; on a slave, its history's newest."""
         return self.history.latest_epoch if self.term is None else self.term.epoch
 
     @property
@@ -144,7 +145,7 @@ class Roles:
         )
 
     def master_address(self) -> str | None:
-        """Where the replica set's master is reached, if it is another replica and known."""
+        """The address of the replica set's master, if it is another replica and known."""
         replica_set = self.replica_set
         if replica_set is None or replica_set.master_id in (NO_MASTER, self.own.broker_id):
             return None
@@ -154,7 +155,7 @@ class Roles:
     # ------------------------------------------------------------------------------ may we
 
     def may_act(self) -> bool:
-        """Whether this replica may take, confirm and acknowledge messages at this moment."""
+        """Whether this replica may take, confirm and acknowledge messages now."""
         return self.mastership.may_act(self._clock.monotonic_s())
 
     def check_may_act(self) -> None:
@@ -172,7 +173,7 @@ class Roles:
             self.term.check_enough()
 
     def check_reads(self) -> None:
-        """Raises ReplicaBehind while it is unknown whether what the log had at the start is
+        """Raises ReplicaBehind while it is unknown whether the log's content at the start is
         confirmed: consumers must not see what may be cut."""
         if not self.is_alone and self.confirmed_end < self._opened_end:
             raise ReplicaBehind(
@@ -181,22 +182,22 @@ class Roles:
             )
 
     def is_registered(self, name: ReplicaName, instance: str) -> bool:
-        """Whether this process is the registered one of its replica, as far as was heard. One that
-        has lost its registration since then is still the same."""
+        """Whether this process is the registered one of its replica, as far as known. One that has
+        lost its registration since then still counts."""
         return (
             name.broker_id in self.known_replicas
             and self._instances.get(name.broker_id) == instance
         )
 
     def check_joining(self, name: ReplicaName, instance: str, epoch: int) -> None:
-        """May this process of a replica copy our log under `epoch`?
+        """Check that this process of a replica may copy our log under `epoch`.
 
         Raises NotMaster, StaleEpoch; DuplicateBroker: another process is registered.
         """
         self.check_may_act()
         term = self.term
         assert term is not None, "who acts has a term"
-        # What a stranger says about epochs must not stop this master.
+        # What an unknown replica says about epochs must not stop this master.
         if name.broker_id not in self.known_replicas or name.broker_id == self.own.broker_id:
             raise NotMaster(
                 f"replica {name.broker_id} is not (yet) one of the group's other replicas "
@@ -245,7 +246,7 @@ class Roles:
             _tell(self._changed)
 
     def replica_acknowledged(self, name: ReplicaName, end: int) -> None:
-        """It has stored everything below `end`."""
+        """The replica has stored everything below `end`."""
         if self.term is not None:
             now_s = self._clock.monotonic_s()
             self.term.acknowledged(name, end, self._store.appended_end, now_s)
@@ -254,20 +255,20 @@ class Roles:
                 _tell(self._changed)
 
     def replica_left(self, name: ReplicaName) -> None:
-        """Its stream has ended."""
+        """The replica's stream has ended."""
         if self.term is not None:
             self.term.left(name)
             _tell(self._advanced)
             _tell(self._changed)
 
     def replica_given_up(self) -> None:
-        """The confirmed end waits no longer for a replica that might have joined the set."""
+        """The confirmed end no longer waits for a replica that might have joined the set."""
         _tell(self._advanced)
 
     def heard_epoch(self, epoch: int) -> None:
-        """Another replica knows `epoch`. If it is newer than ours, act no more before the
-        registry has said again that we are master. Once it has, that epoch is none of this set's
-        and is not asked about again."""
+        """Another replica knows `epoch`. If it is newer than ours, stop acting until the registry
+        confirms again that we are master. Once it has, that epoch does not belong to this set and
+        is not asked about again."""
         term = self.term
         if term is None or self.is_alone:
             return
@@ -292,11 +293,11 @@ class Roles:
             _tell(self._changed)
 
     def ask(self) -> None:
-        """A heartbeat is due now: the nameserver should know at once."""
+        """A heartbeat is due now: the nameserver should be told at once."""
         _tell(self._doubted)
 
     def heartbeat_sent(self, sequence: int) -> None:
-        """About to be sent to the nameserver."""
+        """A heartbeat is about to be sent to the nameserver."""
         self.mastership.heartbeat_sent(sequence, self._clock.monotonic_s())
 
     def renewed(self, sequence: int, lease_ms: int) -> None:
@@ -305,7 +306,7 @@ class Roles:
         _tell(self._advanced)
 
     def hear_endpoints(self, endpoints: Iterable[ReplicaPlace]) -> None:
-        """Where the replica set's live replicas are."""
+        """The addresses of the replica set's live replicas."""
         self.endpoints = {endpoint.broker_id: endpoint for endpoint in endpoints}
         self._were_registered.update(self.endpoints)
         self._instances.update(
@@ -316,15 +317,15 @@ class Roles:
         _tell(self._changed)
 
     def _note_orphaned(self) -> None:
-        """An election is due, and depends on how far the logs reach: it need not wait for the next
-        heartbeat to know of ours."""
+        """An election is due, and depends on how far the logs reach: report ours without waiting
+        for the next heartbeat."""
         has_master = any(endpoint.is_master for endpoint in self.endpoints.values())
         if self._had_master and not has_master and self.term is None:
             _tell(self._doubted)
         self._had_master = has_master
 
     def _note_departed(self) -> None:
-        # Who does not know of this replica knows nothing of the others.
+        # A list that lacks this replica says nothing about the others either.
         if self.term is not None and self.own.broker_id in self.endpoints:
             here = {
                 broker_id
@@ -334,7 +335,7 @@ class Roles:
             self.term.departed(self.known_replicas - here, were_registered=self._were_registered)
 
     def note_replicas(self, replicas: frozenset[int]) -> None:
-        """The folder has noted these replicas of the set durably."""
+        """The folder has durably recorded these replicas of the set."""
         if replicas != self.known_replicas:
             self.known_replicas = replicas
             _tell(self._changed)
@@ -346,8 +347,8 @@ class Roles:
         )
 
     def is_dispensable(self, min_insync_replicas: int) -> bool:
-        """Whether another replica is master and could do without this one for a moment: enough
-        others are in sync for messages to be taken, and to be on more than one disk."""
+        """Whether another replica is master and could do without this one briefly: enough others
+        are in sync for messages to be taken, and to be on more than one disk."""
         group = self.replica_set
         if group is None or group.master_id in (-1, self.own.broker_id):
             return False
@@ -362,7 +363,7 @@ class Roles:
         self._note_departed()
 
     def end_term(self) -> None:
-        """Act no more."""
+        """Stop acting as master."""
         if self.term is not None:
             self.note_confirmed(self.term.confirmed_end)
         self.mastership.end_term()

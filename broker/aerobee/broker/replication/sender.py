@@ -1,11 +1,11 @@
-"""The master's streams to its slaves: who may join, from where on, and who is connected.
+"""The master's streams to its slaves: who may join, where they start, and who is connected.
 
-Owns: the streams by broker id. What always holds: a replica has one stream, and it is one of its
-registered process. The stream of a later process ends that of an earlier one; a second one of the
-same process waits until the first has ended. The roles hear that the first left before they hear
-that the second joined. Both sides work out from
-both logs where the slave goes on; bytes flow only if its log is the beginning of the master's. The
-roles hear that it joined once it has compared the logs' bytes and acknowledged something.
+Owns: the streams by broker id. Invariant: a replica has one stream, from its registered process.
+The stream of a later process ends that of an earlier one; a second stream of the same process waits
+until the first has ended. The roles are told that the first left before they are told that the
+second joined. Both sides derive from both logs where the slave continues; bytes flow only if its
+log is the beginning of the master's. The roles are told that it joined once it has compared the
+logs' bytes and acknowledged something.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 REGISTERED_WITHIN_S = 1.0
-"""How long a stream waits until this master, too, has heard that its process is registered."""
+"""How long a stream waits for this master to learn that its process is registered."""
 
 
 class ReplicationSender(Duty):
-    """`serve` is called for each stream, by tasks of their own."""
+    """`serve` is called for each stream, from tasks of their own."""
 
     def __init__(
         self,
@@ -72,36 +72,36 @@ class ReplicationSender(Duty):
 
     @property
     def connected(self) -> list[int]:
-        """Broker ids of the slaves with a stream, rising."""
+        """Broker ids of the slaves with a stream, ascending."""
         return sorted(self._streams)
 
     def on_appended(self) -> None:
-        """The log has grown: send it. Appends of one turn of the loop go together."""
+        """The log has grown: send it. Appends of one turn of the loop are sent together."""
         for stream in self._streams.values():
             stream.wake()
 
     def on_confirmed(self) -> None:
-        """More is confirmed: the slaves hear of it within milliseconds."""
+        """More is confirmed: the slaves learn of it within milliseconds."""
         for stream in self._streams.values():
             stream.wake()
 
     def on_table_written(self, path: str) -> None:
-        """A table's file was replaced: the slaves get it, if they are to have it."""
+        """A table's file was replaced: send it to the slaves if it is one of theirs."""
         self._tables.written(path)
         for stream in self._streams.values():
             stream.on_table_written()
 
     def on_replicas_changed(self) -> None:
-        """The roles have heard of other processes, or other replicas are known."""
+        """The roles have learned of other processes, or other replicas are known."""
         self._news.set()
         self._news = asyncio.Event()
 
     def begin(self, term: MasterTerm) -> None:
-        """Streams are of one term: those of an earlier one end."""
+        """Streams belong to one term: those of an earlier one end."""
         self.end()
 
     def end(self) -> None:
-        """End every stream; the slaves come again, here or elsewhere."""
+        """End every stream; the slaves reconnect, here or elsewhere."""
         for stream in self._streams.values():
             stream.end_term()
 
@@ -109,15 +109,16 @@ class ReplicationSender(Duty):
         """One slave's stream, until the slave ends it.
 
         Raises:
-            ForeignCluster, StaleEpoch, NotMaster, ReplicaDiverged: the slave cannot join (now).
+            ForeignCluster, StaleEpoch, NotMaster, ReplicaDiverged: the slave cannot join, at least
+            now.
             CorruptFrame, ReplicationGap, InvalidArgument: it breaks the protocol.
-            DuplicateBroker: it is not of the registered process of its replica, that has a stream
-                already, or a later process took over.
+            DuplicateBroker: it is not from its replica's registered process, that process already
+                has a stream, or a later process took over.
             Unreachable: it is silent.
         """
         limit_s = self._limits.silence_s
         sender, hello = await within(limit_s, "the slave", stream.read)
-        # Its epoch is looked at when it is known to be of this replica set.
+        # Its epoch is checked once it is known to belong to this replica set.
         check_sender(Sender(self._cluster, self._broker_name, sender.epoch), sender)
         if not isinstance(hello, Hello):
             raise InvalidArgument("the first message of a replication stream must be a hello")
@@ -133,7 +134,7 @@ class ReplicationSender(Duty):
         if slave is None:
             chunks = self._chunks(name.broker_id)
             agreement = await _with_checksum(agreement, chunks)
-            # Reading may have taken its time.
+            # Reading may have taken a while.
             self._roles.check_joining(name, hello.instance, sender.epoch)
             await write_within(limit_s, "the slave", stream, sender, agreement)
             await self._until_ended(stream)
@@ -141,7 +142,7 @@ class ReplicationSender(Duty):
             await self._stream_to(slave, stream, agreement)
 
     async def _until_registered(self, name: ReplicaName, instance: str) -> None:
-        """A replica that has just registered may hear of it before its master does."""
+        """A replica that has just registered may know it before its master does."""
         roles = self._roles
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REGISTERED_WITHIN_S):
@@ -149,9 +150,9 @@ class ReplicationSender(Duty):
                     await self._news.wait()
 
     async def _until_over(self, earlier: SlaveStream, name: ReplicaName, instance: str) -> None:
-        """The replica has a stream already. Raises DuplicateBroker: that one lives."""
+        """The replica already has a stream. Raises DuplicateBroker: that one is alive."""
         if earlier.instance != instance:
-            # The registered process has its folder: the earlier one has ended, though its
+            # The registered process owns the folder: the earlier one has ended, though its
             # connection may not have.
             earlier.end(
                 DuplicateBroker(f"another process is registered as replica {name.broker_id} now")
@@ -159,8 +160,8 @@ class ReplicationSender(Duty):
             await earlier.over.wait()
             return
         try:
-            # If its connection broke, silence ends the earlier one soon. The newcomer waits for an
-            # answer no longer than that, and comes again if it is refused.
+            # If its connection broke, silence soon ends the earlier one. The new one waits for an
+            # answer no longer than that, and retries if it is refused.
             async with asyncio.timeout(self._limits.silence_s / 2):
                 await earlier.over.wait()
         except TimeoutError:
@@ -206,7 +207,7 @@ class ReplicationSender(Duty):
         )
 
     async def _until_ended(self, stream: MasterStreamEnd) -> None:
-        """The slave ends the stream, soon; what else it says does not count."""
+        """Wait for the slave to end the stream soon; anything else it says is ignored."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.silence_s):
                 while await stream.read() is not None:
@@ -246,7 +247,7 @@ class ReplicationSender(Duty):
 
 
 async def _with_checksum(agreement: Agreement, chunks: LogChunks) -> Agreement:
-    """With the checksum of the bytes that the slave is to compare."""
+    """Adds the checksum of the bytes that the slave must compare."""
     end = agreement.start
     checksum = await chunks.checksum(end - agreement.tail_bytes, end)
     return replace(agreement, tail_checksum=checksum)

@@ -1,9 +1,9 @@
-"""The master's side of one slave's stream: log bytes, tables and heartbeats out, their receipts in.
+"""The master's side of one slave's stream: log bytes, tables and heartbeats out, receipts in.
 
-Owns: how far the slave was sent the log and how far it has it. What always holds: no more than the
-window is on its way, a single larger record excepted; nothing is sent or counted under another term
-than the one that the stream began under, and nothing counts before the slave's first receipt, which
-says that its log is the beginning of the master's.
+Owns: how far the log was sent to the slave and how far it has stored it. Invariant: no more than
+the window is in flight, except for a single larger record; nothing is sent or counted under a term
+other than the one under which the stream began, and nothing counts before the slave's first
+receipt, which says that its log is the beginning of the master's.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from aerobee.runtime.errors import AerobeeError, InvalidArgument, NotMaster
 from aerobee.runtime.run_together import run_together
 
 CONFIRMED_PAUSE_S = 0.005
-"""When nothing else is to be sent, a new confirmed end waits this long for log bytes to go with."""
+"""If nothing else is to be sent, a new confirmed end waits this long for log bytes."""
 TABLES_PAUSE_S = 1.0
-"""A table is sent as a whole: one that changes again and again goes once in this time."""
+"""A table is sent as a whole: one that changes often is sent at most once in this time."""
 
 FirstMessage = Callable[[], Awaitable[Agreement]]
-"""The disk may have to be read for it."""
+"""May have to read from disk."""
 
 
 class MasterSide(Protocol):
@@ -60,12 +60,12 @@ class MasterSide(Protocol):
     def log_state(self) -> LogState: ...
 
     def is_registered(self, name: ReplicaName, instance: str) -> bool:
-        """Whether this process is the registered one of its replica, as far as was heard."""
+        """Whether this process is the registered one of its replica, as far as known."""
         ...
 
     def check_joining(self, name: ReplicaName, instance: str, epoch: int) -> None:
-        """May this process of a replica copy our log under `epoch`? Raises NotMaster, StaleEpoch,
-        DuplicateBroker."""
+        """Check that this process of a replica may copy our log under `epoch`. Raises NotMaster,
+        StaleEpoch, DuplicateBroker."""
         ...
 
     def replica_joined(self, name: ReplicaName, end: int) -> None: ...
@@ -79,18 +79,18 @@ class MasterSide(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedSlave:
-    """A slave whose log is the beginning of the master's, up to `position`."""
+    """A slave whose log equals the beginning of the master's, up to `position`."""
 
     name: ReplicaName
     instance: str
     """The process; its replica may have another one later."""
     sender: Sender
-    """Who both sides' messages are from."""
+    """The sender identity in both sides' messages."""
     term: MasterTerm
     position: int
     window_bytes: int
     tables: dict[str, int] = field(default_factory=dict)
-    """Checksums of what it has of the master's tables, by path."""
+    """Checksums of its copies of the master's tables, by path."""
 
 
 class SlaveStream:
@@ -130,7 +130,7 @@ class SlaveStream:
         self.has_joined = False
         """The slave has accepted the agreement, and the roles know of it."""
         self.over = asyncio.Event()
-        """Set by its runner when the roles have heard that the slave left."""
+        """Set by its runner once the roles know that the slave left."""
 
     def __repr__(self) -> str:
         return (
@@ -139,7 +139,7 @@ class SlaveStream:
         )
 
     async def run(self, first: FirstMessage) -> None:
-        """Send `first`, then everything. Until the slave ends the stream. Raises AerobeeError."""
+        """Send `first`, then everything, until the slave ends the stream. Raises AerobeeError."""
         if emptied := self._store.queues.emptied():
             self._tables_to_send[EMPTIED_QUEUES_PATH] = encode_emptied(emptied)
         await run_together(
@@ -159,14 +159,14 @@ class SlaveStream:
         """Let `run` raise `error`."""
         if not self._ended.done():
             self._ended.set_exception(error)
-            self._ended.exception()  # heard, should `run` be over already
+            self._ended.exception()  # marks it retrieved, in case `run` is already over
 
     def end_term(self) -> None:
         """Let `run` raise NotMaster: the term that the slave joined is over."""
         self.end(self._not_master())
 
     def on_table_written(self) -> None:
-        """A table may be another one now."""
+        """A table may have changed."""
         self._table_written.set()
 
     def wake(self) -> None:
@@ -194,7 +194,8 @@ class SlaveStream:
             self._silence.heard()
             self.acknowledged_end = end
             if not self.has_joined:
-                # Only now: it may have found that its log is another one with the same epochs.
+                # Only now: before, it might have found that its log is a different one with the
+                # same epochs.
                 self.has_joined = True
                 self._roles.replica_joined(slave.name, slave.position)
             self._roles.replica_acknowledged(slave.name, end)
@@ -227,8 +228,8 @@ class SlaveStream:
     async def _next_part(self, room: int) -> LogPart:
         position = self.sent_end
         data = await self._chunks.read(position, room, in_sync=self._is_in_sync)
-        self._check_term()  # reading may have taken its time
-        # Before it is written: the slave's answer may be here first.
+        self._check_term()  # reading may have taken a while
+        # Before it is written: the slave's answer may arrive first.
         self.sent_end = position + len(data)
         return LogPart(position, data, self._confirmed_end(), self._store.appended_end)
 
@@ -241,15 +242,15 @@ class SlaveStream:
         room = begin + self._slave.window_bytes - self.sent_end
         if room >= min(waiting, self._piece_bytes):
             return min(waiting, room)
-        # What is on its way will be acknowledged and make room for a whole chunk, unless all of it
-        # is a part of one record: the slave cannot acknowledge before it has the rest.
+        # What is in flight will be acknowledged and make room for a whole chunk, unless it is all
+        # part of one record: the slave cannot acknowledge before it has the rest.
         if self._large_record_from != begin:
             self._large_record_end = await self._chunks.record_end(begin)
             self._large_record_from = begin
         return max(0, self._large_record_end - self.sent_end)
 
     def _confirmed_end(self) -> int:
-        """To be told to the slave with the next frame."""
+        """The confirmed end to report with the next frame."""
         self._told_confirmed_end = self._slave.term.confirmed_end
         return self._told_confirmed_end
 
@@ -266,7 +267,7 @@ class SlaveStream:
     # ------------------------------------------------------------------------------ beside
 
     async def _watch_tables(self) -> Never:
-        """Let the slave have each table that differs from what it has."""
+        """Send the slave each table that differs from its copy."""
         known = dict(self._slave.tables)
         while True:
             for path, table in (await self._tables.current()).items():

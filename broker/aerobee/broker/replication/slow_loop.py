@@ -1,12 +1,12 @@
-"""A replica that knows that it is slow: its event loop runs late, because its machine has no time
-for it or because it has more work than one core does.
+"""A replica that knows that it is slow: its event loop runs late, because its machine is overloaded
+or because it has more work than one core can do.
 
     late for a third of ten seconds -> slow: heartbeats say so
                                     -> a master hands over to a replica in sync that is not slow
     hardly late any more            -> as before
 
-A hand-over for this reason comes once in a while only: none before the master's term has lasted for
-that long. So groups whose replicas are slow in turn do not change their masters all the time.
+Such hand-overs are rare: there is none before the master's term has lasted for the configured
+interval. So groups whose replicas take turns at being slow do not change masters all the time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from aerobee.runtime.loop_delay import LoopDelay
 log = logging.getLogger(__name__)
 
 LATE_S = 0.25
-"""What ran late by less does not count."""
+"""Lateness below this does not count."""
 WINDOW_S = 10.0
 SLOW_SHARE = 0.3
-"""Of the window. Slow from here on upwards ..."""
+"""Share of the window: slow from here on upwards ..."""
 WELL_SHARE = 0.1
-"""... until it is less than this."""
+"""... until it is below this."""
 LOOK_S = 1.0
 HAND_OVER_TIMEOUT_S = 5.0
 REFUSED_PAUSE_S = 10.0
@@ -50,8 +50,8 @@ class SlowLoop:
         *,
         interval_s: float,
     ) -> None:
-        """`interval_s`: how long a term lasts before it is handed over for this reason; 0: it never
-        is."""
+        """`interval_s`: how long a term must last before it is handed over for this reason; 0:
+        never."""
         self._loop_delay = loop_delay
         self._roles = roles
         self._handover = handover
@@ -87,8 +87,7 @@ class SlowLoop:
         self._roles.ask()
 
     async def _leave(self) -> None:
-        """Hand over, if this replica leads, has done so for long enough, and a better one is
-        there."""
+        """Hand over if this replica leads, has led for long enough, and a better one exists."""
         term = self._roles.term
         if term is None or not self._roles.may_act() or self._roles.is_pausing:
             return
@@ -118,7 +117,7 @@ class SlowLoop:
             )
 
     def _better(self, term: MasterTerm) -> ReplicaName | None:
-        """Of the replicas in sync that are connected and well, the one that has most."""
+        """The replica that has most, among those in sync, connected and well."""
         endpoints = self._roles.endpoints
         able = [
             progress

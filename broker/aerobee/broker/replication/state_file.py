@@ -1,10 +1,10 @@
-"""What a replica must know of itself before anybody can tell it: config/replicaState.json.
+"""What a replica must know of itself before anyone can tell it: config/replicaState.json.
 
-Owns: that file's content, and PURE what a start makes of the previous one. A checksum keeps a
+Owns: that file's content, and (PURE) how a start interprets the previous one. A checksum keeps a
 flipped bit from making a broker believe that it is alone.
 
-What always holds: a folder keeps its incarnation only as long as its log surely lost nothing that
-it once had.
+Invariant: a folder keeps its incarnation only as long as its log has certainly lost nothing that it
+once had.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class ReplicaState:
     epoch: int = 0
     """The newest epoch that was written to the epoch file."""
     replicas: frozenset[int] = frozenset()
-    """Of the replica set, as last heard; empty: never heard of any."""
+    """The replica set's replicas, as last known; empty: none was ever known."""
     boot_id: str = ""
-    """Of the machine's start in which the instance ran; empty if unknown."""
+    """The machine's boot id while the instance ran; empty if unknown."""
     is_sync_flush: bool = False
     has_failed: bool = False
-    """A write or an fsync failed: the log may lack, from then on, what the instance read in it."""
+    """A write or an fsync failed: from then on the log may lack what the instance read from it."""
     is_incomplete: bool = False
-    """The registry said so: the log lacks what its incarnation stands for."""
+    """According to the registry, the log lacks what its incarnation had."""
     closed_end: int | None = None
     """Where the log ended when the instance stopped; None while it runs."""
     cluster: str = ""
     broker_name: str = ""
-    """Whose messages the log holds; empty in a file from before they stood there."""
+    """Whose messages the log holds; empty in a file from before this was recorded."""
 
     @property
     def is_alone(self) -> bool:
@@ -66,7 +66,7 @@ class ReplicaState:
 
     @classmethod
     def decode(cls, data: bytes) -> ReplicaState:
-        """Raises ValueError for anything that is not such a file."""
+        """Raises ValueError for any other content."""
         try:
             document = json.loads(data)
             if document.pop("crc32") != _checksum(document):
@@ -92,7 +92,7 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class NewIncarnation:
-    """A change of a closed folder: its log counts as another one from now on."""
+    """A change of a closed folder: from now on its log counts as another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +108,9 @@ class FoundLog:
 def may_have_lost(previous: ReplicaState, found: FoundLog) -> bool:
     """Whether bytes that the previous run acknowledged may be missing.
 
-    A process that dies leaves the page cache behind, a machine that dies does not, nor does a disk
-    that refused it. A log that ends elsewhere than its last user said was changed by somebody else.
+    If a process dies the page cache survives; if a machine dies it does not, nor what a disk
+    refused to write. A log that ends elsewhere than its last user said was changed by something
+    else.
     """
     if previous.is_incomplete or (previous.has_failed and not previous.is_sync_flush):
         return True
@@ -120,8 +121,8 @@ def may_have_lost(previous: ReplicaState, found: FoundLog) -> bool:
 
 
 def ended_predecessor(previous: ReplicaState, boot_id: str, broker_id: int) -> str:
-    """The instance that has certainly ended, for we have its folder's lock; empty if that is not
-    certain: after another start of the machine the folder may be a copy on another one."""
+    """The instance that has certainly ended, as we have its folder's lock; empty if that is not
+    certain: after a different boot the folder may be a copy on another machine."""
     if previous.broker_id != broker_id:
         return ""
     is_same_boot = bool(boot_id) and boot_id == previous.boot_id
@@ -133,5 +134,5 @@ def _text(document: Mapping[str, object]) -> bytes:
 
 
 def _checksum(document: Mapping[str, object]) -> str:
-    """Over the text that `document` is written as, without the checksum itself."""
+    """Over the JSON text of `document` without the checksum itself."""
     return f"{crc32(_text(document)):08x}"

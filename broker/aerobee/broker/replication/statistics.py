@@ -17,7 +17,7 @@ class ReplicaStatistics:
     acknowledged_end: int
     lag_bytes: int
     lag_ms: int
-    """Since it last had everything; 0 when it has."""
+    """Time since it last had everything; 0 while it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ReplicationStatistics:
 def replicas_of(
     term: MasterTerm, known: frozenset[int], log_end: int, now_s: float
 ) -> tuple[ReplicaStatistics, ...]:
-    """The replicas of a term's replica set, connected or not, by broker id."""
+    """The replicas of a term's set, connected or not, ordered by broker id."""
     progress = {one.name.broker_id: one for one in term.progress()}
     in_sync = {name.broker_id for name in term.in_sync}
     ids = sorted((known | in_sync | set(progress)) - {term.own.broker_id})
@@ -56,7 +56,8 @@ def replicas_of(
         lag_bytes = max(0, log_end - acknowledged_end)
         lag_s = 0.0
         if one is not None and lag_bytes:
-            # One that never had everything under this epoch is late since it joined, at least.
+            # One that never had everything under this epoch has been late since it joined, at
+            # least.
             since_s = one.caught_up_s if one.caught_up_s > float("-inf") else one.sample_s
             lag_s = max(0.0, now_s - since_s)
         found.append(

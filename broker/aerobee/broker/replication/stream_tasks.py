@@ -1,4 +1,4 @@
-"""What the tasks of one replication stream use: waking, silence, and what must come in time."""
+"""Helpers for the tasks of a replication stream: waking, silence, and deadlines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Message = TypeVar("Message")
 
 
 class Wake:
-    """Wakes the one task that waits for it; time may do so, too."""
+    """Wakes the one task that waits for it; a timeout may do so, too."""
 
     __slots__ = ("_event",)
 
@@ -27,7 +27,7 @@ class Wake:
         self._event.set()
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Until `set` was called since the last wait ended, at most this long."""
+        """Until `set` was called since the last wait ended, or for at most this long."""
         if seconds is None:
             await self._event.wait()
         elif not self._event.is_set():
@@ -40,7 +40,7 @@ class Wake:
 
 
 class Silence:
-    """Ends a stream whose other side says nothing any more."""
+    """Ends a stream whose other side has gone silent."""
 
     def __init__(self, clock: Clock, limit_s: float, peer: str) -> None:
         self._clock = clock
@@ -49,11 +49,11 @@ class Silence:
         self._heard_s = clock.monotonic_s()
 
     def heard(self) -> None:
-        """Something came."""
+        """Something arrived."""
         self._heard_s = self._clock.monotonic_s()
 
     async def watch(self) -> None:
-        """Raises Unreachable when nothing has come for too long."""
+        """Raises Unreachable when nothing has arrived for too long."""
         while True:
             silent_s = self._clock.monotonic_s() - self._heard_s
             if silent_s >= self._limit_s:
@@ -71,7 +71,7 @@ async def write_within(
     sender: Sender,
     message: Message,
 ) -> None:
-    """Hand over a message that nothing else waits beside.
+    """Write a message while nothing else is being waited for.
 
     Raises Unreachable if it is not taken in time, and all that `MessageStream.write` raises.
     """
@@ -87,9 +87,9 @@ async def write_within(
 async def within(
     seconds: float, peer: str, answer: Callable[[], Awaitable[Message | None]]
 ) -> Message:
-    """The next message, which must come.
+    """The next message, which must arrive.
 
-    Raises Unreachable if it does not in time, or the stream ends instead.
+    Raises Unreachable if it does not arrive in time, or the stream ends instead.
     """
     try:
         async with asyncio.timeout(seconds) as scope:

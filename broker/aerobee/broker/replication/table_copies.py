@@ -1,7 +1,7 @@
-"""The master's tables on a slave: they become the slave's own.
+"""Copies of the master's tables on a slave: they become the slave's own.
 
-Owns: which content of each file was taken. What always holds: a table that the nameserver has
-brought further here than at the master is left alone, until the master has caught up.
+Owns: which content of each file was taken. Invariant: a table for which the nameserver has given
+this replica a newer version than the master has is left alone until the master has caught up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Table = TypeVar("Table")
 
 
 class SavedFiles(Protocol):
-    """`TableFiles`, as far as it is needed here."""
+    """The part of `TableFiles` that is needed here."""
 
     async def save_if_room(self, path: str) -> None: ...
 
@@ -41,7 +41,7 @@ class SavedFiles(Protocol):
 
 
 class TableCopies:
-    """One for the life of the broker, over all of its streams."""
+    """One for the life of the broker, across all of its streams."""
 
     def __init__(
         self,
@@ -62,9 +62,10 @@ class TableCopies:
         return dict(self._taken)
 
     async def take(self, path: str, content: bytes) -> None:
-        """Make the slave's table as the master's.
+        """Make the slave's table equal to the master's.
 
-        On a full disk it is served from memory, and saved by the next snapshot that finds room.
+        On a full disk the table is served from memory, and saved by the next snapshot that finds
+        room.
 
         Raises:
             StoreFailed: the disk failed.
@@ -91,11 +92,11 @@ class TableCopies:
     async def _take_topics(self, content: bytes) -> None:
         masters = await self._on_thread(TopicTable.load, content)
         own = self._topics
-        # Revisions of different histories say nothing of each other; the next answer to a heartbeat
-        # mends a table that was older.
+        # Revisions of different histories are not comparable; the next answer to a heartbeat
+        # repairs a table that was older.
         is_comparable = masters.metadata_history == own.metadata_history
         if is_comparable and masters.metadata_revision < own.metadata_revision:
-            return  # its file changes when it has caught up
+            return  # the master's file changes once it has caught up
         _make_equal(own, masters)
         for name, deleted_at_ms in masters.ending.items():
             own.begin_ending(name, deleted_at_ms)
@@ -104,7 +105,7 @@ class TableCopies:
         await self._files.save_if_room(TOPICS_PATH)
 
     async def _on_thread(self, load: Callable[[bytes], Table], content: bytes) -> Table:
-        """Large tables take a while."""
+        """On a thread, because large tables take a while."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, load, content)
 
 

@@ -1,7 +1,7 @@
-"""The master's tables for its slaves: the files as they are on the disk.
+"""The master's tables for its slaves: the files as they are on disk.
 
-Owns: the newest content of each file that was read. A file is read on a thread, when it is asked
-for and was written since it was read last.
+Owns: the latest content read of each file. A file is read on a thread, when it is requested and was
+written since the last read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aerobee.broker.store.tables.config_tables import SUBSCRIPTION_GROUPS_PATH, 
 from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH
 
 COPIED_PATHS = (TOPICS_PATH, SUBSCRIPTION_GROUPS_PATH, DELAY_OFFSETS_PATH)
-"""Consumer offsets are not among them: they travel in the log."""
+"""Consumer offsets are not among them: they are replicated in the log."""
 TABLE_BYTES_MAX = 24 * 1024 * 1024
 """A larger one would not fit into a frame."""
 
@@ -42,14 +42,14 @@ class TableSource:
         self._lock = asyncio.Lock()
 
     def written(self, path: str) -> None:
-        """A file was replaced, be it one of these or another."""
+        """A file was replaced, possibly not one of these."""
         if path in COPIED_PATHS:
             self._unread.add(path)
 
     async def current(self) -> Mapping[str, TableContent]:
         """The tables by path. One that cannot be read now counts as unchanged."""
         async with self._lock:
-            # In one order always, so that slaves get topics before what speaks of them.
+            # Always in the same order, so that slaves get topics before tables that refer to them.
             paths = [path for path in COPIED_PATHS if path in self._unread]
             self._unread.clear()
             if paths:
@@ -61,7 +61,7 @@ class TableSource:
 
 
 def _read(disk: Disk, paths: Iterable[str]) -> dict[str, TableContent]:
-    """[any thread] Those that are there."""
+    """[any thread] The ones that exist."""
     found: dict[str, TableContent] = {}
     for path in paths:
         try:

@@ -1,1 +1,1 @@
-"""What keeps old segments, and their removal."""
+"""What keeps old segments, and how they are removed."""

@@ -1,8 +1,8 @@
-"""Removes what the log need not keep any more: by time, and when an operator asks.
+"""Removes what the log no longer needs: over time, and on an operator's request.
 
-Owns: the order of one run. The store says what may go by age and by the disk's space, the holds say
-what is still needed, the upkeep thread removes; one segment at a time, with a pause between two.
-Runs never overlap. What groups lose unread is logged when it happens.
+Owns: the order of one run. The store says what may go by age and disk space, the holds say what is
+still needed, and the upkeep thread removes, one segment at a time with a pause between two. Runs
+never overlap. Unread messages that groups lose are logged when it happens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 COMMAND_ROUNDS = 20
-"""A command may remove this many times what one run by time may."""
+"""A command may remove this many times as much as one timed run."""
 _LOSSES_LOGGED_MAX = 20
 _ROUNDS_MAX = 3
 
@@ -38,7 +38,7 @@ _ROUNDS_MAX = 3
 @dataclass(slots=True)
 class CleanReport:
     """What one run did. `kept_because`: why expired segments, or files that belong to removed ones,
-    are still there; empty if none is."""
+    are still there; empty if none are."""
 
     removed: list[RemovedSegment] = field(default_factory=list)
     kept_because: str = ""
@@ -49,8 +49,8 @@ class CleanReport:
 
     @property
     def unread(self) -> tuple[UnreadRemoval, ...]:
-        """What groups lost, each group and queue once, the largest losses first; no more of them
-        than fit into an answer."""
+        """What groups lost, each group and queue once, the largest losses first, limited to what
+        fits into an answer."""
         losses: dict[tuple[str, str, int], int] = {}
         for each in (loss for segment in self.removed for loss in segment.unread):
             key = each.group, each.topic, each.queue_id
@@ -68,7 +68,7 @@ class Cleaning:
         config: RetentionConfig,
         upkeep: Upkeep,
     ) -> None:
-        """The holds are asked in this order; the first that needs a segment is the one named.
+        """The holds are asked in this order; the first one that needs a segment is reported.
         `upkeep` runs a work on the thread that writes the store's derived files."""
         self._retention = retention
         self._holds = holds
@@ -79,7 +79,7 @@ class Cleaning:
         self._causes_told: set[tuple[str, int | None]] = set()
 
     async def run(self) -> None:
-        """Clean again and again, until cancelled.
+        """Clean repeatedly, until cancelled.
 
         Raises:
             StoreFailed: the disk failed.
@@ -95,7 +95,7 @@ class Cleaning:
             await asyncio.sleep(self._config.clean_interval_ms / 1_000)
 
     async def clean(self, request: CleanRequest) -> CleanReport:
-        """One run: segments go until the first that must stay.
+        """One run: removes segments up to the first that must stay.
 
         Raises:
             ShuttingDown: the broker is stopping.
@@ -120,7 +120,7 @@ class Cleaning:
         return report
 
     async def _clean_one(self, request: CleanRequest) -> RemovedSegment | None:
-        """The oldest segment, if it may go."""
+        """Removes the oldest segment, if it may go."""
         retention = self._retention
         survey = retention.take_survey(request)
         if survey is None:
@@ -134,7 +134,7 @@ class Cleaning:
             if need is not None:
                 retention.keep(need.reason)
                 return None
-            # From here to the removal nothing waits, so what the holds said is still so.
+            # Nothing is awaited from here to the removal, so the holds' answers are still valid.
             changed = next((why for hold in self._holds if (why := hold.changed())), "")
             if not changed:
                 losing = [readers for hold in self._holds for readers in hold.losing()]
@@ -143,7 +143,7 @@ class Cleaning:
         return None
 
     async def _ask(self, candidate: Candidate) -> Need | None:
-        """What keeps the candidate: the first hold's that needs any of it."""
+        """What keeps the candidate: the answer of the first hold that needs any of it."""
         for hold in self._holds:
             need = await hold.need(candidate, self._do)
             if need is None or need.position >= candidate.end:
@@ -153,7 +153,7 @@ class Cleaning:
         return None
 
     async def _remove(self, removal: RemovalWork) -> RemovedSegment | None:
-        """The log begins later already: what is left to do is done, also under cancellation."""
+        """The log already begins later: the rest is done even under cancellation."""
         cancelled = await self._do_whole(removal)
         removed = None
         if (follow := self._retention.finish_removal(removal)) is not None:
@@ -165,7 +165,7 @@ class Cleaning:
         return removed
 
     async def _do_whole(self, work: Work) -> asyncio.CancelledError | None:
-        """Returns once it has run, with the cancellation that came meanwhile."""
+        """Returns once it has run, with any cancellation that came meanwhile."""
         try:
             await self._do(work)
         except asyncio.CancelledError as cancelled:
@@ -176,7 +176,7 @@ class Cleaning:
         await self._upkeep(work)
 
     def _tell_troubles(self, troubles: list[FileTrouble]) -> None:
-        """Each cause once, not in every run."""
+        """Log each cause once, not in every run."""
         for trouble in troubles:
             if trouble.cause not in self._causes_told:
                 self._causes_told.add(trouble.cause)

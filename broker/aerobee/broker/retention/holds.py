@@ -1,12 +1,12 @@
-"""What keeps old segments: every owner of old data is asked one question, before each removal.
+"""What keeps old segments: before each removal every owner of old data is asked one question.
 
-    journal  all that its last image does not say once more
-    delays   messages that wait for their time, until they are stored once more
+    journal  everything that its last image does not repeat
+    delays   messages that wait for their time, until they are stored again
     transactions  half messages that wait for their end
     groups   what a group has not read yet
 
-Owns: the question, and how each owner answers it. An owner that can move up what it needs does so
-before it answers. What a segment holds that no owner needs may go.
+Owns: the question, and how each owner answers it. An owner that can move what it needs to a later
+position does so before it answers. What no owner needs may go.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Upkeep = Callable[[Work], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """`position`: the lowest log position that an owner still needs; `reason`: why, as users and
-    operators are told it, with what they can do."""
+    """`position`: the lowest log position that an owner still needs; `reason`: why, in words for
+    users and operators, with what they can do."""
 
     position: int
     reason: str
     is_unread: bool = False
-    """Only messages that wait to be read: a removal commanded with `unread` takes them."""
+    """Only unread messages: a removal commanded with `unread` takes them."""
 
 
 class Hold(Protocol):
     """An owner of old data. On the loop; one candidate at a time."""
 
     async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
-        """What it needs of the log from its oldest position on; None: not the candidate. It may
-        take seconds, in which it moves up what it needs.
+        """What it needs of the log, from its oldest position on; None: nothing of the candidate.
+        This may take seconds, while the owner moves what it needs to a later position.
 
         Raises:
             StoreFailed: the disk failed.
@@ -50,20 +50,20 @@ class Hold(Protocol):
         ...
 
     def changed(self) -> str:
-        """Asked right before the removal, after which nothing waits: why the last answer may be
-        true no more and has to be asked for again; empty: it is still true."""
+        """Asked right before the removal, with no await between: why the last answer may be
+        outdated and must be asked for again; empty: it is still valid."""
         return ""
 
     def losing(self) -> Sequence[QueueReaders]:
-        """Asked right before the removal: who loses unread messages by it, as they are now."""
+        """Asked right before the removal: who loses unread messages through it, as of now."""
         return ()
 
 
 class JournalHold(Hold):
-    """A journal writes the whole state once more, then the log may lose what it wrote before."""
+    """A journal writes its whole state again; the log may then lose what was written before."""
 
     def __init__(self, journal: Journal[Any, Any], save: Callable[[], Awaitable[None]]) -> None:
-        """`save` writes the journal's snapshot, if there is room."""
+        """`save` writes the journal's snapshot, if the disk has room."""
         self._journal = journal
         self._save = save
 
@@ -88,7 +88,7 @@ class GroupsHold(Hold):
         return None if holding is None else need_of_group(holding)
 
     async def _find(self, candidate: Candidate, upkeep: Upkeep) -> UnreadQueue | None:
-        """The queue that held the log last time is looked at first: while its group does not move,
+        """The queue that held the log last time is checked first: while its group does not move,
         that is enough."""
         if self._held_by is not None and not candidate.request.unread:
             first = self._retention.take_search(candidate, self._readers.of_queue(*self._held_by))
@@ -112,12 +112,12 @@ class GroupsHold(Hold):
         return "groups appeared or were reset while their offsets were read"
 
     def losing(self) -> Sequence[QueueReaders]:
-        """With the offsets that they have committed by now."""
+        """With the offsets committed by now."""
         return self._readers.refresh(self._unread)
 
 
 def need_of_group(holding: UnreadQueue) -> Need:
-    """Of messages that a group has not read."""
+    """The need for messages that a group has not read."""
     readers = holding.readers
     group = readers.slowest
     return _need_of_unread(

@@ -1,4 +1,4 @@
-"""Which groups still want which messages: what retention must not take from them.
+"""Which groups still need which messages: what retention must not take from them.
 
 Owns: the rule of who counts as a reader of a queue.
 
@@ -12,10 +12,10 @@ Owns: the rule of who counts as a reader of a queue.
     topics that are gone                       nobody's messages
     the system's topics                        not here: each has an owner of its own
 
-Queues are those that the store has, also beyond the number that the topic has now.
+Queues are all that the store has, including those above the topic's present number of queues.
 
-It reads the tables and changes nothing. Many groups on many queues take a while, so `collect` lets
-the loop run in between; the others tell how it is at one moment.
+It only reads the tables. Many groups on many queues take a while, so `collect` lets the loop run in
+between; the other methods describe a single moment.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class UnreadReaders:
         self._store = store
 
     async def collect(self) -> AsyncIterator[list[QueueReaders]]:
-        """Every queue that somebody has not read to its end, a few at a time."""
+        """Every queue that some reader has not read to its end, a few at a time."""
         groups_by_topic = await self._groups_by_topic()
         queue_ids = await self._queue_ids()
         found: list[QueueReaders] = []
@@ -72,7 +72,7 @@ class UnreadReaders:
         yield found
 
     def of_queue(self, topic: str, queue_id: int) -> list[QueueReaders]:
-        """The readers of one queue at this moment; none if there are none."""
+        """The readers of one queue at this moment; may be empty."""
         if not self._is_waited_for(topic) or not self._end(topic, queue_id):
             return []
         groups = [
@@ -84,7 +84,7 @@ class UnreadReaders:
 
     @property
     def revision(self) -> tuple[int, int, int]:
-        """While it is the same, no reader wants more than before."""
+        """While it is unchanged, no reader needs more than before."""
         return self._offsets.rewinds, self._groups.view_changes, self._topics.changes
 
     def refresh(self, known: Iterable[QueueReaders]) -> list[QueueReaders]:
@@ -101,7 +101,7 @@ class UnreadReaders:
     # ---------------------------------------------------------------------- inside
 
     def _committed_groups(self) -> list[str]:
-        """Groups that ever committed anything, without the system's."""
+        """Groups that ever committed anything, excluding the system's."""
         return [group for group in self._offsets.groups() if not is_system_group(group)]
 
     async def _groups_by_topic(self) -> dict[str, dict[str, None]]:
@@ -147,7 +147,7 @@ class UnreadReaders:
         return QueueReaders(topic, queue_id, offsets, keep_unread_max_bytes(config.attributes))
 
     def _is_waited_for(self, topic: str) -> bool:
-        """Whether anybody may want the topic's messages."""
+        """Whether any reader may want the topic's messages."""
         return topic in self._topics and not is_system_topic(topic)
 
     def _end(self, topic: str, queue_id: int) -> int:

@@ -1,8 +1,8 @@
-"""The copy that takes the place of a message which was sent back: where it goes, under which
-number, and what is in it.
+"""The copy that replaces a message that was sent back: its destination, its number, and its
+content.
 
 All of it follows from the journal's entry and the original's record. So each master makes the same
-copy, and finds by the producers' windows whether the last one has appended it: see `timers.acts`.
+copy, and sees from the producers' windows whether the last one has appended it: see `timers.acts`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aerobee.store_format.retry_records import dead_letter_record, resent_record
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 
 FIRST_NUMBER: Final = 1 << 47
-"""The upper half of the broker's own numbers: the lower one is the timers'."""
+"""The upper half of the broker's own numbers; the lower half belongs to the timers."""
 
 
 def destination_of(entry: SentBack) -> Destination:
@@ -35,12 +35,12 @@ def destination_of(entry: SentBack) -> Destination:
 
 
 def run_of(entry: SentBack) -> ProducerRun:
-    """The copy's number as a producer's."""
+    """The copy's number as a producer's run."""
     return next(producer_runs(FIRST_NUMBER + entry.number, 1))
 
 
 def is_stored(entry: SentBack, standing: Standing) -> bool | None:
-    """Whether the log has the copy; None: the windows do not reach back so far."""
+    """Whether the log has the copy; None: the windows do not reach that far back."""
     run = run_of(entry)
     found = standing(ProducerName(*destination_of(entry), run.producer_id), run.first_sequence, 1)
     return None if found is None else found.stored_count > 0

@@ -1,8 +1,8 @@
-"""Operators settle dead letters: a letter is sent again, or dropped.
+"""Operators settle dead letters: a letter is resent or dropped.
 
-Owns: which queue a letter that is sent again goes to. What is settled is finished for a group of
-the broker's own, as what members finish out of turn; a list of letters is what that group would
-read. So a letter is sent again exactly once, whatever fails, and stays in the log until retention
+Owns: which queue a resent letter goes to. A settled letter is finished for a group of the broker's
+own, in the way that members finish messages out of order; a list of letters is what that group
+would read. So a letter is resent exactly once, whatever fails, and stays in the log until retention
 removes it.
 """
 
@@ -30,7 +30,7 @@ from aerobee.store_format.record_view import Record
 from aerobee.store_format.retry_records import RESENDS_KEPT_MAX
 
 SETTLED_BY: Final = "CID_RMQ_SYS_DEAD_LETTERS"
-"""The group that has finished a letter that is settled. Groups with this prefix do not expire."""
+"""The group that finishes settled letters. Groups with this prefix do not expire."""
 
 
 class DeadLetters:
@@ -55,8 +55,8 @@ class DeadLetters:
     async def resend(
         self, group: str, offsets: Sequence[int], *, topic: str, resends_max: int
     ) -> list[SentBackMessage]:
-        """Send letters of the group again: to `topic`, or, if that is empty, to where they were
-        first. Each answer has its own error, or counts when it is `done`.
+        """Resend letters of the group: to `topic` or, if that is empty, to their original topic.
+        Each answer has its own error, or takes effect when it is `done`.
 
         Raises AerobeeError: nothing was sent.
         """
@@ -83,7 +83,7 @@ class DeadLetters:
         return await self._send_backs.replace(sender, offsets, way_of)
 
     def drop(self, group: str, offsets: Sequence[int]) -> list[SentBackMessage]:
-        """Letters of the group are listed no more. As `resend`."""
+        """Letters of the group are no longer listed. As `resend`."""
         key = _key(group)
         self._guard.check_master()
         writer = self._claims.claimed(key, NOBODYS)

@@ -2,7 +2,7 @@
 
 Each group has its policy, in Apache's members of subscriptionGroup.json: `retryMaxTimes` and
 `groupRetryPolicy`. Apache's `CUSTOMIZED` without a list of its own means the delay levels from the
-third on; with one, or `EXPONENTIAL`, messages wait for a time.
+third on; with a list, or with `EXPONENTIAL`, messages wait for a time.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from aerobee.store_format.retry_records import RETRIES_MAX, retry_level
 
 POLICY_MEMBER: Final = "groupRetryPolicy"
 RETRIES_LIMIT: Final = 100_000
-"""The highest `retryMaxTimes` that is taken from operators and clients."""
+"""The highest `retryMaxTimes` that is accepted from operators and clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Of one group. `back_off` None: the delay levels."""
+    """A group's policy. `back_off` None: the delay levels."""
 
     retries_max: int = RETRIES_MAX
-    """How often a message is redelivered before it is a dead letter; below 0: Apache's default."""
+    """How often a message is redelivered before it becomes a dead letter; below 0: Apache's
+    default."""
     back_off: Exponential | Steps | None = None
     is_ordered: bool = False
-    """A message that is redelivered holds back those of its message group that follow it."""
+    """A redelivered message holds back the later messages of its message group."""
 
     @classmethod
     def of(cls, config: SubscriptionGroupConfig | None) -> Self:
-        """Of a group as it is configured; None: by default. What cannot be read counts as if it
-        were not there."""
+        """The policy in a group's configuration; None: the default. What cannot be read is treated
+        as absent."""
         if config is None:
             return cls()
         back_off = _back_off_of(config.unknown.get(POLICY_MEMBER))
@@ -43,7 +44,7 @@ class RetryPolicy:
 
     @property
     def limit(self) -> int:
-        """`retries_max`, and the default where it is none."""
+        """`retries_max`, or the default if it is negative."""
         return RETRIES_MAX if self.retries_max < 0 else self.retries_max
 
     def delay(
@@ -55,8 +56,8 @@ class RetryPolicy:
         asked_level: int = 0,
         retries_max: int | None = None,
     ) -> Delay | None:
-        """For how long a message waits that has failed after it came `times` times again; None: it
-        is a dead letter.
+        """How long a message waits that has failed after `times` redeliveries; None: it is a dead
+        letter.
 
         `asked_level`: the consumer's wish, as `retry_level`; `retries_max`: the consumer's.
         """
@@ -70,7 +71,7 @@ class RetryPolicy:
 
 
 def policy_member(back_off: Exponential | Steps | None) -> JsonValue:
-    """`groupRetryPolicy` for a back-off."""
+    """`groupRetryPolicy` for a back-off policy."""
     if back_off is None:
         return {"type": "CUSTOMIZED"}
     if isinstance(back_off, Steps):

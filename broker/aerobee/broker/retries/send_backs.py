@@ -1,15 +1,15 @@
-"""Members send back what they could not handle; the group gets it again later, or never.
+"""Members send back messages they could not handle; the group gets them again later, or never.
 
     read the originals -> may this member? -> the intents are in the journal: finished, copy n
       -> the copies are in the log under their numbers -> the journal knows -> answer
 
-Owns: the order of these steps, and the copies that could not be appended. Between the check of the
-member's lease and the copies nothing waits, so that nobody else has the queue by then.
+Owns: the order of these steps, and the copies that could not be appended. Nothing is awaited
+between the check of the member's lease and the copies, so nobody else can get the queue in between.
 
-Always holds: a message that is answered with success is finished for its group, on every replica
-that may become master, and exactly one copy of it waits or is a dead letter, or will be: what this
-master cannot append, it or the next one does. An original is finished by its intent alone; one that
-was refused is untouched. A repetition finds it finished and changes nothing.
+Invariant: a message answered with success is finished for its group on every replica that may
+become master, and exactly one copy of it waits or is a dead letter, or will be: what this master
+cannot append now, it or the next one appends later. The intent alone finishes an original; a
+refused one is untouched. A repeated request finds it finished and changes nothing.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from aerobee.store_format.retry_records import ResendCircle, shortened_death
 log = logging.getLogger(__name__)
 
 FINISHED_RANGES_MAX = 10_000
-"""Of a group on one queue, beyond its offset."""
+"""For one group on one queue, beyond its offset."""
 RETRY_S = 0.25
-"""After a copy that could not be appended."""
+"""Pause after a copy that could not be appended."""
 
 
 class Claims(Protocol):
     """Who may finish messages; `offsets.consumer_offsets.ConsumerOffsets` is one."""
 
     def claimed(self, key: GroupQueue, claim: Claim) -> OffsetWriter:
-        """Where to write it down. Raises AerobeeError."""
+        """Where to record it. Raises AerobeeError."""
         ...
 
 
@@ -79,17 +79,17 @@ class Copying(Protocol):
 
 
 WayOf = Callable[[int, Record], Way]
-"""Which copy takes the place of the message at an offset. Raises AerobeeError: none."""
+"""Which copy replaces the message at an offset. Raises AerobeeError: none."""
 ReadOriginal = Callable[[GroupQueue, int], Awaitable[bytes | None]]
-"""The record at an offset of a queue; None: it is not there any more. Raises AerobeeError."""
+"""The record at an offset of a queue; None: it is gone. Raises AerobeeError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends messages of a queue back, and as what.
+    """Who sends messages of a queue back, and in which form.
 
     `retries_max`: the member's own limit; None: the group's. `attempts`: how often the messages
-    have failed together, in order; 0: not in order."""
+    have failed together, for ordered consumption; 0: not ordered."""
 
     key: GroupQueue
     claim: Claim
@@ -99,7 +99,7 @@ class Sender:
 
 
 class Failure(NamedTuple):
-    """One message that could not be handled. `level`: see `retry_level`."""
+    """A message that could not be handled. `level`: see `retry_level`."""
 
     offset: int
     level: int = 0
@@ -109,16 +109,16 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True)
 class SentBackMessage:
-    """What became of one message: refused, or finished with a copy in its place."""
+    """The result for one message: refused, or finished with a copy in its place."""
 
     offset: int
     error: AerobeeError | None = None
     way: Way | None = None
-    """None also if it had been sent back before."""
+    """None also if it was already sent back before."""
     done: asyncio.Future[None] | None = None
-    """Success may be told when this is done; None: now."""
+    """Success may be reported when this is done; None: now."""
     stays: bool = False
-    """It is tried again where it is."""
+    """It is retried in its place."""
     attempts_max: int = 0
     """The attempt after which it is a dead letter."""
     delay_ms: int = 0
@@ -132,7 +132,7 @@ class _Planned(NamedTuple):
 
 
 class SendBacks:
-    """On the loop; `run` completes what another master, or a full disk, left open."""
+    """On the loop; `run` completes what another master or a full disk left open."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class SendBacks:
         prepare: Callable[[str], Awaitable[None]],
         on_dead: Callable[[GroupQueue, int], None] = lambda key, count: None,
     ) -> None:
-        """`term`: this master's, once it knows everything. `check`: raises AerobeeError when
+        """`term`: this master's term, once it knows everything. `check` raises AerobeeError when
         nothing may be stored now. `prepare` makes a group's topics. `on_dead` gets how many
         messages of a queue became dead letters."""
         self._claims = claims
@@ -168,7 +168,8 @@ class SendBacks:
     # ------------------------------------------------------------------------------ sending back
 
     async def send_back(self, sender: Sender, failures: Sequence[Failure]) -> list[SentBackMessage]:
-        """In the order of `failures`. Each answer has its own error, or counts when it is `done`.
+        """Answers are in the order of `failures`. Each has its own error, or takes effect when it
+        is `done`.
 
         Raises AerobeeError: nothing was sent back.
         """
@@ -197,7 +198,7 @@ class SendBacks:
             return self._death(sender, failure, times) if delay is None else delay
 
         def otherwise(offset: int, record: Record) -> Way:
-            # It has no room for what it needs to wait. A dead letter always fits.
+            # It has no room for the properties it needs to wait. A dead letter always fits.
             return self._death(sender, failure_at[offset], record.reconsume_times)
 
         offsets = [failure.offset for failure in failures]
@@ -212,14 +213,14 @@ class SendBacks:
         return answers
 
     def _limit(self, sender: Sender) -> int:
-        """How often a message may come again."""
+        """How often a message may be redelivered."""
         limit = sender.retries_max
         if limit is None or limit < 0:
             limit = self._policy_of(sender.key.group).limit
         return limit
 
     def _attempts(self, writer: OffsetWriter, sender: Sender, failures: Sequence[Failure]) -> int:
-        """How often these have failed in order: as the member knows, or members before it."""
+        """How often these have failed in order, as counted by the member or its predecessors."""
         tried = writer.tried(sender.key)
         is_known = tried is not None and tried.offset == _first(failures)
         return max(sender.attempts, tried.attempts if tried is not None and is_known else 0)
@@ -230,7 +231,7 @@ class SendBacks:
     def _leave(
         self, writer: OffsetWriter, sender: Sender, failures: Sequence[Failure], attempts: int
     ) -> list[SentBackMessage]:
-        """They are tried again where they are."""
+        """They are retried in their place."""
         answers = [SentBackMessage(failure.offset) for failure in failures]
         staying: list[SentBackMessage] = []
         for answer in answers:
@@ -251,8 +252,8 @@ class SendBacks:
     async def replace(
         self, sender: Sender, offsets: Sequence[int], way_of: WayOf, otherwise: WayOf | None = None
     ) -> list[SentBackMessage]:
-        """Finish messages and have copies take their places; which ones, `way_of` says, and
-        `otherwise` for one whose copy does not fit. As `send_back` answers."""
+        """Finish messages and replace them with copies; `way_of` says which, and `otherwise` does
+        for one whose copy does not fit. Answers as `send_back` does."""
         answers: list[SentBackMessage] = []
         for first in range(0, len(offsets), SENT_BACK_AT_ONCE):
             some = offsets[first : first + SENT_BACK_AT_ONCE]
@@ -305,9 +306,9 @@ class SendBacks:
         return [answers[offset] for offset in offsets]
 
     def _is_finished(self, writer: OffsetWriter, key: GroupQueue, answer: SentBackMessage) -> bool:
-        """Whether it was sent back before. Raises AerobeeError."""
+        """Whether it was already sent back. Raises AerobeeError."""
         if writer.is_finished_beyond(key, answer.offset):
-            # It may be in memory only; who hears of success commits, and that may be on the disk.
+            # That may be in memory only; after a success the client commits, possibly to disk.
             answer.done = writer.make_durable()
             return True
         standing = writer.standing(key)
@@ -370,10 +371,10 @@ class SendBacks:
         return copy_of(record, entry, store_host_ipv6=self._writes.store_host_ipv6).record
 
     def _carry_out(self, writer: OffsetWriter, key: GroupQueue, planned: list[_Planned]) -> None:
-        """The intents, then the copies; in this turn."""
+        """Append the intents, then the copies, in this turn of the loop."""
         if not planned:
             return
-        # Copies for one queue have numbers that follow each other: one interval of its window.
+        # Copies for one queue have consecutive numbers: one interval of its window.
         planned.sort(key=lambda each: destination_of(each.entry))
         first = writer.next_copy
         numbered = [
@@ -393,7 +394,7 @@ class SendBacks:
         except StoreFailed:
             raise
         except AerobeeError as error:
-            # They are owed, and the intents stand: it is tried until it succeeds.
+            # They are owed and the intents stand: retried until it succeeds.
             log_event(log, "copies of failed messages wait", level=logging.WARNING, reason=error)
             self.wake()
         dead = [each for each in numbered if isinstance(each.entry.way, Death)]
@@ -403,7 +404,7 @@ class SendBacks:
             _log_death(each.entry, Record(each.data, 0, len(each.data)))
 
     def _append(self, writer: OffsetWriter, copies: Sequence[tuple[SentBack, bytes]]) -> None:
-        """Raises AerobeeError: some may be appended, which the journal then knows."""
+        """Raises AerobeeError: some may be appended; the journal then knows which."""
         appended: list[int] = []
         try:
             for destination, group in groupby(copies, lambda each: destination_of(each[0])):
@@ -423,7 +424,7 @@ class SendBacks:
                 *destination,
                 [data for _, data in members],
                 [run_of(entry) for entry, _ in members],
-                # Their originals are finished: as what a journal says, they must get in.
+                # Their originals are finished: like what the journal appends, they must get in.
                 reserve=True,
             )
         except BatchIllegal as error:
@@ -432,11 +433,11 @@ class SendBacks:
     # ------------------------------------------------------------------------------ completing
 
     def wake(self) -> None:
-        """A term has begun, or copies are owed."""
+        """Called when a term has begun or copies are owed."""
         self._due.set()
 
     async def run(self) -> None:
-        """Append the copies that are owed; until cancelled.
+        """Append owed copies, until cancelled.
 
         Raises:
             StoreFailed: the disk failed.
@@ -476,8 +477,7 @@ class SendBacks:
                 self._append(writer, [(entry, data)])
 
     async def _owed(self, entry: SentBack) -> bytes | None:
-        """The copy that is missing; None: it is not missing, or cannot be made. Raises
-        AerobeeError."""
+        """The missing copy; None: it is not missing, or cannot be made. Raises AerobeeError."""
         stored = is_stored(entry, self._standing)
         if stored:
             return None

@@ -20,7 +20,7 @@ from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupTable,
 )
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.store_format.delay_levels import DELAY_MAX_MS
+from aerobee.store_format.delay_levels import DELAY_MAX_MS, DelayLevels
 from aerobee.store_format.json_config import JsonValue
 from aerobee.store_format.retry_delays import Exponential
 
@@ -35,15 +35,17 @@ class RetrySettings:
         groups: SubscriptionGroupTable,
         admit: Callable[[str], None],
         save: Callable[[], Awaitable[None]],
+        levels: DelayLevels,
     ) -> None:
-        """`admit` makes a group known, and raises LimitReached for one too many. `save` writes the
-        table."""
+        """`admit` makes a group known, and raises LimitReached if there are too many. `save` writes
+        the table. `levels`: the broker's."""
+        self.levels = levels
         self._groups = groups
         self._admit = admit
         self._save = save
 
     def policy(self, group: str) -> RetryPolicy:
-        """What counts for the group; of an unknown one the default."""
+        """The group's effective policy; for an unknown group the default."""
         return RetryPolicy.of(self._groups.get(group))
 
     async def change(
@@ -55,11 +57,12 @@ class RetrySettings:
         exponential: Exponential | None = None,
         is_ordered: bool | None = None,
     ) -> RetryPolicy:
-        """What counts now, on the disk; what is None, or `uses_levels` False, stays as it was.
+        """Returns the effective policy, which is on disk; a setting that is None, or `uses_levels`
+        False, stays unchanged.
 
         Raises:
             InvalidArgument, LimitReached: nothing has changed.
-            NotWritable, StoreFailed: it counts, and is not on the disk.
+            NotWritable, StoreFailed: it is in effect, but not on disk.
         """
         if retries_max is not None and not 0 <= retries_max <= RETRIES_LIMIT:
             raise InvalidArgument(

@@ -27,9 +27,9 @@ class Retries:
     def __init__(self, parts: Wiring) -> None:
         folder, store = parts.folder, parts.store
         self.topics = RetryTopics(folder.topics, partial(parts.files.save_if_room, TOPICS_PATH))
-        self.settings = RetrySettings(
-            folder.groups, parts.known.admit, partial(parts.files.save, SUBSCRIPTION_GROUPS_PATH)
-        )
+        levels = DelayLevels(parts.config.store.delay_levels_ms)
+        save_groups = partial(parts.files.save, SUBSCRIPTION_GROUPS_PATH)
+        self.settings = RetrySettings(folder.groups, parts.known.admit, save_groups, levels)
         self.hold = OpenCopiesHold(partial(_open_copies, parts), store.retention)
         self.send_backs = SendBacks(
             parts.offsets,
@@ -39,7 +39,7 @@ class Retries:
             standing=store.producers.windows.standing,
             read_original=lambda key, offset: parts.queues.record(key.topic, key.queue_id, offset),
             policy_of=self.settings.policy,
-            levels=DelayLevels(parts.config.store.delay_levels_ms),
+            levels=levels,
             check=parts.guard.check_master,
             prepare=self.topics.make,
             on_dead=lambda key, count: parts.traffic.dead(key.group, key.topic, count),

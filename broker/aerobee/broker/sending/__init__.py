@@ -1,1 +1,1 @@
-"""The way of messages into the log, until they are acknowledged."""
+"""The path of messages into the log, until they are acknowledged."""

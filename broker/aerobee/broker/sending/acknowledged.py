@@ -1,11 +1,11 @@
-"""The batches that were acknowledged, told to those who count them.
+"""Acknowledged batches, reported to the parts that count them.
 
-Owns: the batches that are stored and not yet as safe as their acknowledgements promise, in log
-order. Listeners hear of a batch once that has come true: with page-cache acknowledgement in the
-turn in which it was stored, else when disk or replicas have it.
+Owns: the batches that are stored but not yet as safe as their acknowledgements promise, in log
+order. Listeners are told of a batch once it is: with page-cache acknowledgement in the turn in
+which it was stored, otherwise when disk or replicas have it.
 
-Always holds: what a listener hears was acknowledged, or could be without waiting any longer, in
-the order of the log. What a term leaves open when it ends is never told.
+Invariant: listeners are told, in log order, only of batches that were or can now be acknowledged.
+What a term leaves open when it ends is never reported.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class AcknowledgedBatch(NamedTuple):
     size: int
     """Bytes of the stored records."""
     size_counts: Sequence[int] | None
-    """How many messages are in each bucket of `MESSAGE_SIZES`; None: all in the first one."""
+    """How many messages fall into each bucket of `MESSAGE_SIZES`; None: all into the first."""
 
 
 class AcknowledgedBatches:
-    """Holds batches back until they are acknowledged, then tells every listener."""
+    """Holds batches back until they are acknowledged, then notifies every listener."""
 
     def __init__(self, listeners: Sequence[Callable[[AcknowledgedBatch], None]] = ()) -> None:
         self._listeners = tuple(listeners)
@@ -46,9 +46,9 @@ class AcknowledgedBatches:
         return len(self._pending)
 
     def stored(self, batch: CheckedBatch, appended: Appended) -> None:
-        """In the log, after everything that was stored before."""
+        """Stored in the log, after everything that was stored before."""
         size = batch.size
-        # Most batches are of small messages, and to see that is cheap.
+        # Most batches have only small messages, and checking that is cheap.
         is_small = size <= KIB or batch.largest <= KIB
         self._pending.append(
             AcknowledgedBatch(

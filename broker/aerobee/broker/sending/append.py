@@ -1,11 +1,11 @@
-"""The one way into the log, for what clients send and for what the broker writes itself.
+"""The one way into the log, for clients' batches and for what the broker writes itself.
 
     may this replica act? (guard) -> is there room, stamp, write (store) -> count
     `publish`, once for everything that a turn appended: flush, replicate, let consumers see it
 
-Owns: what follows every append. Sync, on the loop.
+Owns: what follows every append. Synchronous, on the loop.
 Invariants: nothing enters the log while this replica may not act as master; the first failure of
-the store ends the broker, wherever it occurred; what was appended is published in the same turn.
+the store, wherever it occurs, ends the broker; what was appended is published in the same turn.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Appender:
         on_appended: Callable[[], None],
         on_store_failed: Callable[[StoreFailed], None],
     ) -> None:
-        """`on_appended` has new records confirmed, or flushed and replicated first.
-        `on_store_failed` ends the broker."""
+        """`on_appended` gets new records confirmed, after flushing and replicating them if
+        required. `on_store_failed` ends the broker."""
         self._guard = guard
         self._store = store
         self._acknowledged = acknowledged
@@ -65,9 +65,9 @@ class Appender:
         reserve: bool = False,
         ends_topic: str = "",
     ) -> Appended:
-        """All of the batch or nothing; the caller calls `publish` in the same turn.
+        """Append all of the batch or nothing; the caller calls `publish` in the same turn.
 
-        `batches`: how many batches of clients it was when it came; 0: the broker's own. `reserve`,
+        `batches`: how many client batches it was made from; 0: the broker's own. `reserve`,
         `ends_topic`: see `MessageStore.append`.
 
         Raises:
@@ -83,9 +83,9 @@ class Appender:
         except StoreFailed as error:
             self._on_store_failed(error)
             raise
-        # What the broker writes for itself is not a client's message. One that waits is counted by
-        # topic where it waits, and once more by the topic to which it is delivered: so the counts
-        # are those of the log.
+        # What the broker writes for itself is not a client's message. A waiting message is counted
+        # under the topic where it waits, and again under the topic of its delivery: so the counts
+        # match the log.
         if batches:
             counters = self._counters
             counters.batches_in += batches
@@ -96,7 +96,7 @@ class Appender:
         return appended
 
     def publish(self) -> None:
-        """What was appended goes its way: to the disk, to the replicas, to consumers.
+        """Pass what was appended on: to the disk, to the replicas, to consumers.
 
         Raises:
             StoreFailed: the broker ends.

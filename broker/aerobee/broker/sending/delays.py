@@ -1,9 +1,8 @@
-"""PURE: which batches of clients arrive later, and where they wait until then.
+"""PURE: which of the clients' batches arrive later, and where they wait until then.
 
-Limits, rights and queues are those of the topic that the client named, and were checked for it: the
-records made here go to system topics, to which no client can send. What asks for no delay, or for a
-time that is past, is stored as it came. A batch is in one queue, so all of its messages wait in
-the same one.
+Limits, permissions and queues were checked for the topic that the client named: the records made
+here go to system topics, to which no client can send. A message without a delay, or with a time in
+the past, is stored unchanged. A batch is in one queue, so all of its messages wait in the same one.
 """
 
 from __future__ import annotations
@@ -33,22 +32,21 @@ _REQUEST: Final = re.compile(
 
 
 class WaitingBatch(NamedTuple):
-    """Records for one queue of a system topic, in their order."""
+    """Records for one queue of a system topic, in order."""
 
     topic: str
     queue_id: int
     records: bytes
-    """End to end."""
+    """Concatenated."""
     sizes: list[int]
     deliver_ms: list[int]
-    """When each is due (Unix ms). Empty for a delay level, which counts from the time at which they
-    are stored."""
+    """When each is due (Unix ms). Empty for a delay level, which counts from the store time."""
 
 
 def may_ask_for_delay(properties: Sequence[bytes]) -> bool:
-    """Whether any message may; False is certain. Costs 0.04 us for each, as a rule."""
+    """Whether any message might; False is certain. Usually costs 0.04 us per message."""
     joined = VALUE_END + VALUE_END.join(properties)
-    # All names of a request have these letters.
+    # All property names of a request contain these letters.
     return b"DEL" in joined and _REQUEST.search(joined) is not None
 
 
@@ -60,14 +58,13 @@ def waiting_batch(
     rules: DelayRules,
     waits_if_past: bool,
 ) -> WaitingBatch | None:
-    """Where a batch for `queue_id` waits; None: it is stored in that queue, as it is.
+    """Where a batch for `queue_id` waits; None: it is stored in that queue unchanged.
 
-    Where a batch waits is where it is looked up when it comes again. With `waits_if_past` that does
-    not depend on how late it comes: messages whose time is past wait nevertheless, and are due at
-    once.
+    A resent batch is looked up where it would wait. With `waits_if_past` that does not depend on
+    how late it comes: messages whose time has passed wait nevertheless, and are due at once.
 
-    Raises BatchIllegal: a record asks for a delay that cannot be, has no room for what it needs to
-    wait, or would wait in another queue than the first one.
+    Raises BatchIllegal: a record asks for an impossible delay, has no room for the properties it
+    needs to wait, or would wait in a queue other than the first record's.
     """
     if not may_ask_for_delay(batch.properties):
         return None
@@ -92,7 +89,7 @@ def waiting_batch(
         assert delay is not None, "all wait in one queue"
         if not delay.level:
             if delay.deliver_ms < now_ms:
-                # Of when it should have come nothing follows any more.
+                # The original due time no longer matters.
                 delay = Delay(deliver_ms=now_ms)
             deliver_ms.append(delay.deliver_ms)
         try:

@@ -1,13 +1,13 @@
-"""What follows an append: flush it, replicate it, have it confirmed, answer the sends that wait.
+"""What follows an append: flush it, replicate it, confirm it, answer the waiting sends.
 
-Owns: the watermarks of the appends and what waits for them. Disk and replicas go in parallel:
+Owns: the watermarks of the appends and what waits for them. Disk and replicas work in parallel:
 
     own safe end  = flushed end under SYNC_FLUSH, else appended end
     confirmed end = what the in-sync set has of it; consumers see no more
     acknowledged  = the confirmed end under SYNC_MASTER, the own safe end under ASYNC_MASTER
 
-What always holds: nothing is confirmed or acknowledged at a moment at which this replica may not
-act as master. What then still waits when the term ends is told that its outcome is unknown.
+Invariant: nothing is confirmed or acknowledged while this replica may not act as master. What still
+waits when the term ends is told that its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.errors import StoreFailed
 
 BEHIND_SHARE = 0.75
-"""Senders are read no faster than disk and replicas take it above this share of the maximum."""
+"""Above this share of the maximum, senders are read no faster than disk and replicas keep up."""
 
 
 class Late(Enum):
-    """Why something stored was not acknowledged in time."""
+    """Why a stored message was not acknowledged in time."""
 
     DISK = "disk"
     REPLICAS = "replicas"
-    """Some of the in-sync set are late, or another master has taken over: the outcome is open."""
+    """Some of the in-sync set are late, or another master has taken over: outcome unknown."""
     NO_REPLICA = "no replica"
-    """Too few are in sync, or none of them is connected."""
+    """Too few replicas are in sync, or none of them is connected."""
 
 
 class Flusher(Protocol):
     """The flush thread's side on the loop."""
 
     def appended(self) -> None:
-        """Something was appended: flush as the policy wants."""
+        """Something was appended: flush according to the policy."""
         ...
 
     def request(self) -> None:
-        """Flush all that is appended now, soon."""
+        """Flush everything appended so far, soon."""
         ...
 
 
@@ -64,8 +64,8 @@ class Sending(Protocol):
 
 
 class Durability(Duty):
-    """Called by the send path after appends, by the flush thread's return after flushes, and when
-    a replica has acknowledged or the role has changed."""
+    """Called by the send path after appends, by the flush thread after flushes, and when a replica
+    has acknowledged or the role has changed."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class Durability(Duty):
         sending: Sending,
         on_store_failed: Callable[[StoreFailed], None],
     ) -> None:
-        """`batches` is told what is acknowledged. `new_waiters` makes waiters of a watermark that
-        begins at the given position. `on_store_failed` ends the broker."""
+        """`batches` is told what is acknowledged. `new_waiters` makes the waiters for a watermark
+        starting at the given position. `on_store_failed` ends the broker."""
         self._store = store
         self._roles = roles
         self._batches = batches
@@ -94,7 +94,7 @@ class Durability(Duty):
         self.acknowledged = new_waiters(0)
 
     def listen(self, advanced: Callable[[], None]) -> None:
-        """Call this whenever more is confirmed, as far as this master or this slave knows."""
+        """`advanced` is called whenever more is confirmed, as far as this replica knows."""
         self._listeners.append(advanced)
 
     @property
@@ -106,7 +106,7 @@ class Durability(Duty):
         """A frame has been appended.
 
         Raises:
-            StoreFailed: the store can keep no promises any more.
+            StoreFailed: the store can no longer keep its promises.
         """
         self.advance()
         self._flusher.appended()
@@ -117,11 +117,11 @@ class Durability(Duty):
         self._flusher.appended()
 
     def request_flush(self) -> None:
-        """Flush what is appended now, soon, whatever the flush mode."""
+        """Flush everything appended so far, soon, in any flush mode."""
         self._flusher.request()
 
     def on_flushed(self, flushed_end: int) -> None:
-        """The disk holds everything below `flushed_end`. Raises StoreFailed."""
+        """The disk has everything below `flushed_end`. Raises StoreFailed."""
         self.flushed.reached(flushed_end)
         if self._is_sync_flush:
             self.advance()
@@ -137,7 +137,7 @@ class Durability(Duty):
         self.look()
 
     def end(self) -> None:
-        """Sends that wait for an acknowledgement are told that none will come."""
+        """Tell the sends that wait for an acknowledgement that none will come."""
         self.confirmed.give_up()
         self.acknowledged.give_up()
         self._batches.give_up()
@@ -164,7 +164,7 @@ class Durability(Duty):
             self._batches.reached(own_end)
 
     def on_confirmed(self, confirmed_end: int) -> None:
-        """On a slave: its master says that everything below is confirmed. Raises StoreFailed."""
+        """On a slave: the master says that everything below is confirmed. Raises StoreFailed."""
         store = self._store
         self._roles.note_confirmed(confirmed_end)
         visible_end = min(confirmed_end, store.appended_end)
@@ -177,7 +177,7 @@ class Durability(Duty):
             advanced()
 
     async def wait_safe(self, end: int, deadline_s: float) -> Late | None:
-        """None once what was stored up to `end` may be acknowledged; why not, at the deadline."""
+        """None once everything stored up to `end` may be acknowledged; at the deadline, why not."""
         in_time = await self.acknowledged.wait(end, deadline_s)
         return None if in_time else self.why_late(end)
 
@@ -201,7 +201,7 @@ class Durability(Duty):
     # ------------------------------------------------------------------------------ pace
 
     def is_behind(self) -> bool:
-        """So full that senders should be read no faster than disk and replicas take it."""
+        """So full that senders should be read no faster than disk and replicas keep up."""
         return self._is_disk_behind() or self._are_replicas_behind()
 
     async def wait_progress(self) -> None:
@@ -220,19 +220,19 @@ class Durability(Duty):
         return store.appended_end - store.confirmed_end > self._behind_bytes
 
     async def drain(self) -> None:
-        """Until everything appended is on the disk."""
+        """Until everything appended is on disk."""
         while self._store.flushed_end < self._store.appended_end:
             self.request_flush()
             await self.flushed.wait_progress()
 
     async def wait_flushed(self) -> None:
-        """Until everything that is appended by now is on the disk."""
+        """Until everything appended so far is on disk."""
         end = self._store.appended_end
         self.request_flush()
         await self.flushed.wait(end, float("inf"))
 
     async def replicate(self, deadline_s: float) -> bool:
-        """Whether everything appended is confirmed before the deadline; False also if this replica
+        """Whether everything appended was confirmed before the deadline; also False if this replica
         is not master."""
         if self._roles.term is None:
             return False

@@ -1,7 +1,7 @@
-"""May this broker serve this request: role, state, topic, permission, queue.
+"""Whether this broker may serve a request: role, state, topic, permission, queue.
 
 Owns: the checks before every append and every read, each with its typed error, and whether the
-broker is stopping or has failed. The role is the roles' own, and the topics are the table's.
+broker is stopping or has failed. The roles own the role, and the table owns the topics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ PERM_READ = 4
 
 
 class Authority(Protocol):
-    """What this replica may do in its group; aerobee.broker.replication.roles.Roles is one."""
+    """What this replica may do in its group; implemented by
+    aerobee.broker.replication.roles.Roles."""
 
     def check_may_act(self) -> None:
         """Raises NotMaster."""
@@ -41,7 +42,7 @@ class Authority(Protocol):
 
 
 class Closed(Protocol):
-    """Whether the group is closed; aerobee.broker.cluster.closing.Closing is one."""
+    """Whether the group is closed; implemented by aerobee.broker.cluster.closing.Closing."""
 
     def check(self) -> None:
         """Raises NotWritable."""
@@ -49,7 +50,7 @@ class Closed(Protocol):
 
 
 class Guard:
-    """The broker's state and the checks that follow from it."""
+    """The broker's state and the checks derived from it."""
 
     __slots__ = ("_authority", "_broker_name", "_closed", "_failure", "_stopping", "_topics")
 
@@ -61,7 +62,7 @@ class Guard:
         authority: Authority | None = None,
         closed: Closed | None = None,
     ) -> None:
-        """Without `authority` it is a master without slaves."""
+        """Without `authority`: a master without slaves."""
         self._authority = authority
         self._closed = closed
         self._topics = topics
@@ -74,7 +75,7 @@ class Guard:
         self._stopping = True
 
     def begin_failing(self, reason: str) -> None:
-        """The store can keep its promises no longer: refuse everything from now on."""
+        """The store can no longer keep its promises: refuse everything from now on."""
         self._failure = reason
 
     @property
@@ -86,7 +87,7 @@ class Guard:
         return self._stopping
 
     def check_available(self) -> None:
-        """Raises StoreFailed or ShuttingDown when nothing new is begun."""
+        """Raises StoreFailed or ShuttingDown while nothing new may begin."""
         if self._failure is not None:
             raise StoreFailed(f"broker {self._broker_name} is stopping: {self._failure}")
         if self._stopping:
@@ -95,10 +96,10 @@ class Guard:
             )
 
     def check_master(self) -> None:
-        """May something be stored now, as far as the whole broker is concerned?
+        """Check that something may be stored now, as far as the broker as a whole is concerned.
 
-        Raises as `check_available`, NotMaster when this replica may not act as master at this
-        moment, NotEnoughReplicas.
+        Raises as `check_available`; NotMaster if this replica may not act as master now;
+        NotEnoughReplicas.
         """
         self.check_acting()
         if self._authority is not None:
@@ -110,17 +111,17 @@ class Guard:
         self.check_may_act()
 
     def check_may_act(self) -> None:
-        """Raises NotMaster when this replica may not act as master at this moment."""
+        """Raises NotMaster if this replica may not act as master now."""
         if self._authority is not None:
             self._authority.check_may_act()
 
     def check_confirmed(self) -> None:
-        """Raises ReplicaBehind while this replica cannot tell what consumers may see."""
+        """Raises ReplicaBehind while this replica does not know what consumers may see."""
         if self._authority is not None:
             self._authority.check_reads()
 
     def check_send(self, topic: str, queue_id: int) -> None:
-        """May a client's new message be appended to this queue?
+        """Check that a client's new message may be appended to this queue.
 
         Raises:
             NotWritable: the broker group is closed. IllegalName, TopicNotFound, NotWritableTopic,
@@ -131,7 +132,7 @@ class Guard:
         self.check_append(topic, queue_id)
 
     def check_append(self, topic: str, queue_id: int) -> None:
-        """May this queue take a message, also one that the broker has already?
+        """Check that this queue may take a message, including one that the broker already has.
 
         Raises:
             IllegalName, TopicNotFound, NotWritableTopic, QueueNotFound: see aerobee.runtime.errors.
@@ -159,7 +160,7 @@ class Guard:
             raise self._queue_not_found(topic, queue_id, entry.write_queue_count)
 
     def check_read(self, topic: str, queue_id: int) -> None:
-        """May a client read this queue?
+        """Check that a client may read this queue.
 
         Raises:
             ReplicaBehind, IllegalName, TopicNotFound, NotReadableTopic, QueueNotFound: see
@@ -179,7 +180,8 @@ class Guard:
             raise self._queue_not_found(topic, queue_id, entry.read_queue_count)
 
     def check_queue(self, topic: str, queue_id: int) -> None:
-        """Does the queue exist here, whatever its permissions, and do we know its bounds?
+        """Check that the queue exists here, whatever its permissions, and that its bounds are
+        known.
 
         Raises:
             ReplicaBehind, IllegalName, TopicNotFound, QueueNotFound: see aerobee.runtime.errors.
@@ -196,17 +198,18 @@ class Guard:
                 raise self._queue_not_found(topic, queue_id, queues)
 
     def check_topic(self, topic: str) -> None:
-        """Is the topic known here, whatever its permissions? Raises IllegalName, TopicNotFound."""
+        """Check that the topic is known here, whatever its permissions.
+        Raises IllegalName, TopicNotFound."""
         if self._topics.get(topic) is None:
             self._refuse_unknown(topic)
 
     def write_queues(self, topic: str) -> int:
-        """How many queues of the topic take messages here; 0 if it is unknown."""
+        """The number of queues of the topic that take messages here; 0 if it is unknown."""
         entry = self._topics.get(topic)
         return 0 if entry is None else entry.write_queue_count
 
     def has_batch_queues(self, topic: str) -> bool:
-        """Whether its messages are in batch consume queues, which we keep and do not serve."""
+        """Whether its messages are in batch consume queues, which are kept but not served."""
         entry = self._topics.get(topic)
         return entry is not None and entry.has_batch_queues
 

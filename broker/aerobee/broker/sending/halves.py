@@ -1,8 +1,8 @@
 """PURE: messages that wait until their transaction ends.
 
-Limits, rights and queues are those of the topic that the client named, and were checked for it: the
-records made here go to a system topic, to which no client can send. The sender's own properties
-stay as they are, with what the message needs to find its topic again.
+Limits, permissions and queues were checked for the topic that the client named: the records made
+here go to a system topic, to which no client can send. The sender's own properties are kept, plus
+those that the message needs to find its topic again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _UNIQ_KEY = PropertyName.UNIQ_KEY.encode()
 
 
 class HalfMemory(Protocol):
-    """What is known of half messages; `transactions.wired.Transactions` has one."""
+    """What is known of half messages; implemented in `transactions.wired.Transactions`."""
 
     def check_takes(self) -> None:
-        """Raises NotMaster: this master does not know yet what is stored. Busy: too many
+        """Raises NotMaster: this master does not yet know what is stored. Busy: too many
         transactions are open."""
         ...
 
     def standing(self, topic: str, message_id: str) -> Appended | None:
-        """Where the half message with an id is stored, as far back as is remembered."""
+        """Where the half message with this id is stored, as far back as is remembered."""
         ...
 
     def stored(self, topic: str, message_id: str, appended: Appended) -> None:
-        """It was appended just now."""
+        """It has just been appended."""
         ...
 
 
@@ -50,8 +50,8 @@ class HalfBatch(NamedTuple):
 def half_batch(batch: CheckedBatch, queue_id: int) -> HalfBatch:
     """The half messages of a batch for `queue_id`.
 
-    Raises BatchIllegal: a record has no message id, asks for a delay, or has no room for what it
-    needs to wait.
+    Raises BatchIllegal: a record has no message id, asks for a delay, or has no room for the
+    properties it needs to wait.
     """
     if may_ask_for_delay(batch.properties):
         raise BatchIllegal(

@@ -5,16 +5,17 @@
       -> append (append)
       -> acknowledge now (page cache), or when `wait_end` is safe
 
-Owns: the order of these steps and the answer to each batch. Everything here is sync and runs on the
-loop, so that with page-cache acknowledgement a frame is answered in the turn in which it came.
+Owns: the order of these steps and the answer to each batch. Everything here is synchronous and runs
+on the loop, so that with page-cache acknowledgement a frame is answered in the turn in which it
+came.
 Invariants: every batch gets exactly one receipt, in the order of the frame; what is refused was not
-stored; a wrong batch does not spoil its neighbours; batches of one queue keep their order. A batch
-with its producer's number that is stored already is not stored again, but answered as the first
-time, and like then only once that is safe: a producer that does not know what became of a batch
-sends it again with the same numbers. Usually all of it is stored or nothing. After a crash the
-beginning alone may be, for the log ends where its last whole record does; then the answer says how
-much, and the rest comes as a batch of its own. A batch that arrives later is one of the queue in
-which it waits: there it is stored, and there it is looked up when it comes again.
+stored; an invalid batch does not affect its neighbours; batches of one queue keep their order. A
+numbered batch that is already stored is not stored again, but answered as the first time, and again
+only once it is safe: a producer that does not know what happened to a batch resends it with the
+same numbers. Usually all of it is stored or nothing. After a crash only its beginning may be,
+because the log ends after its last complete record; the answer then says how much, and the rest
+comes as a batch of its own. A delayed batch belongs to the queue in which it waits: it is stored
+there, and looked up there when it is resent.
 """
 
 from __future__ import annotations
@@ -73,14 +74,14 @@ _ADVICE: dict[BatchFault, str] = {
     BatchFault.BODY_TOO_LARGE: "send a smaller one, or a reference to where it is stored",
     BatchFault.RECORD_TOO_LARGE: "send a smaller message",
 }
-"""What to do, where the codec's own words do not say it."""
+"""What to do, where the codec's own message does not say it."""
 
 _WAITING_FACTOR = 3
-"""No record grows this much: its topic is there once more, and its time takes 60 bytes."""
+"""No record grows by this factor: its topic is repeated, and its time takes 60 bytes."""
 
 
 class IncomingBatch(Protocol):
-    """Records of one queue as an edge hands them over."""
+    """Records for one queue, as an edge passes them in."""
 
     @property
     def sequence(self) -> int: ...
@@ -117,7 +118,7 @@ class IncomingBatch(Protocol):
 
 @dataclass(slots=True)
 class Receipt:
-    """The answer to one batch. `wait_end` > 0: not to be given before the log is safe up to it."""
+    """The answer to one batch. `wait_end` > 0: send it only once the log is safe up to there."""
 
     sequence: int
     error: AerobeeError | None = None
@@ -126,14 +127,14 @@ class Receipt:
     base_physical_offset: int = 0
     store_timestamp_ms: int = 0
     stored_count: int = 0
-    """Of a batch that had been stored only in part: how much of it this receipt is for."""
+    """For a batch that was stored only in part: how many records this receipt covers."""
     wait_end: int = 0
     timeout_ms: int = 0
     deliver_ms: int = 0
-    """When the first message of the batch is due (Unix ms), if it was stored just now and waits for
-    a time."""
+    """When the first message of the batch is due (Unix ms), if it was just stored and waits for a
+    time."""
     late: Late | None = None
-    """It is stored, but was not safe up to `wait_end` in time: why not."""
+    """It is stored, but was not safe up to `wait_end` in time; this is why."""
 
 
 @dataclass(slots=True)
@@ -148,7 +149,7 @@ class _Run:
     size: int = 0
     producers: list[ProducerRun] = field(default_factory=list)
     sequence_ends: dict[int, int] = field(default_factory=dict)
-    """By producer, after its last record of the run."""
+    """By producer, the number after its last record of the run."""
 
 
 class Ingest:
@@ -176,7 +177,7 @@ class Ingest:
         self._counters = counters
         self._clock = clock
         self._limits = limits
-        # What a client may send is larger where it waits, by its topic and its time.
+        # A client's message may be larger where it waits, by its topic and its time.
         self._waiting_limits = replace(
             limits,
             batch_bytes_max=_WAITING_FACTOR * limits.batch_bytes_max,
@@ -193,7 +194,7 @@ class Ingest:
         return self._limits
 
     def accept(self, batches: Sequence[IncomingBatch]) -> list[Receipt]:
-        """Store what is right, refuse what is wrong; receipts in the order of the batches."""
+        """Store what is valid, refuse what is not; receipts in the order of the batches."""
         try:
             self._guard.check_master()
         except AerobeeError as error:
@@ -209,22 +210,22 @@ class Ingest:
         return receipts
 
     def refuse(self, batches: Sequence[IncomingBatch], error: AerobeeError) -> list[Receipt]:
-        """Store none of them, because of `error`."""
+        """Refuse all of them because of `error`."""
         return [self._refusal(batch, error) for batch in batches]
 
     def _accept_many(self, batches: Sequence[IncomingBatch]) -> list[Receipt]:
         """Batches of the same queue are appended as one: a frame of many small ones costs little
-        more than one large."""
+        more than a single large one."""
         receipts: list[Receipt | None] = [None] * len(batches)
         runs: dict[tuple[str, int], _Run] = {}
         size_max = self._limits.batch_bytes_max
         for position, batch in enumerate(batches):
-            # Each access to a protobuf field makes a new object: once is enough.
+            # Each access to a protobuf field creates a new object: do it once.
             records = batch.records
             sizes = batch.record_sizes
             size = len(records)
             if not sizes or sum(sizes) != size or batch.is_half:
-                # Joined with others its sizes could seem to add up; or it goes elsewhere.
+                # Joined with others, its sizes might add up by accident; or it goes elsewhere.
                 receipts[position] = self._accept_one(batch)
                 continue
             queue = (batch.topic, batch.queue_id)
@@ -233,12 +234,12 @@ class Ingest:
             sequence = batch.producer_sequence if producer_id else 0
             if producer_id:
                 if run is not None and sequence < run.sequence_ends.get(producer_id, 0):
-                    # It may be in the run: it is asked for once that is stored.
+                    # It may be in the run: look it up once that is stored.
                     self._append_run(queue, runs.pop(queue), receipts)
                     run = None
                 if not self._is_new(queue, producer_id, sequence, len(sizes)):
                     if run is not None:
-                        # A batch that arrives later has its numbers elsewhere: it may be new.
+                        # A delayed batch has its numbers in another queue: it may be new.
                         self._append_run(queue, runs.pop(queue), receipts)
                     receipts[position] = self._accept_one(batch)
                     continue
@@ -276,7 +277,7 @@ class Ingest:
                 number_batch(joined, run.producers)
             appended = self._appender.append(joined, queue_id=queue_id, batches=len(run.batches))
         except BatchIllegal:
-            # One of them is wrong: let each speak for itself.
+            # One of them is invalid: answer each on its own.
             self._accept_each(run, receipts)
             return
         except AerobeeError as error:
@@ -341,8 +342,8 @@ class Ingest:
         return receipt
 
     def _accept_half(self, batch: IncomingBatch) -> Receipt:
-        """Half messages. One whose id is known is stored already: nobody could tell which of the
-        two a transaction is about."""
+        """Accepts half messages. One whose id is known is already stored: with two, it would be
+        unclear which of them a transaction refers to."""
         topic, halves = batch.topic, self._halves
         try:
             self._guard.check_send(topic, batch.queue_id)
@@ -371,7 +372,8 @@ class Ingest:
         )
 
     def _checked(self, topic: str, records: bytes, sizes: Sequence[int]) -> CheckedBatch:
-        """Raises BatchIllegal for bytes that are no records, or none that a client may send."""
+        """Raises BatchIllegal for bytes that are not records, or not ones that a client may
+        send."""
         checked = check_batch(
             records,
             sizes,
@@ -384,7 +386,7 @@ class Ingest:
         return checked
 
     def _checked_waiting(self, waiting: WaitingBatch) -> CheckedBatch:
-        """As it is stored; only what is too large is refused."""
+        """In the form in which it is stored; only what is too large is refused."""
         return check_batch(
             waiting.records,
             waiting.sizes,
@@ -397,9 +399,9 @@ class Ingest:
     def _resent(
         self, batch: IncomingBatch, queue: tuple[str, int], producer_id: int, sequence: int
     ) -> Receipt | None:
-        """The answer to a batch that is stored already, as a whole or its beginning; None for a new
-        one. The rest of one is for the producer to send, since other records may be after the
-        beginning. Raises InvalidArgument, OutOfSequence, StoreFailed."""
+        """The answer to a batch that is already stored, in whole or only its beginning; None for a
+        new one. The producer must send the rest, since other records may follow the beginning.
+        Raises InvalidArgument, OutOfSequence, StoreFailed."""
         count = len(batch.record_sizes)
         _check_numbers(producer_id, sequence, count)
         memory = self._memory
@@ -413,7 +415,7 @@ class Ingest:
         if stored_count < count:
             receipt.stored_count = stored_count
             if self._waits:
-                # Before the beginning is confirmed another master may yet have the rest.
+                # Until the beginning is confirmed, another master may still have the rest.
                 receipt.wait_end = place.end
                 receipt.timeout_ms = batch.timeout_ms
         return receipt
@@ -435,7 +437,7 @@ class Ingest:
 
 
 def _error_of(illegal: BatchIllegal) -> AerobeeError:
-    """The codec's finding as the error that clients know."""
+    """The codec's finding as an error that clients know."""
     advice = _ADVICE.get(illegal.kind)
     sentence = str(illegal) if advice is None else f"{illegal}; {advice}"
     return _ERROR_OF_FAULT.get(illegal.kind, MessageIllegal)(sentence)

@@ -1,6 +1,6 @@
-"""Messages that clients hand over in parts: encoded here as records, for the simplest client.
+"""Messages that clients pass in parts, encoded here as records, for the simplest clients.
 
-Owns: the unique ids that the broker gives, and the turn of each topic's queues.
+Owns: the unique ids that the broker assigns, and the round robin over each topic's queues.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OutgoingMessage:
 
 
 class PlainBatch(NamedTuple):
-    """A batch as Ingest takes it, of records that were encoded here."""
+    """A batch as Ingest takes it, with records that were encoded here."""
 
     topic: str
     queue_id: int
@@ -83,7 +83,7 @@ class MessageEncoder:
         self._turn = chance.randrange(1 << 16)
 
     def encode(self, message: OutgoingMessage, born_host: HostAddress) -> EncodedMessage:
-        """Encode a message for one queue, with a unique id unless it brings its own.
+        """Encode a message for one queue, with a new unique id unless it has one.
 
         Raises:
             MessageIllegal: no body, or properties that cannot be stored or may not be sent.
@@ -129,11 +129,11 @@ class MessageEncoder:
         return EncodedMessage(batch, message_id)
 
     def offset_message_id(self, physical_offset: int) -> str:
-        """The id that names a record by broker and log position."""
+        """The id that identifies a record by broker and log position."""
         return offset_message_id(self._store_host, physical_offset)
 
     def recall_handle(self, topic: str, deliver_ms: int, message_id: str) -> str:
-        """Names a message that waits here until `deliver_ms`."""
+        """Identifies a message that waits here until `deliver_ms`."""
         return RecallHandle(topic, self._guard.broker_name, deliver_ms, message_id).encode()
 
     def _queue(self, message: OutgoingMessage) -> int:

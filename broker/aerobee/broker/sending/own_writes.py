@@ -1,8 +1,8 @@
 """Records that the broker writes itself: a body and a queue in, a place in the log out; or records
-that it made of others.
+made from others.
 
-Owns: the turn of bodies into records. They enter the log as clients' batches do, by `append`; what
-clients may not do, such as sending to a system topic, is for the caller to know.
+Owns: turning bodies into records. They enter the log as clients' batches do, through `append`; what
+clients may not do, such as sending to a system topic, is up to the caller.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from aerobee.store_format.topic_end import topic_end_properties
 _FORMAT_LIMITS: Final = BatchLimits(
     body_bytes_max=(1 << 31) - 1, record_bytes_max=(1 << 31) - 1, batch_bytes_max=(1 << 31) - 1
 )
-"""Of copies. What clients may send was checked when the originals came; a copy is a little larger,
-and may be made after the limit was lowered. To refuse it then would lose a message."""
+"""Limits for copies. The originals were checked when clients sent them; a copy is slightly larger,
+and may be made after the limit was lowered. Refusing it would lose a message."""
 
 
 class OwnWrites:
-    """Appends records that are born here and now, and copies of others."""
+    """Appends new records of the broker's own, and copies of others."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class OwnWrites:
 
     @property
     def store_host_ipv6(self) -> bool:
-        """The family of the host that is stamped into records, for which they need room."""
+        """The address family of the host stamped into records, which determines their size."""
         return self._store_host.is_ipv6
 
     def append(
@@ -62,11 +62,11 @@ class OwnWrites:
         ends_topic: str = "",
         is_last: bool = True,
     ) -> Appended:
-        """One record, `properties` encoded. It goes its way at once; unless it `is_last`, the
-        caller calls `publish` in the same turn.
+        """Append one record, `properties` encoded. If it `is_last` it is published at once;
+        otherwise the caller calls `publish` in the same turn.
 
-        `reserve`: it may take the space that a full disk keeps back; only for what is little
-        and needed to free space. `ends_topic`: it is the end of this topic, and has the properties
+        `reserve`: it may use the reserved space of a full disk; only for small records that are
+        needed to free space. `ends_topic`: it marks the end of this topic, and gets the properties
         that say so; see `MessageStore.append`.
 
         Raises:
@@ -109,12 +109,12 @@ class OwnWrites:
         *,
         reserve: bool = False,
     ) -> Appended:
-        """All of these records, under these producers' numbers if any, or none; the caller calls
-        `publish` in the same turn. They may be larger than what clients may send. `reserve`: as in
-        `append`.
+        """Append all of these records or none, under these producers' numbers if given; the caller
+        calls `publish` in the same turn. They may be larger than what clients may send. `reserve`:
+        as in `append`.
 
         Raises:
-            BatchIllegal: nothing was stored; one of them is damaged, or cannot be stored.
+            BatchIllegal: nothing was stored; one of them is damaged or cannot be stored.
             AerobeeError: as `append`.
         """
         batch = check_batch(
@@ -130,5 +130,5 @@ class OwnWrites:
         return self._appender.append(batch, queue_id=queue_id, reserve=reserve)
 
     def publish(self) -> None:
-        """What was appended goes its way. Raises StoreFailed."""
+        """Publish what was appended. Raises StoreFailed."""
         self._appender.publish()

@@ -2,9 +2,9 @@
 
 Owns: the waiters of one rising watermark (flushed, confirmed, acknowledged), in log order, with
 their deadlines, soonest first. On the loop: progress arrives as `reached`, time as `on_time`, and
-each costs no more than the waiters that it tells.
-Invariants: waiters are told in the order of their positions, each exactly once; the watermark never
-falls. Bytes are reported as safe only after `reached` said so.
+the cost of each is proportional to the waiters that it notifies.
+Invariants: waiters are notified in the order of their positions, each exactly once; the watermark
+never falls. Bytes are reported as safe only after `reached` was called for them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from aerobee.runtime.clock import Clock
 _NEVER = float("inf")
 
 Outcome = Callable[[bool], None]
-"""Told True when the position was reached, False when the deadline or the term's end came first."""
+"""Called with True when the position was reached, False if the deadline or term's end came
+first."""
 
 
 STALE_DEADLINES_MAX = 64
-"""Deadlines of waiters that were told before, besides as many as there are waiters."""
+"""Deadlines kept of waiters already notified, in addition to as many as there are waiters."""
 
 
 @dataclass(slots=True)
@@ -41,12 +42,12 @@ class EndWaiters:
     """Callbacks waiting for a watermark to reach their end."""
 
     def __init__(self, end: int, *, on_deadline_set: Callable[[float], None]) -> None:
-        """`on_deadline_set` gets the monotonic second at which `on_time` must be called; it is
-        earlier than the one told before, which no longer counts, or that one has passed."""
+        """`on_deadline_set` gets the monotonic second at which `on_time` must be called. It is
+        called when an earlier time replaces the last one, or when the last one has passed."""
         self._end = end
         self._on_deadline_set = on_deadline_set
         self._waiters: deque[_Waiter] = deque()
-        # A heap. Who was told stays in it until it is the first, or there are too many of them.
+        # A heap. Notified waiters stay in it until they are first, or too many accumulate.
         self._deadlines: list[_Waiter] = []
         self._timer_s = _NEVER
         self._progress: asyncio.Event = asyncio.Event()
@@ -60,7 +61,7 @@ class EndWaiters:
 
     @property
     def deadline_count(self) -> int:
-        """Deadlines that are kept, those of waiters that were told included."""
+        """Deadlines kept, including those of notified waiters."""
         return len(self._deadlines)
 
     @property
@@ -76,7 +77,7 @@ class EndWaiters:
             return
         waiter = _Waiter(end, deadline_s, told)
         if self._waiters and self._waiters[-1].end > end:
-            self._insert(waiter)  # who asks for something older: rare
+            self._insert(waiter)  # a caller that asks for something older: rare
         else:
             self._waiters.append(waiter)
         if deadline_s < _NEVER:
@@ -87,8 +88,8 @@ class EndWaiters:
             self._arm(deadline_s)
 
     def afterwards(self, call: Callable[[], None]) -> None:
-        """For those who are being told: call this when all have been who are told now; once,
-        however many of them ask for it."""
+        """For waiters being notified: call this once all of the present ones have been notified;
+        only once, however many of them request it."""
         self._afterwards[call] = None
 
     def _end_telling(self) -> None:
@@ -118,7 +119,7 @@ class EndWaiters:
         self._progress = asyncio.Event()
 
     def give_up(self) -> None:
-        """Tell everybody who waits that it was not reached."""
+        """Tell every waiter that its position was not reached."""
         waiting, self._waiters = self._waiters, deque()
         for waiter in waiting:
             told, waiter.told = waiter.told, None
@@ -129,11 +130,11 @@ class EndWaiters:
         self._progress = asyncio.Event()
 
     def on_time(self, now_s: float) -> None:
-        """Give up on the waiters whose deadline has come."""
+        """Give up on the waiters whose deadline has passed."""
         self._timer_s = _NEVER
         deadlines = self._deadlines
         while deadlines and (deadlines[0].told is None or deadlines[0].deadline_s <= now_s):
-            # It stays in its place in the log's order, spent, until the log gets there: removing
+            # The spent waiter stays in its place in log order until the log gets there: removing
             # from the middle of a deque is slow.
             waiter = heappop(deadlines)
             told, waiter.told = waiter.told, None
@@ -145,7 +146,7 @@ class EndWaiters:
             self._arm(deadlines[0].deadline_s)
 
     async def wait_progress(self) -> None:
-        """Until the next `reached` or `give_up`, whatever it covered."""
+        """Until the next `reached` or `give_up`, whatever position it covers."""
         await self._progress.wait()
 
     async def wait(self, end: int, deadline_s: float) -> bool:
@@ -166,7 +167,7 @@ class EndWaiters:
 
 
 def timed_waiters(clock: Clock) -> Callable[[int], EndWaiters]:
-    """Makes waiters of a watermark that begins at a given position; their deadlines are timers of
+    """Makes waiters for a watermark starting at a given position; their deadlines are timers of
     this loop."""
     loop = asyncio.get_running_loop()
 

@@ -1,8 +1,8 @@
-"""Whether the store takes appends now, and what is said if not.
+"""Whether the store takes appends now, and why not.
 
-Owns: the reasons against it. `writable` is the one thing that the send path looks at; it is worked
-out again whenever a reason comes or goes. Reasons that time or free space can remove are looked at
-again when an append is refused.
+Owns: the reasons against it. The send path only checks `writable`; it is recomputed whenever a
+reason comes or goes. Reasons that time or free space can remove are rechecked when an append is
+refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, NotWritable, ShuttingDown, StoreFailed
 
-# After a segment could not be allocated, how long the disk is not asked again.
+# After a segment could not be allocated, how long to wait before asking the disk again.
 _ALLOCATION_PAUSE_S = 1.0
 
 
@@ -49,7 +49,7 @@ class Admission:
         self._allocation_pause_end_s = 0.0
         self._full_disk = FullDisk(config.retention)
         self.held_by = ""
-        """Why retention frees nothing, for those who are refused because the disk is full."""
+        """Why retention frees nothing, for errors that refuse messages because the disk is full."""
         self.writable = not read_only
 
     @property
@@ -75,7 +75,7 @@ class Admission:
 
     @property
     def space(self) -> DiskSpace:
-        """The disk as it was measured last."""
+        """The disk space as last measured."""
         return self._full_disk.space
 
     def check_not_failed(self) -> None:
@@ -102,18 +102,18 @@ class Admission:
         self._update()
 
     def queue_files_full(self, full: bool) -> None:
-        """Consume queue entries could not be written out for lack of space, or could again."""
+        """Consume queue entries could not be written for lack of space, or could be again."""
         self._queue_files_full = full
         self._update()
 
     def checkpoint_behind(self, waiting: str) -> None:
-        """What takes too much memory until a checkpoint has written it; empty for nothing."""
+        """What takes too much memory until a checkpoint has written it; empty if nothing does."""
         if waiting != self._checkpoint_behind:
             self._checkpoint_behind = waiting
             self._update()
 
     def disk_hung(self, reason: str) -> None:
-        """The disk does not answer; empty: it does again."""
+        """The disk does not respond; empty: it does again."""
         self._hung_disk = reason
         self._update()
 
@@ -136,7 +136,7 @@ class Admission:
 
     @property
     def why_full(self) -> str:
-        """What the disk has no room for; empty while it has, or while that is to be tried."""
+        """What the disk has no room for; empty while it has room, or while that is to be tried."""
         if self._is_below_minimum():
             return (
                 f"the disk has {self.space.free_bytes} bytes free, less than the "
@@ -151,7 +151,7 @@ class Admission:
         return ""
 
     def _leaves_reserve(self, fits: bool) -> bool:
-        """Whether a disk that is too full for messages takes what frees space."""
+        """Whether a disk that is too full for messages still takes what frees space."""
         if self._queue_files_full:
             return False
         is_hard = self._is_below_minimum() or self._allocation_pause_end_s != 0.0
@@ -160,10 +160,10 @@ class Admission:
     # ------------------------------------------------------------------------------ refusing
 
     def refuse(self, waiting_bytes: int, size: int, *, reserve_fits: bool | None = None) -> None:
-        """Raise what stands against an append of `size` while `waiting_bytes` wait for the disk.
+        """Raise the reason against an append of `size` while `waiting_bytes` wait for the disk.
 
-        Returns if nothing does any more. `reserve_fits`, of what may take the last space: whether
-        it takes no other segment; None: it may not.
+        Returns if there is none any more. `reserve_fits`, for what may use the reserved space:
+        whether it needs no new segment; None: it may not use it.
         """
         self.check_not_failed()
         if self._closing:

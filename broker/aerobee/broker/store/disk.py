@@ -34,7 +34,7 @@ _PREALLOCATION_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.EN
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """One name in a directory; `size_bytes` is 0 for directories. `modified_ms`: its last write."""
+    """One name in a directory; `size_bytes` is 0 for directories. `modified_ms`: last write."""
 
     name: str
     size_bytes: int
@@ -43,11 +43,11 @@ class DirectoryEntry:
 
 
 class Advice(IntEnum):
-    """What will be done with a range of a file; the numbers are those of posix_fadvise."""
+    """How a range of a file will be used; the numbers are those of posix_fadvise."""
 
     NORMAL = os.POSIX_FADV_NORMAL
-    RANDOM = os.POSIX_FADV_RANDOM  # of the whole handle: no read-ahead
-    SEQUENTIAL = os.POSIX_FADV_SEQUENTIAL  # of the whole handle: twice the read-ahead
+    RANDOM = os.POSIX_FADV_RANDOM  # for the whole handle: no read-ahead
+    SEQUENTIAL = os.POSIX_FADV_SEQUENTIAL  # for the whole handle: twice the read-ahead
     WILL_NEED = os.POSIX_FADV_WILLNEED  # read it into the page cache, without waiting for it
     DONT_NEED = os.POSIX_FADV_DONTNEED  # drop its clean pages from the page cache
 
@@ -56,13 +56,13 @@ class DiskFile(Protocol):
     """An open file. Reads and writes name their offset, so threads may share a handle."""
 
     def write_at(self, offset: int, buffers: Sequence[BytesLike]) -> None:
-        """Write all of the buffers one after the other at `offset`, or raise OSError.
+        """Write all of the buffers consecutively at `offset`, or raise OSError.
 
         After an error any part of the range may have been written."""
         ...
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """The bytes from `offset` on; fewer than `size` only at the end of the file. May block."""
+        """The bytes starting at `offset`; fewer than `size` only at the end of file. May block."""
         ...
 
     def read_into_nowait(self, offset: int, target: memoryview) -> bool:
@@ -74,14 +74,14 @@ class DiskFile(Protocol):
         ...
 
     def touch_pages(self, offset: int, size: int) -> None:
-        """Bring the range's pages into the page cache, also of space that was never written, so
-        that a later write finds them there. Changes no bytes, dirties nothing. May block."""
+        """Bring the range's pages into the page cache, including space that was never written, so
+        that a later write finds them there. Changes no bytes and dirties nothing. May block."""
         ...
 
     def lock_in_memory(self, offset: int, size: int) -> None:
         """Touch the range and keep it in memory until the handle closes. May block.
 
-        Raises OSError: ENOMEM or EPERM beyond what the process may lock (RLIMIT_MEMLOCK)."""
+        Raises OSError: ENOMEM or EPERM above the process's limit (RLIMIT_MEMLOCK)."""
         ...
 
     def datasync(self) -> None:
@@ -91,15 +91,16 @@ class DiskFile(Protocol):
     def allocate(self, size: int) -> None:
         """Make the file `size` bytes long, zero-filled, with its space reserved where possible.
 
-        Raises OSError(ENOSPC) when the disk has not that much."""
+        Raises OSError(ENOSPC) if the disk does not have that much."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Set the length; growth is a hole."""
+        """Set the length; any growth is a hole."""
         ...
 
     def next_data(self, offset: int) -> int | None:
-        """Where bytes may be non-zero, at or after `offset`; None if only holes follow."""
+        """The first offset at or after `offset` where bytes may be non-zero; None if only holes
+        follow."""
         ...
 
     def size(self) -> int: ...
@@ -139,7 +140,7 @@ class Disk(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """With its parents; nothing happens if it is there."""
+        """Creates parents, too; does nothing if it exists."""
         ...
 
     def fsync_directory(self, path: str) -> None:
@@ -147,28 +148,28 @@ class Disk(Protocol):
         ...
 
     def sync_all(self) -> bool:
-        """True once every byte, length and name is on stable storage: one call in place of
-        thousands. False where that cannot be had: sync each file then. May block long."""
+        """True once every byte, length and name is on stable storage: one call instead of
+        thousands. False if not supported: sync each file then. May block for long."""
         ...
 
     def is_apart(self, path: str) -> bool:
-        """Whether a directory is on another file system than the root, so that nothing can be
-        renamed from one to the other. False if it does not exist."""
+        """Whether a directory is on a file system other than the root's, so that nothing can be
+        renamed between them. False if it does not exist."""
         ...
 
     def free_bytes(self) -> int:
-        """What this user may still write."""
+        """How much this user may still write."""
         ...
 
     def total_bytes(self) -> int:
-        """What the file system holds and this user may still write, together: without what is kept
-        for the superuser, so that a disk is as full as `df` says."""
+        """Used space plus what this user may still write: excludes what is reserved for the
+        superuser, so that a disk is as full as `df` says."""
         ...
 
     def lock_file(self, path: str, content: bytes) -> DiskLock:
-        """Hold an exclusive lock on the first byte of `path`, which then contains `content`.
+        """Take an exclusive lock on the first byte of `path`, which then contains `content`.
 
-        Raises BlockingIOError if anybody else holds it, in this process or another."""
+        Raises BlockingIOError if it is already held, in this process or another."""
         ...
 
 
@@ -223,17 +224,17 @@ class RealDiskFile:
             except OSError as error:
                 if error.errno != errno.EOPNOTSUPP:
                     raise
-                self._nowait_works = False  # a file system in memory: a plain read does not block
+                self._nowait_works = False  # an in-memory file system: a plain read does not block
         return os.preadv(self._descriptor, (target,), offset) == len(target)
 
     def advise(self, offset: int, size: int, advice: Advice) -> None:
         os.posix_fadvise(self._descriptor, offset, size, advice)
 
     def touch_pages(self, offset: int, size: int) -> None:
-        # Reading costs one more copy than populating a mapping would, but that one holds the lock
-        # of the whole address space, for which any large allocation of another thread then waits.
-        # The same small buffer stands many times in one call, so that the interpreter's lock is
-        # not asked for between the pieces.
+        # Reading costs one more copy than populating a mapping, but populating holds the lock of
+        # the whole address space, for which any large allocation of another thread would wait. One
+        # call names the same small buffer many times, so that the interpreter's lock is not taken
+        # between the pieces.
         scratch = memoryview(bytearray(_TOUCH_BYTES))
         end = offset + size
         while offset < end:
@@ -263,8 +264,8 @@ class RealDiskFile:
         os.ftruncate(self._descriptor, size)
 
     def next_data(self, offset: int) -> int | None:
-        # Clean cached pages of a pre-allocated range pass for data, and read-ahead brings ever more
-        # of them: a walk over a gigabyte of holes would read it all. Dirty pages stay.
+        # Clean cached pages of a pre-allocated range look like data, and read-ahead brings in ever
+        # more of them: a walk over a gigabyte of holes would read it all. Dirty pages stay.
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         os.posix_fadvise(self._descriptor, offset, 0, os.POSIX_FADV_DONTNEED)
         try:
@@ -289,7 +290,7 @@ class RealDiskFile:
 
 
 def total_bytes(status: os.statvfs_result) -> int:
-    """Used space, and free space that is not kept for the superuser."""
+    """Used space plus free space that is not reserved for the superuser."""
     return (status.f_blocks - status.f_bfree + status.f_bavail) * status.f_frsize
 
 
@@ -329,7 +330,7 @@ class RealDisk:
                 try:
                     status = entry.stat()
                 except FileNotFoundError:
-                    continue  # removed meanwhile; that must not end the listing
+                    continue  # removed meanwhile; this must not end the listing
                 size = 0 if is_directory else status.st_size
                 modified_ms = status.st_mtime_ns // 1_000_000
                 found.append(DirectoryEntry(entry.name, size, is_directory, modified_ms))
@@ -378,7 +379,7 @@ class RealDisk:
         return total_bytes(os.statvfs(self.root))
 
     def is_locked(self, path: str) -> bool:
-        """Whether anybody holds the lock that `lock_file` takes; nothing is taken or written."""
+        """Whether the lock of `lock_file` is held by anyone; takes and writes nothing."""
         return is_locked(self._full(path))
 
     def lock_file(self, path: str, content: bytes) -> DiskLock:
@@ -386,7 +387,7 @@ class RealDisk:
 
 
 def used_size(data: bytes) -> int:
-    """How many bytes remain of `data` without the zeros at its end."""
+    """The length of `data` without trailing zeros."""
     if len(data) <= len(_ZEROS) and data == _ZEROS[: len(data)]:  # compares at memory speed
         return 0
     return len(data.rstrip(b"\0"))

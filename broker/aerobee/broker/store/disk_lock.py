@@ -8,13 +8,13 @@ import struct
 
 from aerobee.runtime.private_files import FILE_MODE
 
-# struct flock as the kernel's 64-bit interface wants it: type, whence, start, length, pid.
+# struct flock as in the kernel's 64-bit interface: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi4x")
 
 
 class RealDiskLock:
-    """A lock that belongs to the open file, not to the process, so it also guards against
-    ourselves.
+    """A lock that belongs to the open file, not to the process, so it also excludes other opens by
+    this process.
     """
 
     __slots__ = ("_descriptor",)
@@ -22,10 +22,10 @@ class RealDiskLock:
     def __init__(self, path: str, content: bytes) -> None:
         """Lock the first byte of the file at `path`, which then holds `content`.
 
-        Raises BlockingIOError if anybody else holds it; OSError."""
+        Raises BlockingIOError if it is already held; OSError."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
-            # Conflicts with the process-wide record locks that a JVM takes, too.
+            # Also conflicts with the process-wide record locks that a JVM takes.
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _first_byte())
             if os.pread(descriptor, len(content) + 1, 0) != content:
                 os.ftruncate(descriptor, 0)
@@ -42,7 +42,7 @@ class RealDiskLock:
 
 
 def is_locked(path: str) -> bool:
-    """Whether anybody holds that lock; nothing is taken or written."""
+    """Whether anyone holds that lock; takes and writes nothing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

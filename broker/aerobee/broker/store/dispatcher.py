@@ -1,8 +1,7 @@
 """From the log to the consume queues and the key index, in log order.
 
 Owns: what was appended and not yet dispatched. Records reach their queues only once the caller says
-that they are confirmed; entries and keys were computed when they were appended, so nothing is read
-again.
+that they are confirmed; entries and keys were computed on append, so nothing is read again.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ class Dispatcher:
         self._pending: deque[Pending | ScannedChunk | EndedQueues] = deque()
         self._listeners: list[Callable[[Iterable[QueueName]], None]] = []
         self.end = end
-        # Of the last record dispatched.
+        # Time of the last record dispatched.
         self.store_timestamp_ms = store_timestamp_ms
 
     def on_grown(self, told: Callable[[Iterable[QueueName]], None]) -> None:
-        """Tell `told`, after each dispatch, which queues grew, each once."""
+        """After each dispatch, calls `told` with the queues that grew, each once."""
         self._listeners.append(told)
 
     def submit(self, pending: Pending) -> None:
-        """Appended, in log order."""
+        """A batch was appended; call in log order."""
         self._pending.append(pending)
 
     def submit_end(self, ended: EndedQueues) -> None:
-        """After the batch that ended them."""
+        """Call after the batch that ended them."""
         self._pending.append(ended)
 
     def submit_chunk(self, chunk: ScannedChunk) -> None:
@@ -61,7 +60,7 @@ class Dispatcher:
         self._pending.append(chunk)
 
     def pending_entries(self, queue: ConsumeQueue) -> bytes:
-        """The entries of what was appended to a queue and is not dispatched yet, end to end."""
+        """Concatenated entries of what was appended to a queue and is not dispatched yet."""
         found: list[bytes] = []
         for pending in self._pending:
             if isinstance(pending, ScannedChunk):
@@ -71,7 +70,7 @@ class Dispatcher:
         return b"".join(found)
 
     def dispatch(self, confirmed_end: int) -> None:
-        """Let the queues grow up to `confirmed_end`, and tell the listeners."""
+        """Let the queues grow up to `confirmed_end`, and notify the listeners."""
         pending = self._pending
         grown: dict[QueueName, None] = {}
         while pending and pending[0].end <= confirmed_end:

@@ -1,11 +1,11 @@
 """Why a store, or one queue of it, cannot serve.
 
-`StoreUnusable` and its kind end a start-up with one sentence for the operator; they never cross the
-wire, so they are not part of the `AerobeeError` tree.
+`StoreUnusable` and its subclasses end a start-up with one sentence for the operator; they never
+cross the wire, so they are not part of the `AerobeeError` tree.
 
-Nothing is lost with a single file that cannot be removed or read while the disk as such continues:
-queue files and index files follow from the log, and a log segment that stays may go later. Such a
-file is left, and a `FileTrouble` says so.
+If the disk as such works, a single file that cannot be removed or read loses nothing: queue files
+and index files are derived from the log, and a log segment can be removed later. Such a file is
+left in place, and a `FileTrouble` reports it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from aerobee.runtime.errors import AerobeeError
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Something keeps the file from being removed, or there is no room to write down that it is gone;
-# the disk is sound.
+# Something keeps the file from being removed, or there is no room to record that it is gone; the
+# disk itself works.
 LEFT_ALONE = DISK_FULL | {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS}
 
 
@@ -30,7 +30,7 @@ class StoreLocked(StoreUnusable):
 
 
 class StoreDamaged(StoreUnusable):
-    """A record that was once safely on disk is no longer whole.
+    """A record that was once safely on disk is damaged.
 
     `segment` is the file below the store's root, `position` the byte offset of the record in the
     whole log. Nothing was changed: the operator decides (restore a copy, or cut the log there).
@@ -43,14 +43,14 @@ class StoreDamaged(StoreUnusable):
 
 
 class TableEmpty(StoreUnusable):
-    """A table's files are there and nothing is in them, as a power failure may leave them."""
+    """A table's files exist but are empty, as a power failure may leave them."""
 
 
 class QueueDamaged(AerobeeError):
-    """A consume queue's files turned out to be wrong while the broker runs.
+    """A consume queue's files were found to be wrong while the broker runs.
 
-    The log is whole, and other queues are not concerned. The queue takes messages but serves none
-    until the next start, which builds it again from the log.
+    The log is intact, and other queues are unaffected. The queue takes messages but serves none
+    until the next start, which rebuilds it from the log.
     """
 
     def __init__(self, topic: str, queue_id: int, reason: str) -> None:
@@ -61,9 +61,9 @@ class QueueDamaged(AerobeeError):
 
 
 class EntryMismatch(AerobeeError):
-    """A consume queue's entry leads to bytes that are no record of this queue.
+    """A consume queue's entry points to bytes that are not a record of this queue.
 
-    Either a bit flipped in the queue's file, or the log is damaged there; nothing is served.
+    Either the queue's file has a flipped bit, or the log is damaged there; nothing is served.
     """
 
     def __init__(self, topic: str, queue_id: int, where: str) -> None:
@@ -76,7 +76,7 @@ class EntryMismatch(AerobeeError):
 
 @dataclass(frozen=True, slots=True)
 class FileTrouble:
-    """One such file. `done_to_it`: "removed" or "read"."""
+    """A file left in place. `done_to_it`: "removed" or "read"."""
 
     done_to_it: str
     path: str
@@ -84,7 +84,7 @@ class FileTrouble:
 
     @property
     def cause(self) -> tuple[str, int | None]:
-        """The same for all files that the same thing is wrong with."""
+        """Equal for all files with the same problem."""
         return self.done_to_it, self.error.errno
 
     def __str__(self) -> str:

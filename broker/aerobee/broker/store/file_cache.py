@@ -1,8 +1,8 @@
-"""Handles for reading, at most this many at once.
+"""Handles for reading, limited in number.
 
 Owns: the open handles of sealed log segments and consume queue files. Used on the loop thread only.
-A handle that falls out closes once its last holder lets go of it, so a plan that was handed to
-another thread stays valid.
+An evicted handle closes once its last holder drops it, so a plan that was passed to another thread
+stays valid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aerobee.broker.store.disk import Advice, Disk, DiskFile
 
 
 class FileCache:
-    """Least recently used out first."""
+    """Evicts the least recently used handle first."""
 
     __slots__ = ("_files", "_files_max", "disk")
 
@@ -26,8 +26,8 @@ class FileCache:
         return len(self._files)
 
     def get(self, path: str, advice: Advice = Advice.NORMAL) -> DiskFile:
-        """The handle of `path`; FileNotFoundError if there is no such file. `advice` is given when
-        it is opened."""
+        """The handle of `path`; FileNotFoundError if there is no such file. `advice` is applied
+        when it is opened."""
         file = self._files.get(path)
         if file is not None:
             self._files.move_to_end(path)
@@ -41,7 +41,7 @@ class FileCache:
         return file
 
     def forget(self, path: str) -> None:
-        """To be called before a file is removed or replaced."""
+        """Call before a file is removed or replaced."""
         self._files.pop(path, None)
 
     def forget_below(self, directory: str) -> None:

@@ -1,4 +1,4 @@
-"""What has been handed out to be made durable, and what has come back.
+"""Works given out to make data durable, and their completion.
 
 Owns: `flushed_end` and the works under way, at most one of each kind. A work is taken, run on any
 thread, and finished here; until then its bytes count as unflushed and its entries stay in memory.
@@ -23,8 +23,8 @@ from aerobee.runtime.metrics.histogram import LATENCY_S, Histogram
 from aerobee.store_format.checkpoint import Checkpoint
 
 BEHIND_FACTOR: Final = 4
-"""A checkpoint is due once this many bytes of entries or keys are in memory; while it is under way
-others may come, up to this many times as many."""
+"""A checkpoint is due once the configured bytes of entries or keys are in memory; while it runs
+more may accumulate, up to this many times as much."""
 
 
 class FlushLedger:
@@ -65,8 +65,8 @@ class FlushLedger:
     # ------------------------------------------------------------------------------ the log
 
     def take_flush(self) -> FlushWork | None:
-        """What is unflushed now; None if nothing is, while a flush is under way, or if nothing may
-        be written. Its `checkpoint`, if any, is to be run after it. Raises StoreFailed."""
+        """What is unflushed now; None if there is nothing, while a flush is under way, or if
+        nothing may be written. Run its `checkpoint`, if any, after it. Raises StoreFailed."""
         self.admission.check_not_failed()
         return self._take_flush() if self.admission.is_in_use else None
 
@@ -82,7 +82,7 @@ class FlushLedger:
         return self._flush_work
 
     def finish_flush(self, work: FlushWork) -> None:
-        """`work.run` returned: the log is on the disk up to its end."""
+        """`work.run` returned: the log is on disk up to its end."""
         assert work is self._flush_work
         assert self.flushed_end <= work.end <= self._log.end
         self._flush_work = None
@@ -98,7 +98,7 @@ class FlushLedger:
         return self.admission.is_in_use and self._has_checkpoint_due()
 
     def _has_checkpoint_due(self, *, at_once: bool = False) -> bool:
-        """By time, or because too many entries are in memory; only if there is anything new."""
+        """Due by time, or because too many entries are in memory; only if there is anything new."""
         if self._checkpoint_work is not None:
             return False
         if self._queues.tail_bytes >= self._config.queue_tail_bytes_max:
@@ -122,7 +122,7 @@ class FlushLedger:
         return self.flushed_end == self._log.end and not self._has_news
 
     def take_checkpoint(self, flushed_end: int) -> CheckpointWork:
-        """Valid once the log is on the disk up to `flushed_end`."""
+        """Valid once the log is on disk up to `flushed_end`."""
         interval_s = self._config.checkpoint_interval_ms / 1_000
         self._checkpoint_due_s = self._clock.monotonic_s() + interval_s
         checkpoint = Checkpoint(
@@ -157,7 +157,7 @@ class FlushLedger:
         self.watch_memory()
 
     def watch_memory(self) -> None:
-        """Whether checkpoints are so slow that appends have to wait for them."""
+        """Whether checkpoints are so slow that appends must wait for them."""
         config = self._config
         waiting = ""
         if self._queues.tail_bytes > BEHIND_FACTOR * config.queue_tail_bytes_max:
@@ -167,8 +167,8 @@ class FlushLedger:
         self.admission.checkpoint_behind(waiting)
 
     def flush_now(self) -> None:
-        """Flush, checkpoint and finish here and now; also what was taken and not finished, for
-        running it twice does no harm. Blocks; raises OSError."""
+        """Flush, checkpoint and finish synchronously, including works that were taken and not
+        finished, as running them twice is harmless. Blocks; raises OSError."""
         flush = self._flush_work or self._take_flush()
         if flush is not None:
             flush.run()
@@ -180,6 +180,6 @@ class FlushLedger:
             self.finish_checkpoint(checkpoint)
 
     def settle(self) -> None:
-        """Write a checkpoint of what recovery left, whether it is news or not. Blocks."""
+        """Write a checkpoint of what recovery left, even if nothing is new. Blocks."""
         self.take_checkpoint(self.flushed_end)
         self.flush_now()

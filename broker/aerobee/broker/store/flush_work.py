@@ -1,8 +1,8 @@
-"""What a flush has to do, taken on the loop and done on another thread.
+"""The work of a flush: taken on the loop, done on another thread.
 
-The order is what makes the checkpoint true: the log reaches the disk first, then the consume queue
-entries and the keys that point into it, then the checkpoint that says so. A work touches no state
-of the store; the store learns of its end through `finish_flush` and `finish_checkpoint`.
+The order makes the checkpoint true: the log reaches the disk first, then the consume queue entries
+and the keys that point into it, then the checkpoint that says so. A work touches no state of the
+store; the store learns of its end through `finish_flush` and `finish_checkpoint`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from aerobee.store_format.checkpoint import Checkpoint
 
 
 class CheckpointWork:
-    """Consume queues, the key index and the producers' windows to their files, then the checkpoint.
-    To run after the flush it came with."""
+    """Writes consume queues, the key index and the producers' windows to their files, then the
+    checkpoint. Run it after the flush it came with."""
 
     __slots__ = (
         "_disk",
@@ -46,7 +46,7 @@ class CheckpointWork:
         self.checkpoint = checkpoint
         self.index_write = index_write
         self.windows_write = windows_write
-        # A full disk harms nothing here: what is not written stays in memory and is written later.
+        # A full disk is harmless here: what is not written stays in memory and is written later.
         self.error: OSError | None = None
 
     def run(self) -> None:
@@ -86,11 +86,11 @@ class FlushWork:
         self._directories = directories
         self._files = files
         self.end = end
-        # What may follow once this has run, on the same thread or on another.
+        # What may follow once this has run, on any thread.
         self.checkpoint = checkpoint
 
     def run(self) -> None:
-        """[any thread] Raises OSError; then nothing is known of the log's durability any more."""
+        """[any thread] Raises OSError; then nothing is known of the log's durability."""
         began_s = self._clock.monotonic_s()
         for file in self._files:
             file.datasync()

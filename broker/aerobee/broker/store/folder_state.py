@@ -1,4 +1,4 @@
-"""Who uses the folder, whether the last user left it in order, and how far it had come: the files
+"""Who uses the folder, whether its last user closed it properly, and how far it had come: the files
 `lock`, `abort` and `checkpoint`."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LOCK_CONTENT = b"lock"
 ABORT_FILE = "abort"
 CHECKPOINT_FILE = "checkpoint"
 
-# The year 2248: a checkpoint after it is garbage.
+# The year 2248: a later checkpoint is garbage.
 _TIMESTAMP_END_MS = 1 << 43
 
 
@@ -39,7 +39,7 @@ def was_left_running(disk: Disk) -> bool:
 
 
 def mark_running(disk: Disk) -> None:
-    """Durable before the first append, so that a crash is always noticed."""
+    """Durable before the first append, so that a crash is always detected."""
     file = disk.open_file(ABORT_FILE, create=True)
     file.truncate(0)
     file.write_at(0, (str(os.getpid()).encode(),))
@@ -49,13 +49,13 @@ def mark_running(disk: Disk) -> None:
 
 
 def mark_closed(disk: Disk) -> None:
-    """Everything is on the disk and derived."""
+    """Everything is on disk and derived."""
     disk.remove(ABORT_FILE)
     disk.fsync_directory("")
 
 
 def load_checkpoint(disk: Disk) -> Checkpoint:
-    """The checkpoint; all zero, which means "begin at the oldest file", for anything unusable."""
+    """The checkpoint; if unusable, all zero, which means "begin at the oldest file"."""
     try:
         checkpoint = Checkpoint.decode(disk.read_file(CHECKPOINT_FILE))
     except (OSError, CheckpointIllegal):

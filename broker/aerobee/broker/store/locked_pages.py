@@ -1,4 +1,4 @@
-"""Page-cache pages of a file that the kernel may not take back.
+"""Page-cache pages of a file that the kernel must not evict.
 
 Owns: the mappings that hold the locks; unmapping releases them. The interpreter offers no mlock,
 so the C library is called directly, which also lets other threads run meanwhile.
@@ -51,7 +51,7 @@ class LockedPages:
         self._mappings.append((address, length))
 
     def release(self) -> None:
-        """Nothing is locked any more."""
+        """Release all locks."""
         for address, length in self._mappings:
             self._libc.munmap(address, length)
         self._mappings.clear()

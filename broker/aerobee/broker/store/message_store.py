@@ -12,9 +12,9 @@ Owns: the watermarks of the log.
 
 Appended bytes are in the page cache; flushed ones on the disk. Consumers see what is dispatched,
 and dispatch goes as far as the caller confirms: to `appended_end` under ASYNC_FLUSH, to
-`flushed_end` under SYNC_FLUSH. Everything is called on one thread, the loop, but for what is marked
-[any thread]. After the first failed write or fsync nothing is promised any more: appends, flushes
-and reads of queues raise StoreFailed.
+`flushed_end` under SYNC_FLUSH. Everything is called on one thread, the loop, except what is marked
+[any thread]. After the first failed write or fsync nothing is guaranteed: appends, flushes and
+reads of queues raise StoreFailed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from aerobee.store_format.checked_batch import CheckedBatch
 
 
 class MessageStore:
-    """Made by `open`."""
+    """Created by `open`."""
 
     def __init__(
         self,
@@ -138,12 +138,12 @@ class MessageStore:
     ) -> Self:
         """Lock the folder, recover it, and make it ready for appends. Blocks.
 
-        With `read_only` nothing is locked or written: what recovery would repair is repaired in
-        memory, also while a broker uses the folder.
+        With `read_only` nothing is locked or written: repairs are made only in memory, and a broker
+        may be using the folder.
 
         Raises:
             StoreLocked: another process uses it.
-            StoreDamaged: a record that was safely on disk is not whole any more.
+            StoreDamaged: a record that was safely on disk is damaged.
             StoreUnusable: files of a wrong length or name, or a folder that cannot be written.
         """
         lock = None if read_only else lock_store(disk)
@@ -155,7 +155,7 @@ class MessageStore:
             store = cls(disk, clock, config, recovered, lock)
             if lock is not None:
                 mark_running(disk)
-                # So that what recovery did need not be done again.
+                # So that recovery's work need not be repeated.
                 store.ledger.settle()
                 store.retention.measure_here()
         except BaseException as error:
@@ -169,8 +169,8 @@ class MessageStore:
     def close(self) -> None:
         """Flush everything, write the checkpoint, mark the stop as clean, release the lock. Blocks.
 
-        No work of this store may be running on another thread any more. After a failure only the
-        lock is released, so that the next start recovers. Calling it again does nothing. Raises
+        No work of this store may still be running on another thread. After a failure only the lock
+        is released, so that the next start recovers. Calling it again does nothing. Raises
         StoreFailed.
         """
         self._admission.close()
@@ -189,7 +189,7 @@ class MessageStore:
 
     def _close_cleanly(self) -> None:
         self.ledger.flush_now()
-        # What is on the disk is confirmed as far as this machine can; it goes to the queues.
+        # What is on disk is confirmed as far as this machine can tell; it goes to the queues.
         self.confirm(self.log.end)
         self.ledger.flush_now()
         self.log.spares.drop_all()
@@ -202,7 +202,7 @@ class MessageStore:
         self._admission.fail(error)
 
     def disk_hung(self, reason: str) -> None:
-        """The disk does not answer, so nothing is taken; empty: it does again."""
+        """The disk does not respond, so nothing is taken; empty: it does again."""
         self._admission.disk_hung(reason)
 
     @property
@@ -225,7 +225,7 @@ class MessageStore:
 
     @property
     def min_offset(self) -> int:
-        """The first byte of the log that is still there."""
+        """The first byte still in the log."""
         return self.log.min_offset
 
     @property
@@ -237,12 +237,12 @@ class MessageStore:
     def append(
         self, batch: CheckedBatch, *, queue_id: int, reserve: bool = False, ends_topic: str = ""
     ) -> Appended:
-        """Stamp the batch and write it to the log: all of it or nothing. In the page cache then.
-        Its entries and keys wait in the dispatcher until it is confirmed.
+        """Stamp the batch and write it to the log, into the page cache: all of it or nothing. Its
+        entries and keys wait in the dispatcher until it is confirmed.
 
-        `reserve`: taken also on a disk that is too full for messages, as far as there is room;
-        for what is little, and needed so that space can be freed at all. `ends_topic`: the batch is
-        one record with the properties of `topic_end_properties`; the topic is empty from there on.
+        `reserve`: accepted even on a disk that is too full for messages, as far as there is room;
+        for small records without which no space can be freed. `ends_topic`: the batch is one record
+        with the properties of `topic_end_properties`; the topic is empty from there on.
 
         Raises:
             ShuttingDown, NotWritable, Busy: nothing was stored; later it may work.
@@ -310,7 +310,8 @@ class MessageStore:
         self.ledger.watch_memory()
 
     def on_grown(self, told: Callable[[Iterable[QueueName]], None]) -> None:
-        """Tell `told`, from now on, which queues grew whenever more is confirmed, each once."""
+        """From now on, calls `told` with the queues that grew whenever more is confirmed, each
+        once."""
         self._dispatcher.on_grown(told)
 
     # ------------------------------------------------------------------------------ statistics

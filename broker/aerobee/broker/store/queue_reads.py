@@ -1,8 +1,8 @@
-"""Reads of queues: on the loop where everything is in the page cache, else as a work for a thread.
+"""Reads of queues: on the loop if everything is in the page cache, else as a work for a thread.
 
-A read first looks into the consume queue, then into the log; either may have to come from the disk.
+A read uses first the consume queue, then the log; either may have to come from disk.
 
-Owns: what is known of the readers that are far behind (see `log/catch_up.py`).
+Owns: what is known of readers that are far behind (see `log/catch_up.py`).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _ENTRIES_MIN = 16
 
 @dataclass(frozen=True, slots=True)
 class QueueRead:
-    """One read of one queue. `filter` None: all messages. `reader` names who reads on from
-    read to read, as a consumer group does; empty for a single read."""
+    """One read of one queue. `filter` None: all messages. `reader` names a reader that continues
+    from read to read, such as a consumer group; empty for a single read."""
 
     topic: str
     queue_id: int
@@ -80,7 +80,7 @@ class QueueReads:
         self._catch_ups = CatchUps()
 
     def read(self, wanted: QueueRead) -> ReadOutcome | ReadWork:
-        """What is at an offset, or the work that finds it out. Never waits for the disk.
+        """What is at an offset, or the work that reads it. Never waits for the disk.
 
         Raises StoreFailed, and AerobeeError for damaged files.
         """
@@ -125,8 +125,8 @@ class QueueReads:
         return outcome
 
     def entries(self, topic: str, queue_id: int, offset: int, count: int) -> bytes | EntriesRead:
-        """Entries of a queue from an offset on, end to end, cut at its end, or the read that brings
-        them. Never waits for the disk.
+        """Concatenated entries of a queue, starting at an offset and cut at its end, or the read
+        that fetches them. Never waits for the disk.
 
         Raises StoreFailed, and AerobeeError for damaged files.
         """
@@ -138,10 +138,10 @@ class QueueReads:
         return queue.plan_read(self._files.disk, offset, count) if found is None else found
 
     def pieces(self, runs: Sequence[tuple[int, int]]) -> bytes | Callable[[], bytes]:
-        """Pieces of the log end to end, given as positions and sizes, or what reads them on a
-        thread. Never waits for the disk.
+        """Concatenated pieces of the log, given as positions and sizes, or a callable that reads
+        them on a thread. Never waits for the disk.
 
-        Raises StoreFailed, MessageNotFound; what it returns raises MessageNotFound, OSError.
+        Raises StoreFailed, MessageNotFound; the callable raises MessageNotFound, OSError.
         """
         self._admission.check_not_failed()
         found = self._log.read_nowait(runs)
@@ -155,20 +155,20 @@ class QueueReads:
         return TimeSearch(self._files.disk, queue, self._log.record_at)
 
     def first_position(self, topic: str) -> int | None:
-        """Before this log position is no message that a reader of the topic may see; None: there
-        is none at all."""
+        """No message that a reader of the topic may see is before this log position; None: there is
+        none at all."""
         position = self._queues.first_position(topic)
         return None if position is None else max(position, self._log.min_offset)
 
     # ------------------------------------------------------------------------------ far behind
 
     def is_behind(self, wanted: QueueRead) -> bool:
-        """Whether this reader, when it read last, was far from the log's end or had to wait for the
+        """Whether this reader, at its last read, was far from the log's end or had to wait for the
         disk, and has not caught up since."""
         return _reader_of(wanted) in self._catch_ups
 
     def take_advice(self, wanted: QueueRead) -> AdviceWork | None:
-        """What the kernel should know after a read of a reader that catches up, now and then."""
+        """Advice for the kernel after a read of a reader that catches up; only now and then."""
         catch_up = self._catch_ups.get(_reader_of(wanted))
         if catch_up is None:
             return None
@@ -181,7 +181,7 @@ class QueueReads:
         return AdviceWork(self._log, catch_up.handle, ahead=ahead, passed=passed)
 
     def tidy(self) -> None:
-        """Forget readers that are gone, and let go of segments that are; call it now and then."""
+        """Drop readers and segments that are gone; call it now and then."""
         self._catch_ups.tidy(self._clock.monotonic_s(), self._log.min_offset)
 
     @property
@@ -208,8 +208,8 @@ class QueueReads:
     # ------------------------------------------------------------------------------ inside
 
     def _entry_count(self, wanted: QueueRead, first: bytes) -> int:
-        """How many entries to look at. `first` is the entry at the wanted offset, if it is known:
-        most records of a queue are about as long as each other, and a read may end early."""
+        """How many entries to look at. `first` is the entry at the wanted offset, if known: records
+        of a queue are mostly of similar length, and a read may end early."""
         is_scanned = wanted.filter is not None and wanted.filter.judged_max is None
         count = entries_to_read(
             ReadLimits(_candidates_max(wanted), wanted.max_bytes),
@@ -241,13 +241,13 @@ def _reader_of(wanted: QueueRead) -> tuple[str, str, int]:
 
 
 def _candidates_max(wanted: QueueRead) -> int:
-    """Records to be read: as many as are wanted, unless it has to be seen which of them match."""
+    """Records to read: as many as are wanted, unless each must be checked for a match."""
     judged_max = None if wanted.filter is None else wanted.filter.judged_max
     return wanted.max_messages if judged_max is None else judged_max
 
 
 def _selection(queue: ConsumeQueue, wanted: QueueRead) -> Select:
-    """How to choose among the entries from the wanted offset on, whatever the queue becomes."""
+    """How to choose among the entries from the wanted offset on, whatever happens to the queue."""
     bounds = queue.bounds
     file_start = wanted.offset - wanted.offset % queue.entries_per_file
     next_file_offset = min(file_start + queue.entries_per_file, queue.end)

@@ -1,6 +1,6 @@
-"""Reads of queues that have to wait for the disk, to be run on any thread.
+"""Reads of queues that must wait for the disk, to run on any thread.
 
-A work holds all that it needs, so that nothing it waits for holds up the loop, and files that
+A work holds everything it needs, so that its waits do not hold up the loop, and files that
 retention removes meanwhile only change its answer.
 """
 
@@ -21,12 +21,12 @@ from aerobee.store_format.record import Record, RecordCorrupt
 
 @dataclass(frozen=True, slots=True)
 class ReadOutcome:
-    """Where the messages are, and their records end to end; empty unless FOUND."""
+    """Where the messages are, and their concatenated records; empty unless FOUND."""
 
     located: Located
     records: bytes = b""
     judged: int = 0
-    """Of how many records the filter looked at more than their tags codes."""
+    """For how many records the filter looked at more than their tags codes."""
 
     @property
     def read_bytes(self) -> int:
@@ -41,11 +41,11 @@ def checked_outcome(
     filter: Filter | None,
     messages_max: int,
 ) -> ReadOutcome:
-    """[any thread] What a reader gets of the records that `located` led to: the first
-    `messages_max` that an exact filter lets through, and then it ends there. Any filter is exact
-    where tags codes are elsewhere.
+    """[any thread] What a reader gets of the records that `located` points to: up to `messages_max`
+    that pass an exact filter; the read then ends there. Where tags codes are stored elsewhere, any
+    filter is applied exactly.
 
-    Raises EntryMismatch: they are not what `located` means, or an exact filter cannot read one.
+    Raises EntryMismatch: they do not match `located`, or an exact filter cannot read one.
     """
     check.check(located, records)
     if filter is None or not (filter.is_exact or located.is_unsure):
@@ -81,7 +81,7 @@ Select = Callable[[bytes, int, int | None], Located]
 
 
 class ReadWork:
-    """One read. Made by `QueueReads.read`; afterwards `QueueReads.finish` it."""
+    """One read. Made by `QueueReads.read`; pass it to `QueueReads.finish` afterwards."""
 
     __slots__ = (
         "_check",
@@ -107,9 +107,9 @@ class ReadWork:
         entries: bytes | None,
         load_entries: Callable[[], bytes],
     ) -> None:
-        """`select` tells what of the entries to read, given the log's minimum and the most bytes to
-        read, if they are fewer than wanted; `check` knows the records that the entries mean;
-        `load_entries` brings the entries if they are not known."""
+        """`select` says which of the entries to read, given the log's minimum and a limit of bytes
+        if that is below what is wanted; `check` checks the records against the entries;
+        `load_entries` reads the entries if they are not known."""
         self._log = log
         self._select = select
         self._check = check
@@ -133,7 +133,7 @@ class ReadWork:
             try:
                 records = self._log.read(located.runs, self.handle)
             except RecordRemoved as removed:
-                # What is before it comes first; if nothing does, what is left after it counts.
+                # Records before the gap come first; if there are none, those after it are returned.
                 before = [size for start, size in located.runs if start < removed.removed_from]
                 if before:
                     bytes_max = sum(before)
@@ -149,7 +149,7 @@ class ReadWork:
 
 
 class AdviceWork:
-    """Tells the kernel what readers that catch up will want next, and what they have all passed."""
+    """Tells the kernel what readers that catch up will want next, and what all have passed."""
 
     __slots__ = ("_ahead", "_handle", "_log", "_passed")
 

@@ -1,4 +1,4 @@
-"""What the store tells about itself, as values."""
+"""What the store reports about itself, as values."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class StoreState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryProgress:
-    """How far recovery has walked through the log; told again and again, also with equal numbers:
-    then it is busy with something that is not counted."""
+    """How far recovery has walked through the log; reported repeatedly. With equal numbers, it is
+    busy with something that is not counted."""
 
     bytes_done: int
     bytes_total: int
@@ -40,7 +40,7 @@ class RecoveryReport:
     scanned_bytes: int = 0
     scanned_records: int = 0
     dispatched_records: int = 0
-    cut_bytes: int = 0  # not part of any whole record, past the end
+    cut_bytes: int = 0  # not part of any complete record, past the end
     rebuilt_queues: tuple[tuple[str, int], ...] = ()
     duration_s: float = 0.0
     warnings: tuple[str, ...] = field(default_factory=tuple)
@@ -62,7 +62,7 @@ class StoreStatistics:
     damaged_queue_count: int  # found while running: they serve nothing until the next start
     misplaced_records: int
     """Since the folder was opened: records read or copied that did not continue where their queue
-    ended. Messages between are missing, or came twice."""
+    ended. Messages in between are missing or duplicated."""
     queue_tail_bytes: int
     appended_records: int
     appended_bytes: int
@@ -71,7 +71,7 @@ class StoreStatistics:
     flushes: int
     checkpoints: int
     sync_latency: HistogramCounts
-    """Of the flushes of the log, in seconds."""
+    """Of the log's flushes, in seconds."""
     last_store_timestamp_ms: int
     retention: RetentionStatistics
 

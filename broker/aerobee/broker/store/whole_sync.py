@@ -1,8 +1,8 @@
-"""Bringing a whole file system to stable storage with one call.
+"""Writes a whole file system to stable storage with one call.
 
-One call takes the place of thousands of fdatasyncs where thousands of files got a few bytes each.
-The interpreter offers no syncfs, so the C library is called directly, which also lets other threads
-run meanwhile.
+One call replaces thousands of fdatasyncs when thousands of files got a few bytes each. The
+interpreter offers no syncfs, so the C library is called directly, which also lets other threads run
+meanwhile.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import ctypes
 import os
 
-# Older kernels return success whatever became of the bytes.
+# Older kernels return success even if the write-back failed.
 _FIRST_RELEASE_THAT_TELLS = (5, 8)
 
 
 class WholeSync:
-    """The file system that holds one directory.
+    """The file system that contains one directory.
 
     Owns: a descriptor that stays open, because the kernel reports a failed write-back to those
     descriptors that were open before it failed.
@@ -33,7 +33,7 @@ class WholeSync:
 
     def run(self) -> bool:
         """True once everything written before is on stable storage; False if this kernel would not
-        report a failure. Raises OSError if anything of the file system could not be written."""
+        report a failure. Raises OSError if anything on the file system could not be written."""
         if not self._tells:
             return False
         if self._libc.syncfs(self._descriptor) != 0:

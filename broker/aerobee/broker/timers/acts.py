@@ -1,15 +1,15 @@
-"""The numbers under which intents are carried out, and how a new master finds out what was.
+"""The numbers under which intents are carried out, and how a new master learns which were.
 
 Every act is a record that the broker appends as an idempotent producer of its own: act n has the
-sequence n modulo 2**24 of producer BROKER_PRODUCER_IDS + n // 2**24. A replica knows by its
-producers' windows, which follow from the log alone, whether such a record is stored. So
+sequence n modulo 2**24 of producer BROKER_PRODUCER_IDS + n // 2**24. From its producers' windows,
+which follow from the log alone, a replica knows whether such a record is stored. So
 
     an intent that was lost     took its acts along: they come after it in the log
     an act that was stored      is found, and not done again
     an act that is not found    is done now, under the same number
 
-The acts of one intent that go to the same queue should have consecutive numbers, as they have if
-the sources are in the order of where they go: they are one interval in that queue's window.
+The acts of one intent that go to the same queue should have consecutive numbers, which they have if
+the sources are ordered by destination: they then form one interval in that queue's window.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Standing = Callable[[ProducerName, int, int], AlreadyStored | None]
 
 
 class ActsUnknown(Exception):
-    """The windows do not reach back to an intent that is open. Neither to do its acts nor to leave
-    them out would be right."""
+    """The windows do not reach back to an open intent. It would be wrong both to perform its acts
+    and to omit them."""
 
 
 def producer_runs(first_number: int, count: int) -> Iterator[ProducerRun]:
@@ -69,10 +69,10 @@ def all_acts(intent: Intent, destinations: Sequence[Destination]) -> list[Act]:
 
 
 def missing_acts(acts: Sequence[Act], given_up: Collection[int], standing: Standing) -> list[Act]:
-    """Those of an open intent's acts that are still to be done.
+    """The acts of an open intent that have yet to be done.
 
     Raises:
-        ActsUnknown: it cannot be known.
+        ActsUnknown: this cannot be determined.
     """
     missing = []
     for act in acts:

@@ -1,4 +1,4 @@
-"""What the journal of timers says: its entries and their JSON.
+"""The entries of the timer journal and their JSON.
 
     {"kind":"move", "timestamp":…, "first":7, "sources":[…], "marks":[…]}   also "roll", "retime"
     {"kind":"acted", "through":9}
@@ -6,10 +6,10 @@
     {"kind":"removed", "timestamp":…, "sources":[…], "reason":"…"}
     {"kind":"marks", "marks":[…]}
 
-A source is a message in one of the queues where messages wait: queue 0 is that of arbitrary times,
-queue n the one of delay level n. Sources of one queue that follow each other are one object:
-{"queue":0, "offsets":[…], "due":[…]}, each list with its first number and then the differences.
-A mark is [queue, offset] of a level, or [low due, low offset, high due, high offset, end].
+A source is a message in one of the waiting queues: queue 0 is for arbitrary times, queue n for
+delay level n. Adjacent sources of one queue are one object: {"queue":0, "offsets":[…], "due":[…]},
+each list with its first number and then the differences. A mark is [queue, offset] of a level, or
+[low due, low offset, high due, high offset, end].
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TIMER_QUEUE: Final = 0
 
 
 class Source(NamedTuple):
-    """A message that waits."""
+    """A waiting message."""
 
     queue: int
     offset: int
@@ -47,33 +47,33 @@ class Floor(NamedTuple):
 
 
 Mark = Floor | Region
-"""What is done as a whole; a Region is of the timer queue."""
+"""What is done as a whole; a Region applies to the timer queue."""
 
 
 class IntentKind(StrEnum):
     """What is done with the sources."""
 
     MOVE = "move"  # to the topic and queue that each one names
-    ROLL = "roll"  # to the timer queue once more, due at the same time
-    RETIME = "retime"  # to the timer queue once more, due at another time
+    ROLL = "roll"  # to the timer queue again, due at the same time
+    RETIME = "retime"  # to the timer queue again, due at another time
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
     """One copy of each source will be appended, under the numbers from `first_number` on; the
-    sources themselves are done from now on, and everything that `marks` names."""
+    sources themselves and everything that `marks` names are done from now on."""
 
     kind: IntentKind
     first_number: int
     sources: tuple[Source, ...]
     marks: tuple[Mark, ...] = ()
     new_due_ms: int = 0
-    """Of RETIME."""
+    """For RETIME."""
     timestamp_ms: int = 0
 
     @property
     def end_number(self) -> int:
-        """The one after its last."""
+        """The number after its last one."""
         return self.first_number + len(self.sources)
 
 
@@ -86,7 +86,7 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """This act will not be: the message is set aside, for people who read the journal."""
+    """This act will not be done: the message is set aside, for people who read the journal."""
 
     number: int
     reason: str
@@ -95,7 +95,7 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """These messages will not be delivered: they were recalled, or are no messages."""
+    """These messages will not be delivered: they were recalled, or are not valid messages."""
 
     sources: tuple[Source, ...]
     reason: str = ""
@@ -104,7 +104,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What these marks name is done."""
+    """Everything that these marks name is done."""
 
     marks: tuple[Mark, ...]
 
@@ -150,8 +150,8 @@ def entry_text(entry: TimerEntry) -> str:
 
 
 def decode_entry(value: dict[str, Any]) -> TimerEntry | None:
-    """The entry that a JSON object is; None: its kind is unknown. Raises KeyError, TypeError,
-    AttributeError or ValueError for what is no entry."""
+    """The entry in a JSON object; None: its kind is unknown. Raises KeyError, TypeError,
+    AttributeError or ValueError if it is not an entry."""
     kind = value["kind"]
     if kind in _INTENT_KINDS:
         return Intent(

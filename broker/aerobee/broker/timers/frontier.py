@@ -1,17 +1,17 @@
-"""PURE: how far the timer queue has been worked off, in two directions at once.
+"""PURE: how far the timer queue has been processed, in two dimensions at once.
 
-Messages leave the queue in the order of time, and come in the order of the queue. So what is done
-is described by a queue offset for each time: of all messages with a key up to a step's `high`
-(and after the step before), those below the step's `end` are done.
+Messages leave the queue ordered by time, and arrive ordered by offset. So what is done is described
+by a queue offset for each time: of all messages with a key up to a step's `high` (and after the
+previous step), those below the step's `end` are done.
 
     key   -------------- 10:00 ------------- 11:00 ------------->
     end          5,000          4,200               0
 
 Here a message for 9:30 at offset 4,900 is done; one for 10:30 at offset 4,900 came when later ones
-had been moved already, and waits for the next turn.
+had already been moved, and waits for the next turn.
 
-Ends only rise: whatever is done stays done. So two frontiers can be joined in any order, and as
-often as one likes.
+Ends only rise: what is done stays done. So two frontiers can be joined in any order, any number of
+times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aerobee.broker.timers.pending import FIRST, LAST, BoolArray, Int64Array, Ke
 
 
 class Step(NamedTuple):
-    """Up to which key, and below which queue offset, everything is done."""
+    """Everything up to this key and below this queue offset is done."""
 
     high: Key
     end: int
@@ -42,19 +42,19 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """Steps with rising keys; after the last one nothing is done."""
+    """Steps with ascending keys; after the last one nothing is done."""
 
     steps: tuple[Step, ...] = ()
 
     def end_at(self, key: Key) -> int:
-        """Below which offset messages with this key are done."""
+        """The offset below which messages with this key are done."""
         for high, end in self.steps:
             if key <= high:
                 return end
         return 0
 
     def regions(self) -> Iterator[Region]:
-        """All keys, in rising order."""
+        """All keys, in ascending order."""
         low = FIRST
         for high, end in self.steps:
             yield Region(low, high, end)
@@ -63,7 +63,7 @@ class Frontier:
             yield Region(low, LAST, 0)
 
     def raised(self, low: Key, high: Key, end: int) -> Frontier:
-        """With everything below `end` done for the keys in (low, high]."""
+        """The frontier with everything below `end` done for the keys in (low, high]."""
         if low >= high:
             return self
         bounds = sorted({low, high, *(step.high for step in self.steps)} - {FIRST})
@@ -80,7 +80,7 @@ class Frontier:
         return Frontier(tuple(steps))
 
     def joined(self, steps: Iterable[Step]) -> Frontier:
-        """What is done here or by these steps."""
+        """What is done here or according to these steps."""
         joined, low = self, FIRST
         for high, end in steps:
             joined = joined.raised(low, high, end)

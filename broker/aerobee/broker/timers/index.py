@@ -4,16 +4,16 @@
     runs     sorted files; together they have everything below `covered_end` that waits
     near     in memory: everything that waits with a key up to `loaded_until`
 
-Every message that waits is fed or in a run; near holds those that are due next once more, so that
-the loop never waits for the disk. The index is derived: it begins with its manifest, continues from
-`fed_end` of the queue, and is begun again when any of its files is not what it was.
+Every waiting message is fed or in a run; near also holds those that are due next, so that the loop
+never waits for the disk. The index is derived: it starts from its manifest, continues from
+`fed_end` of the queue, and is rebuilt if any of its files has changed.
 
 What is done is dropped when files are written. That must never be ahead of the journal: the
-manifest says by how many of its records things were dropped, and does not count where the journal
-or the queue has lost so much that it ends before.
+manifest says which journal records this was based on, and is ignored if the journal or the queue
+was cut so that it ends before that.
 
-On the loop. Works are taken by `next_work`, run on threads, and handed to `finish`. At most one is
-out, or a merge, which may take long, and beside it what near needs.
+On the loop. Works are taken with `next_work`, run on threads, and passed to `finish`. At most one
+is running, except that a merge, which may take long, runs beside a load for near.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class IndexLimits:
     """Rows in memory: 40 bytes each."""
 
     spill_rows: int = 100_000
-    """This many new ones become a run."""
+    """This many new rows become a run."""
     near_rows_max: int = 200_000
     load_rows: int = 50_000
-    """Read at once; near is filled up when it has fewer than this."""
+    """Read at once; near is refilled when it has fewer than this."""
 
 
 class PendingIndex:
@@ -71,7 +71,7 @@ class PendingIndex:
         self._load: LoadWork | None = None
         self._rewrite: RewriteWork | None = None
         self._spilling = False
-        """Then nothing is loaded, which would miss what is on its way from fed to a run."""
+        """While set nothing is loaded, as that would miss what is moving from fed to a run."""
         self._spilled = 0
         self.loaded_until = FIRST if runs else LAST
 
@@ -80,12 +80,12 @@ class PendingIndex:
 
     @property
     def fed_end(self) -> int:
-        """The queue offset from which on it wants to be fed."""
+        """The queue offset from which it wants to be fed."""
         return self._fed_end
 
     @property
     def covered_end(self) -> int:
-        """From where a start after a crash would want to be fed."""
+        """The offset from which a start after a crash would want to be fed."""
         return self._covered_end
 
     @property
@@ -98,8 +98,8 @@ class PendingIndex:
         return len(self._near) + sum(len(rows) for rows in self._fed)
 
     def feed(self, rows: Rows, end: int) -> None:
-        """The next messages of the queue, in its order; all below `end` have been fed then. An
-        offset without a row is no message that waits."""
+        """Feed the next messages of the queue, in order; afterwards all below `end` have been fed.
+        An offset without a row is not a waiting message."""
         assert end >= self._fed_end, "the queue is fed in its order"
         self._fed_end = end
         if len(rows):
@@ -112,17 +112,17 @@ class PendingIndex:
         self._near_stale += len(rows)
 
     def note_taken(self, count: int) -> None:
-        """So many that `select` gave are to be done: their room is looked for before long."""
+        """This many of the selected rows will be done: their memory will be reclaimed soon."""
         self._near_stale += count
 
     def note_exhausted(self) -> None:
-        """Nothing that waits is left up to `loaded_until`, and more of it is wanted."""
+        """Nothing waits up to `loaded_until`, and more is wanted."""
         self._is_exhausted = self.loaded_until < LAST
 
     def select(self, low: Key, high: Key, *, offset_low: int, offset_end: int, limit: int) -> Rows:
         """The first waiting messages, at most `limit`, with keys in (low, high] and offsets in
-        [offset_low, offset_end). Of keys after `loaded_until` nothing is known; what is done may
-        be among them."""
+        [offset_low, offset_end). Keys after `loaded_until` are unknown; messages that are done may
+        be included."""
         return self._near.select(
             low,
             min(high, self.loaded_until),
@@ -136,16 +136,16 @@ class PendingIndex:
     def next_work(
         self, view: Callable[[], DoneView], journal_offset: int, *, saves: bool = False
     ) -> IndexWork | None:
-        """What a thread should do now, if anything. `view`: what is done as the journal's
-        confirmed records below `journal_offset` say. `saves`: write what was fed, however little,
-        so that a start finds it."""
+        """What a thread should do now, if anything. `view`: what is done according to the journal's
+        confirmed records below `journal_offset`. `saves`: write what was fed, however little, so
+        that a start finds it."""
         if self._load is not None or self._spilling:
             return None
         self._bound_near(view)
         limits = self._limits
         fed = self._fed_end - self._covered_end
         merged = self._mergeable()
-        # Full of what is done, which the journal does not say yet: more would only be cut again.
+        # Full of done rows that the journal does not confirm yet: more would only be cut again.
         is_full = len(self._near) >= limits.near_rows_max
         is_short = len(self._near) < limits.load_rows or self._is_exhausted
         if is_short and not is_full and self.loaded_until < LAST:
@@ -179,7 +179,7 @@ class PendingIndex:
         )
 
     def finish(self, work: IndexWork) -> None:
-        """It has run without an error."""
+        """The work has run without an error."""
         self.give_up(work)
         if isinstance(work, LoadWork):
             assert work.result is not None
@@ -194,8 +194,8 @@ class PendingIndex:
         del self._fed[: self._spilled]
 
     def give_up(self, work: IndexWork) -> None:
-        """It could not be done now: a full disk, or a file that a merge has removed meanwhile.
-        Everything is as before it."""
+        """The work could not be done now: the disk is full, or a merge has removed a file
+        meanwhile. The state is as before it."""
         if isinstance(work, LoadWork):
             assert work is self._load, "it is taken back once"
             self._load = None
@@ -214,7 +214,7 @@ class PendingIndex:
         self._near_stale = 0
 
     def _mergeable(self) -> tuple[Run, ...]:
-        """Runs of about the same length, once there are many."""
+        """Runs of similar length, once there are many."""
         tiers: dict[int, list[Run]] = {}
         for run in self._runs:
             tier, rows = 0, self._limits.spill_rows
@@ -236,18 +236,18 @@ class PendingIndex:
         limit: int,
         accepts: Callable[[Rows], BoolArray],
     ) -> SearchWork:
-        """To be run on a thread. If it meets damage, `reset`."""
+        """Run it on a thread. If it finds damage, call `reset`."""
         return SearchWork(self._disk, view, self._runs, list(self._fed), low, high, limit, accepts)
 
     def oldest(self, view: DoneView, *, limit: int) -> OldestWork:
-        """To be run on a thread. If it meets damage, `reset`."""
+        """Run it on a thread. If it finds damage, call `reset`."""
         return OldestWork(self._disk, view, self._runs, list(self._fed), limit)
 
 
 def open_index(
     disk: Disk, *, begin: int, queue_end: int, journal_end: int, limits: IndexLimits | None = None
 ) -> PendingIndex:
-    """The index as its files say, or an empty one that wants to be fed from `begin` on: below that
+    """The index from its files, or an empty one that wants to be fed from `begin` on: below that
     nothing waits. `queue_end` and `journal_end` are what the log has now; call it before anything
     is appended. May block.
 
@@ -274,7 +274,7 @@ def open_index(
 
 
 def reset_index(disk: Disk, *, begin: int, limits: IndexLimits) -> PendingIndex:
-    """An empty one, that nothing of the old one's files outlives. Raises OSError."""
+    """An empty index; none of the old one's files survive. Raises OSError."""
     disk.make_directory(INDEX_FOLDER)
     disk.fsync_directory("")
     if disk.exists(MANIFEST):
@@ -285,7 +285,7 @@ def reset_index(disk: Disk, *, begin: int, limits: IndexLimits) -> PendingIndex:
 
 
 def _between(rows: Rows, low: Key, high: Key) -> Rows:
-    """Of rows in any order those with keys in (low, high]."""
+    """Of unordered rows, those with keys in (low, high]."""
     due, offsets = rows["due_ms"], rows["offset"]
     after_low = (due > low.due_ms) | ((due == low.due_ms) & (offsets > low.offset))
     up_to_high = (due < high.due_ms) | ((due == high.due_ms) & (offsets <= high.offset))

@@ -1,8 +1,8 @@
-"""What the index of waiting messages has a thread do: write, merge and read its files.
+"""The work of the index that runs on threads: write, merge and read its files.
 
-Each work is made on the loop with all that it needs, run once on any thread, and handed back to
-the index, which takes over what it brings. A work that fails has changed nothing that counts: files
-count once the manifest names them.
+Each work is made on the loop with all that it needs, run once on any thread, and passed back to the
+index, which takes over its result. A failed work has no effect: files are valid only once the
+manifest names them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _NEW_MANIFEST: Final = f"{INDEX_FOLDER}/manifest.tmp"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the files of the index are."""
+    """The description of the index's files."""
 
     covered_end: int
     """The runs have every waiting message below this queue offset that was not done..."""
     journal_offset: int
-    """...as the journal's records below this one say."""
+    """...according to the journal's records below this one."""
     next_run: int
     runs: tuple[tuple[str, int], ...]
-    """File and rows of each."""
+    """File name and number of rows of each."""
 
     def encode(self) -> bytes:
         text = json.dumps([self.covered_end, self.journal_offset, self.next_run, self.runs])
@@ -62,7 +62,7 @@ class Manifest:
 
 
 def write_manifest(disk: Disk, manifest: Manifest) -> None:
-    """Durable, with the names of the files that it names. Raises OSError."""
+    """Durable, including the names of the files that it lists. Raises OSError."""
     file = disk.open_file(_NEW_MANIFEST, create=True)
     try:
         file.truncate(0)
@@ -70,7 +70,7 @@ def write_manifest(disk: Disk, manifest: Manifest) -> None:
         file.datasync()
     finally:
         file.close()
-    disk.fsync_directory(INDEX_FOLDER)  # the runs' names, before anything names them
+    disk.fsync_directory(INDEX_FOLDER)  # the runs' names, before the manifest lists them
     disk.rename(_NEW_MANIFEST, MANIFEST)
     disk.fsync_directory(INDEX_FOLDER)
 
@@ -85,11 +85,11 @@ class RewriteWork:
     covered_end: int
     number: int
     runs: Sequence[Run]
-    """All there are."""
+    """All existing runs."""
     replaced: Sequence[Run]
-    """Those that go into the new one."""
+    """The runs that go into the new one."""
     fed: Sequence[Rows]
-    """Goes into the new one, too."""
+    """Also goes into the new one."""
     result: tuple[Run, ...] = ()
 
     def run(self) -> None:
@@ -125,7 +125,7 @@ class LoadWork:
     count: int
     result: Rows | None = None
     until: Key = LAST
-    """All rows of the runs with keys in (after, until] are in the result."""
+    """The result has all rows of the runs with keys in (after, until]."""
 
     def run(self) -> None:
         """[any thread] Raises IndexDamaged, OSError."""
@@ -143,8 +143,8 @@ class LoadWork:
 
 @dataclass(slots=True)
 class SearchWork:
-    """Reads the waiting messages with keys in (low, high] that `accepts` lets pass, in the order of
-    time: for lists, and to find one by its handle."""
+    """Reads the waiting messages with keys in (low, high] that `accepts` accepts, ordered by time:
+    for lists, and to find one by its handle."""
 
     disk: Disk
     view: DoneView
@@ -187,8 +187,8 @@ class SearchWork:
 
 @dataclass(slots=True)
 class OldestWork:
-    """Finds the waiting messages that came first: what holds the log, and what is to be rolled
-    when the log has to go."""
+    """Finds the oldest waiting messages: what holds the log, and what must be rolled when the log
+    has to be removed."""
 
     disk: Disk
     view: DoneView
@@ -196,7 +196,7 @@ class OldestWork:
     fed: Sequence[Rows]
     limit: int
     result: Rows | None = None
-    """In the order of the queue."""
+    """In queue order."""
 
     def run(self) -> None:
         """[any thread] Raises IndexDamaged, OSError."""
@@ -227,7 +227,7 @@ IndexWork = RewriteWork | LoadWork
 
 
 def remove_strays(disk: Disk, names: set[str]) -> None:
-    """Files of the index that no manifest names. Raises OSError."""
+    """Remove files of the index that no manifest lists. Raises OSError."""
     for entry in disk.list(INDEX_FOLDER):
         path = f"{INDEX_FOLDER}/{entry.name}"
         if path not in names and path != MANIFEST and not entry.is_directory:

@@ -1,13 +1,13 @@
 """What waits next in the queue of one delay level.
 
-A level's queue is its own index: messages wait equally long, so they are due in the order in which
-they came, and leave in that order. Here is a window of it, with bounded memory, that is filled from
-the queue's entries: as they come, or from where it ends.
+A level's queue is its own index: all messages wait equally long, so they are due in order of
+arrival, and leave in that order. This is a window of it, with bounded memory, filled from the
+queue's entries: as they come, or from where the window ends.
 
-Clocks step. A message that is due later than any that is stored now would be (the clock was ahead
-then, or the level was longer) must not hold up those after it: once it is the first it is *ahead*,
-to wait on elsewhere. Apache's broker delivers it at once, and so before its delay is over. One that
-is due earlier than those before it waits for them, as Apache's broker has it; never longer than the
+Clocks step. A message that is due later than a message stored now would be (the clock was ahead, or
+the level was longer) must not hold up those after it: once it is the first it is *ahead*, and must
+wait elsewhere. Apache's broker delivers it at once, and so before its delay is over. One that is
+due earlier than those before it waits for them, as with Apache's broker, but never longer than the
 level's delay.
 """
 
@@ -24,11 +24,11 @@ WINDOW_ENTRIES: Final = 16_384
 
 
 class Due(NamedTuple):
-    """Messages of one queue that are due now, in the order of delivery."""
+    """Messages of one queue that are due now, in order of delivery."""
 
     offsets: Int64Array
     due_ms: Int64Array
-    """In rising order; of a message that waited for those before it, when those were due."""
+    """Ascending; for a message that waited for earlier ones, the time when those were due."""
     positions: Int64Array
     sizes: Int64Array
 
@@ -40,13 +40,13 @@ class LevelWindow:
     """On the loop."""
 
     def __init__(self, queue: int, delay_ms: int, *, begin: int) -> None:
-        """`queue`: the level; `begin`: an offset at or below which everything is done."""
+        """`queue`: the level; `begin`: an offset below which everything is done."""
         self.queue = queue
         self._delay_ms = delay_ms
         self._begin = begin
         self._entries = np.empty((3, 0), np.int64)
         self.queue_end = begin
-        """Where the queue ends as far as anybody has told."""
+        """The end of the queue, as far as is known."""
 
     def __repr__(self) -> str:
         return f"LevelWindow({self.queue}, {self._begin}..{self._end} of {self.queue_end})"
@@ -56,7 +56,7 @@ class LevelWindow:
         return self._begin + self._entries.shape[1]
 
     def wants(self, progress: QueueProgress) -> int | None:
-        """From which offset on entries are wanted, WINDOW_ENTRIES at most; None: there are enough
+        """The offset from which entries are wanted, at most WINDOW_ENTRIES; None: there are enough
         for now."""
         self._forget(progress)
         is_short = self._entries.shape[1] < WINDOW_ENTRIES // 2
@@ -65,8 +65,8 @@ class LevelWindow:
     def feed(
         self, begin: int, due_ms: Int64Array, positions: Int64Array, sizes: Int64Array
     ) -> None:
-        """Entries of the queue from `begin` on; those that do not continue the window are asked
-        for later."""
+        """Entries of the queue, starting at `begin`; those that do not continue the window will be
+        requested later."""
         self.queue_end = max(self.queue_end, begin + len(due_ms))
         first = self._end - begin
         room = WINDOW_ENTRIES - self._entries.shape[1]
@@ -76,7 +76,7 @@ class LevelWindow:
             self._entries = np.concatenate((self._entries, new), axis=1)
 
     def skip_to(self, offset: int) -> None:
-        """The queue begins later than this window ends: retention has removed the rest."""
+        """The queue begins after this window's end: retention has removed the rest."""
         if offset > self._end:
             self._begin, self._entries = offset, np.empty((3, 0), np.int64)
             self.queue_end = max(self.queue_end, offset)
@@ -92,7 +92,7 @@ class LevelWindow:
         return self._first(now_ms + self._delay_ms + 1, progress, limit, are_before=False)
 
     def _first(self, time_ms: int, progress: QueueProgress, limit: int, *, are_before: bool) -> Due:
-        """Those that are not done, up to the first one that is on the other side of a time."""
+        """Messages that are not done, up to the first one on the other side of a time."""
         self._forget(progress)
         if not self._entries.shape[1]:
             return NOTHING_DUE
@@ -108,7 +108,7 @@ class LevelWindow:
         return Due(*(column[:limit] for column in found))
 
     def next_due_ms(self, now_ms: int, progress: QueueProgress) -> int | None:
-        """When the first message that is not done is due, or is ahead, which is now; None: there is
+        """When the first message that is not done is due, or now if it is ahead; None: there is
         none in the window."""
         self._forget(progress)
         for at, due_ms in enumerate(self._entries[0].tolist()):

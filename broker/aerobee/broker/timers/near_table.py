@@ -1,5 +1,5 @@
 """The waiting messages that are due next, in memory: sorted pieces, each a few times longer than
-the one after it, so that adding costs a few merges however many there are. On the loop.
+the next, so that adding costs few merges however many there are. On the loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RATIO: Final = 4
 
 
 class _Piece:
-    """Sorted rows, and between which offsets they are."""
+    """Sorted rows, and their range of offsets."""
 
     __slots__ = ("offset_max", "rows")
 
@@ -34,7 +34,7 @@ class NearTable:
         return self._count
 
     def add(self, rows: Rows) -> None:
-        """In any order. They are sorted when somebody looks."""
+        """In any order; they are sorted when they are read."""
         if len(rows):
             self._unsorted.append(rows)
             self._count += len(rows)
@@ -57,7 +57,7 @@ class NearTable:
         self._count = sum(len(piece.rows) for piece in self._pieces)
 
     def cut(self, count: int) -> Key | None:
-        """Forget all but the first `count`; returns the last key that stays, None if all do."""
+        """Drop all but the first `count`; returns the last key that stays, None if all stay."""
         if self._count <= count:
             return None
         self._sort()
@@ -78,7 +78,7 @@ class NearTable:
 
 
 def _chosen(rows: Rows, offset_low: int, offset_end: int, limit: int) -> list[Rows]:
-    """The first of sorted rows whose offsets are wanted; looks at no more than it must."""
+    """The first of sorted rows whose offsets are wanted; examines no more than necessary."""
     found: list[Rows] = []
     first, count, step = 0, 0, 2 * limit
     while first < len(rows):

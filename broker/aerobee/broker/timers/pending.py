@@ -1,7 +1,7 @@
-"""Waiting messages as rows of an array, in the order in which they are due.
+"""Waiting messages as rows of an array, ordered by due time.
 
-A *key* is (time due, queue offset). Keys are unique within the timer queue, so the order is total;
-an interval of keys is always (low, high]: without its low end, with its high one.
+A *key* is (due time, queue offset). Keys are unique within the timer queue, so the order is total;
+an interval of keys is always (low, high]: excluding its low end, including its high one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PENDING_DTYPE: Final = np.dtype(
         ("due_ms", "<i8"),  # the first millisecond in which it may be delivered
         ("offset", "<i8"),  # in the timer queue
         ("position", "<i8"),  # in the log
-        ("key_hash", "<i8"),  # of what a recall names it by
+        ("key_hash", "<i8"),  # hash of the name used in a recall
         ("size", "<i4"),  # of its record, bytes
         ("topic_hash", "<i4"),  # of the topic it goes to
     ]
@@ -26,13 +26,13 @@ PENDING_DTYPE: Final = np.dtype(
 NUMBER_MAX: Final = (1 << 63) - 1
 
 Rows = npt.NDArray[np.void]
-"""Of PENDING_DTYPE."""
+"""Rows of PENDING_DTYPE."""
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
 class Key(NamedTuple):
-    """A place in the order of time."""
+    """A place in time order."""
 
     due_ms: int
     offset: int
@@ -74,7 +74,7 @@ def key_of(row: Any) -> Key:
 
 
 def rank(rows: Rows, key: Key) -> int:
-    """How many of sorted rows are at `key` or before it."""
+    """How many of the sorted rows are at or before `key`."""
     # Plain bisection: numpy's would copy the column, which is not contiguous.
     due: Any = rows["due_ms"]
     low = bisect_left(due, key.due_ms)
@@ -84,7 +84,7 @@ def rank(rows: Rows, key: Key) -> int:
 
 
 class OfTopic(NamedTuple):
-    """How many rows are of one topic, and when the first of them is due."""
+    """How many rows belong to one topic, and when the first of them is due."""
 
     topic_hash: int
     messages: int
@@ -92,7 +92,7 @@ class OfTopic(NamedTuple):
 
 
 def by_topic(rows: Rows) -> list[OfTopic]:
-    """Of sorted rows. Takes 0.1 s for a million: not on the loop."""
+    """For sorted rows. Takes 0.1 s for a million: not on the loop."""
     hashes, firsts, counts = np.unique(rows["topic_hash"], return_index=True, return_counts=True)
     due_ms = rows["due_ms"][firsts]
     columns = (hashes.tolist(), counts.tolist(), due_ms.tolist())
@@ -103,7 +103,7 @@ def in_order(parts: Sequence[Rows]) -> Rows:
     """All rows of the parts, sorted by key."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     due = np.ascontiguousarray(rows["due_ms"])
-    order = np.argsort(due, kind="stable")  # merges runs that are sorted already
+    order = np.argsort(due, kind="stable")  # merges runs that are already sorted
     found = rows[order]
     ties = np.diff(found["due_ms"]) == 0
     if (ties & (np.diff(found["offset"]) < 0)).any():

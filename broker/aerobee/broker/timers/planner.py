@@ -1,16 +1,15 @@
-"""PURE: what is to be moved now, in the order of time, in bounded batches; and when to look again.
+"""PURE: what to move now, ordered by time, in bounded batches; and when to look again.
 
-The timer queue is moved in *lanes*: intervals of time, each worked off from its beginning. There is
-one as long as all is in time. When a message is late by more than `late_after_ms`, as after an
-outage or a step of the clock, a second lane begins after those that are late: what falls due goes
-on in time, and what is late follows in the order of time at a bounded rate. The lanes are one
-again when the first has reached the second. Nothing remembers them but the frontier: where its ends
-rise a lane begins.
+The timer queue is moved in *lanes*: intervals of time, each processed from its beginning. There is
+one lane while all is on time. When a message is late by more than `late_after_ms`, for example
+after an outage or a step of the clock, a second lane begins after the late ones: what falls due is
+still moved on time, and what is late follows in time order at a bounded rate. The lanes merge when
+the first has reached the second. Only the frontier records them: where its ends rise a lane begins.
 
 Delay levels keep the order of their queues, so each is one lane whose late messages come first.
-What a level has ahead (see `LevelWindow`) goes to the timer queue when nothing is to be moved: due
-as before if the level was longer. Where the clock was set back nobody knows when it was stored, for
-times of storing never fall: it then waits for the whole delay from now on.
+What a level has ahead (see `LevelWindow`) goes to the timer queue when there is nothing to move:
+with the same due time if the level was longer. If the clock was set back, the true store time is
+unknown, as store times never fall: the message then waits for the whole delay from now on.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from aerobee.broker.timers.progress import QueueProgress, TimerProgress
 from aerobee.runtime.clock import Clock
 
 STEPS_MAX: Final = 16
-"""Of the frontier. With more, messages are moved one by one until some have gone."""
+"""Steps of the frontier. Above this, messages are moved one by one until some steps are gone."""
 _STEPS_MANY: Final = 10
-"""From here on a lane continues where it is before it looks for late arrivals."""
+"""Above this, a lane continues where it is before it looks for late arrivals."""
 _LANES_MAX: Final = 4
 
 
@@ -39,11 +38,11 @@ _LANES_MAX: Final = 4
 class PlanLimits:
     batch_messages: int = 500
     batch_bytes: int = 1 << 20
-    """One record may go beyond."""
+    """A single record may exceed it."""
     late_after_ms: int = 2_000
     late_per_s: int = 20_000
-    """How many of those that are late are moved at most. Above what falls due in each second, or a
-    delay level that is late once would stay so."""
+    """The maximum rate of late messages. It must exceed what falls due per second, or a delay level
+    that is once late would stay late."""
     late_burst: int = 1_000
 
 
@@ -67,8 +66,8 @@ class TimersByTime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to move now, or to roll or retime, in this order: columns of equal length. The marks are
-    true once all of it is. What is retimed waits for its whole delay from now on."""
+    """What to move, roll or retime now, in this order: columns of equal length. The marks hold once
+    all of it is done. Retimed messages wait for their whole delay from now on."""
 
     queues: Int64Array
     offsets: Int64Array
@@ -96,11 +95,11 @@ class _Lane:
     due: Due
     late: int
     region: Region | None = None
-    """Of the timer queue: which keys are looked at, below which offset; its `high` is reached
-    unless there was more than the limit."""
+    """For the timer queue: the keys examined, and below which offset; its `high` is reached unless
+    there was more than the limit."""
     is_cut: bool = False
     top: Key = FIRST
-    """Of the timer queue: up to which key the lane has got before."""
+    """For the timer queue: the key that the lane had reached before."""
     taken: int = 0
 
     def mark(self) -> Mark | None:
@@ -115,13 +114,13 @@ class _Lane:
             last = self.taken - 1
             reached = Key(int(self.due.due_ms[last]), int(self.due.offsets[last]))
         if self.taken == len(self.due.offsets) and not self.is_cut:
-            # All that is there: what the lane had got to before counts for the new end, too.
+            # Everything was taken: what the lane had reached before is also done for the new end.
             reached = max(reached, min(self.top, high))
         return Region(low, reached, end) if reached > low else None
 
 
 class Planner:
-    """On the loop; knows the time only by its clock."""
+    """On the loop; gets the time only from its clock."""
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class Planner:
         *,
         log_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`log_ms`: the newest time of storing in the log, Unix ms."""
+        """`log_ms`: the newest store time in the log, Unix ms."""
         self._log_ms = log_ms
         self._timers = timers
         self._levels = levels
@@ -142,8 +141,8 @@ class Planner:
         self._late_s = clock.monotonic_s()
 
     def plan(self, progress: TimerProgress) -> Plan | None:
-        """The next batch; None if nothing is due, or what is due is late and has to wait for its
-        rate: see `wake_ms`."""
+        """The next batch; None if nothing is due, or what is due is late and must wait because of
+        the rate limit: see `wake_ms`."""
         now_ms = self._clock.now_ms()
         moves = self._moves(progress, now_ms)
         return self._rolls(progress, now_ms) if moves is None else moves
@@ -173,7 +172,7 @@ class Planner:
         return Plan(queues[order], *chosen, marks, progress)
 
     def wake_ms(self, progress: TimerProgress) -> int | None:
-        """At which time of the clock something may be due next, after `plan` gave nothing; None:
+        """The clock time at which something may be due next, after `plan` returned nothing; None:
         nothing waits. Look again when more is fed or loaded, and when the clock was set."""
         now_ms = self._clock.now_ms()
         found = [
@@ -190,12 +189,12 @@ class Planner:
             found.append(self._timers.loaded_until.due_ms)
         if not found:
             return None
-        # What is due already has to wait for its rate.
+        # What is already due must wait because of the rate limit.
         return max(min(found), now_ms + 1 + int(1_000 / self._limits.late_per_s))
 
     def overdue(self, progress: TimerProgress, limit: int) -> tuple[int, int | None]:
-        """How many messages are due and not moved, counted up to about `limit`, and the time for
-        which the first of them waited; None: there is none."""
+        """How many messages are due and not moved, counted up to about `limit`, and the due time of
+        the first of them; None: there are none."""
         now_ms = self._clock.now_ms()
         timers, now = progress.of(TIMER_QUEUE), Key(now_ms, NUMBER_MAX)
         times: list[int] = []
@@ -233,8 +232,8 @@ class Planner:
         for regions in self._split(timers, now_ms):
             if regions[0].low >= min(regions[-1].high, now):
                 continue
-            # From its beginning, for what came late; unless that would make ever more steps: then
-            # what was begun is finished first.
+            # From its beginning, for late arrivals; unless that would keep adding steps: then what
+            # was begun is finished first.
             lane = None
             if len(timers.frontier.steps) >= _STEPS_MANY and regions[0].end:
                 lane = self._lane(timers, regions, regions[0].end, now)
@@ -258,7 +257,7 @@ class Planner:
                 count += len(parts[-1])
         rows = np.concatenate(parts)
         due = Due(rows["offset"], rows["due_ms"], rows["position"], rows["size"])
-        # Before another lane all that is there may count as reached.
+        # Before another lane everything may count as reached.
         is_last = regions[-1].high == LAST
         tops = [region.high for region in regions if region.end or not is_last]
         top = max(tops, default=FIRST)
@@ -292,7 +291,7 @@ class Planner:
         return lanes
 
     def _pending(self, timers: QueueProgress, region: Region, done_end: int, limit: int) -> Rows:
-        """What waits in a region below its end; below `done_end` everything is done."""
+        """What waits in a region below its end; everything below `done_end` is done."""
         low, found, count = region.low, [no_rows()], 0
         while count < limit:
             rows = self._timers.select(
@@ -318,8 +317,8 @@ class Planner:
     # ------------------------------------------------------------------------------ choosing
 
     def _choose(self, lanes: Sequence[_Lane], due: Due) -> Int64Array:
-        """Which of the lanes' messages, `due`, are moved, in their order; sets how many each lane
-        gives. What is in time leaves a quarter of the batch to what is late, and takes the rest."""
+        """Which of the lanes' messages, `due`, are moved, in order; sets how many each lane gives.
+        Punctual messages leave a quarter of the batch to late ones, and take the rest."""
         limits = self._limits
         counts = [len(lane.due.offsets) for lane in lanes]
         lane_of = np.repeat(np.arange(len(lanes)), counts)
@@ -352,7 +351,7 @@ class Planner:
         return int(self._late_allowed)
 
     def _marks(self, lanes: Sequence[_Lane], frontier: Frontier) -> tuple[Mark, ...]:
-        """Those that do not make the frontier too long."""
+        """The marks that do not make the frontier too long."""
         marks: list[Mark] = []
         for lane in lanes:
             mark = lane.mark()
@@ -373,6 +372,6 @@ def _waiting(timers: QueueProgress, rows: Rows) -> list[bool]:
 
 
 def _within(chosen: Int64Array, sizes: Int64Array, bytes_max: int) -> Int64Array:
-    """As many as have this size together; one if there are any."""
+    """As many as have this total size; at least one if there are any."""
     count = int(np.searchsorted(np.cumsum(sizes[chosen]), bytes_max, side="right"))
     return chosen[: max(count, 1)]

@@ -6,13 +6,13 @@ A message at (queue, offset), due at some time, is done if and only if one of th
     offset < frontier's end at its key   the timer queue only: moved in its turn
     offset in `loose` of its queue       moved, removed or rolled out of turn
 
-Nothing here is ever undone, so a record that is applied twice changes nothing, and an image is the
-same facts once more. Bounded: the floor and the frontier are a few numbers; what is loose falls
-away as they pass it, and removals beyond LOOSE_MAX are refused before they are written, but for
-those that Apache's broker asked for: they are as many as it has left.
+Nothing here is ever undone, so applying a record twice changes nothing, and an image repeats the
+same facts. Bounded: the floor and the frontier are a few numbers; loose members are dropped as
+these pass them, and removals above LOOSE_MAX are refused before they are written, except those
+requested through Apache's broker, which are as many as it has left.
 
-Intents are carried out one after the other: the first number of one says that all before it has
-been acted. So at most one is open, `open`, and its acts are all that a new master has to look for.
+Intents are carried out one after another: the first number of one implies that all before it has
+been acted. So at most one is open, `open`, and a new master has to look only for its acts.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from aerobee.broker.timers.pending import BoolArray, Int64Array, Key, Rows
 LOOSE_MAX: Final = 200_000
 _PRUNED_MIN: Final = 1_000
 _SOURCES_PER_ENTRY: Final = 2_000
-"""Of an image: about 20 KiB of JSON."""
+"""Per entry of an image: about 20 KiB of JSON."""
 
 
 @dataclass(slots=True)
 class QueueProgress:
-    """Of one queue in which messages wait."""
+    """The progress of one waiting queue."""
 
     floor: int = 0
     frontier: Frontier = field(default_factory=Frontier)
     loose: dict[int, int] = field(default_factory=dict)
-    """Queue offset -> when it was due."""
+    """Queue offset -> due time."""
     prune_at: int = _PRUNED_MIN
 
     def is_done(self, offset: int, due_ms: int) -> bool:
         return self.is_passed(offset, due_ms) or offset in self.loose
 
     def is_passed(self, offset: int, due_ms: int) -> bool:
-        """Whether floor or frontier say so."""
+        """Whether it is done according to floor or frontier."""
         return offset < self.floor or offset < self.frontier.end_at(Key(due_ms, offset))
 
     def raise_floor(self, offset: int) -> None:
@@ -75,7 +75,7 @@ class QueueProgress:
             self._prune()
 
     def _prune(self) -> None:
-        """Now and then, so that each member costs the same however many there are."""
+        """Only now and then, so that the cost per member does not depend on their number."""
         if len(self.loose) < self.prune_at:
             return
         self.loose = {
@@ -110,24 +110,24 @@ class DoneView:
 
 
 class TimerProgress:
-    """What the journal's entries say together."""
+    """The combined state of the journal's entries."""
 
     def __init__(self) -> None:
         self._queues: dict[int, QueueProgress] = {}
         self.next_number = 0
-        """Of the next act."""
+        """The number of the next act."""
         self.acted_number = 0
-        """All acts below are in the log, or given up."""
+        """All acts below are in the log or given up."""
         self.open: Intent | None = None
         """The newest intent, unless it is known to have been carried out."""
         self.given_up: set[int] = set()
-        """Numbers of the open intent."""
+        """Numbers within the open intent."""
 
     def __repr__(self) -> str:
         return f"TimerProgress(next={self.next_number}, open={self.open is not None})"
 
     def of(self, queue: int) -> QueueProgress:
-        """Not to be changed."""
+        """Do not modify."""
         found = self._queues.get(queue)
         return QueueProgress() if found is None else found
 
@@ -140,7 +140,7 @@ class TimerProgress:
         return sum(len(queue.loose) for queue in self._queues.values())
 
     def would_learn(self, entry: Marked | Removed) -> bool:
-        """Whether anything of it is not known here."""
+        """Whether anything in it is not known here."""
         if isinstance(entry, Removed):
             return not all(map(self.is_done, entry.sources))
         frontier = self.of(TIMER_QUEUE).frontier
@@ -152,7 +152,7 @@ class TimerProgress:
         )
 
     def view(self) -> DoneView:
-        """Of the timer queue. Costs as much as it has loose members."""
+        """For the timer queue. Its cost is proportional to the number of loose members."""
         timers = self.of(TIMER_QUEUE)
         loose = np.fromiter(timers.loose, np.int64, len(timers.loose))
         loose.sort()
@@ -161,7 +161,7 @@ class TimerProgress:
     # ------------------------------------------------------------------------------ changing
 
     def apply(self, entries: Iterable[TimerEntry]) -> None:
-        """In the order of the journal."""
+        """Apply entries in journal order."""
         for entry in entries:
             if isinstance(entry, Intent):
                 self._mark(entry.marks)
@@ -179,7 +179,7 @@ class TimerProgress:
 
     def _open(self, intent: Intent) -> None:
         if intent.end_number <= self.next_number:
-            return  # said again
+            return  # repeated
         self._close(intent.first_number)
         self.next_number = intent.end_number
         self.open = intent
@@ -220,7 +220,7 @@ class TimerProgress:
         return copy
 
     def image(self) -> Iterator[TimerEntry]:
-        """Everything once more; others may come in between."""
+        """Everything again; other entries may come in between."""
         for number in sorted(self._queues):
             queue = self._queues[number]
             marks: list[Mark] = [Floor(number, queue.floor)]

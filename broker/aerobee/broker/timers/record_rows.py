@@ -1,7 +1,7 @@
 """PURE: rows of the index from records of the timer queue.
 
-A request to drop a message, which Apache's brokers store beside the messages, is a row as well: due
-before everything else, so that it is carried out before what it names could be delivered, and only
+A recall request, which Apache's brokers store beside the messages, is also a row: due before
+everything else, so that it is carried out before the message it names could be delivered, and only
 once.
 """
 
@@ -18,24 +18,24 @@ from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
 
 REQUEST_DUE_MS: Final = 0
-"""When requests are due."""
+"""The due time of requests."""
 
 
 class RowsFound(NamedTuple):
-    """`refused`: queue offsets of records that are no messages, and why."""
+    """`refused`: queue offsets of records that are not messages, and why."""
 
     rows: Rows
     refused: list[tuple[int, str]]
 
 
 def key_hash(topic: str, unique_key: str) -> int:
-    """Of what a message is found by: files keep it."""
+    """Hash of what a message is found by: files contain it."""
     digest = blake2b(f"{topic}+{unique_key}".encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
 def rows_of(records: Iterable[Record]) -> RowsFound:
-    """Rows in the order of the records, which are the queue's."""
+    """Rows in the order of the records, which is queue order."""
     columns: list[tuple[int, int, int, int, int, int]] = []
     refused: list[tuple[int, str]] = []
     hashes: dict[str, int] = {}

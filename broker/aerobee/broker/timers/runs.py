@@ -4,8 +4,8 @@
     directory: a row of _BLOCK_DTYPE for each block
     "AQT1"  u32 blocks, u64 rows, u32 crc32 of the directory      little-endian, 20 bytes
 
-The directory is in memory: 44 bytes for 160 KiB of rows. A block is checked each time that it is
-read. Nothing here decides anything; all of it may block on the disk.
+The directory is in memory: 44 bytes for 160 KiB of rows. A block is checked each time it is read.
+Nothing here makes decisions; all of it may block on the disk.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BLOCK_DTYPE: Final = np.dtype(
 
 
 class IndexDamaged(Exception):
-    """A file of the index is not what was written: the index is to be built again."""
+    """A file of the index is not as it was written: the index must be rebuilt."""
 
 
 class Run:
@@ -65,7 +65,7 @@ class Run:
         return f"Run({self.name}, {self.rows} rows)"
 
     def is_passed(self, frontier: Frontier) -> bool:
-        """Whether everything in it is done. False if it would have to be read to know."""
+        """Whether everything in it is done. False if it would have to be read to find out."""
         steps = frontier.steps
         return bool(steps) and self.last <= steps[0].high and self.offset_max < steps[0].end
 
@@ -90,7 +90,7 @@ class Run:
 
 
 class RunWriter:
-    """One run on its way to the disk."""
+    """Writes one run to disk."""
 
     def __init__(self, disk: Disk, name: str) -> None:
         self._file = disk.open_file(name, create=True)
@@ -103,7 +103,7 @@ class RunWriter:
         self._last: Key | None = None
 
     def add(self, rows: Rows) -> None:
-        """The next rows, in the order of keys."""
+        """Add the next rows, in key order."""
         self._waiting.append(rows)
         self._waiting_rows += len(rows)
         if self._waiting_rows >= BLOCK_ROWS:
@@ -130,7 +130,7 @@ class RunWriter:
         self._last = key_of(rows[-1])
 
     def finish(self) -> Run | None:
-        """Everything is on the disk, but for the file's name; None if there were no rows."""
+        """Everything is on disk, except the file's name; None if there were no rows."""
         rest = np.concatenate(self._waiting) if self._waiting else ()
         if len(rest):
             self._write(np.asarray(rest))
@@ -173,7 +173,7 @@ def open_run(disk: Disk, name: str, rows: int) -> Run:
 
 
 class _Cursor:
-    """What of one run is not merged yet."""
+    """The part of one run that is not merged yet."""
 
     def __init__(self, disk: Disk, run: Run, after: Key) -> None:
         self._run = run
@@ -183,7 +183,7 @@ class _Cursor:
         self.take(after)
 
     def take(self, until: Key) -> Rows:
-        """The rows up to `until`, which then are gone; reads on when the block is empty."""
+        """Remove and return the rows up to `until`; reads the next block when one is used up."""
         count = rank(self.rows, until)
         taken, self.rows = self.rows[:count], self.rows[count:]
         if not len(self.rows) and self._block + 1 < len(self._run.directory):
@@ -193,8 +193,8 @@ class _Cursor:
 
 
 def merged(disk: Disk, runs: Sequence[Run], after: Key, view: DoneView) -> Generator[Rows]:
-    """All rows of the runs after a key that are not done, in the order of keys, in pieces of at
-    most a block of each run. Raises IndexDamaged, OSError."""
+    """All rows of the runs after a key that are not done, in key order, in pieces of at most a
+    block of each run. Raises IndexDamaged, OSError."""
     cursors: list[_Cursor] = []
     try:
         cursors.extend(_Cursor(disk, run, after) for run in runs if run.last > after)

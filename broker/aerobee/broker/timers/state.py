@@ -1,8 +1,8 @@
-"""What the journal of timers says up to one of its records, on every replica: a `JournalState`.
+"""The state of the timer journal up to one of its records, on every replica: a `JournalState`.
 
-Owns: the progress that confirmed records bring, and its file. A move that a power failure took back
-would be believed, and the message never delivered: so a file that is ahead of the journal does not
-count, and an older one or the journal's own beginning takes its place.
+Owns: the progress according to confirmed records, and its file. If a file claimed a move that a
+power failure undid, the message would never be delivered: so a file that is ahead of the journal is
+ignored in favour of an older one or the journal's beginning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TimerJournalState:
     decode = staticmethod(decode_entry)
 
     def __init__(self, progress: TimerProgress | None = None, place: Place | None = None) -> None:
-        """Without arguments: that of a journal without records."""
+        """Without arguments: the state of a journal without records."""
         self.progress = progress or TimerProgress()
         self._place = place or Place()
         self._view: tuple[int, DoneView] | None = None
@@ -47,33 +47,33 @@ class TimerJournalState:
         return self._place.is_whole
 
     def view(self) -> DoneView:
-        """What is done as the records below `next_offset` say; for the index."""
+        """What is done according to the records below `next_offset`; for the index."""
         if self._view is None or self._view[0] != self.next_offset:
             self._view = self.next_offset, self.progress.view()
         return self._view[1]
 
     def apply(self, entries: Sequence[TimerEntry | ImageEnd], queue_offset: int) -> None:
-        """The next record of the journal."""
+        """Apply the next record of the journal."""
         place = self._place.after(entries, queue_offset)
         self.progress.apply(entry for entry in entries if not isinstance(entry, ImageEnd))
         self._place = place
 
     def skip_to(self, queue_offset: int) -> None:
-        """The records before this one are not there any more, or cannot be read. What is known
-        stays true: nothing is ever undone."""
+        """The records before this one are gone or cannot be read. What is known still holds:
+        nothing is ever undone."""
         self._place = self._place.skipped_to(queue_offset)
 
     # ------------------------------------------------------------------------------ its file
 
     def snapshot(self) -> Callable[[], bytes]:
-        """What encodes the file as it is now; [any thread]. Write it only when the journal's
-        records below `next_offset` are on the disk."""
+        """A callable that encodes the file as of now; call it on [any thread]. Write the file only
+        when the journal's records below `next_offset` are on disk."""
         progress, place = self.progress.copy(), self._place
         return lambda: encode_file(_MAGIC, place, map(entry_text, progress.image()))
 
 
 def file_reader(journal_end: int) -> Callable[[bytes], TimerJournalState]:
-    """For `read_with_backup`: what reads the file where the journal has `journal_end` records."""
+    """For `read_with_backup`: reads the file, given that the journal has `journal_end` records."""
 
     def read(data: bytes) -> TimerJournalState:
         entries: list[Any]

@@ -1,4 +1,4 @@
-"""A master's side of the journal of timers: what it decides is at once, and counts once
+"""A master's side of the timer journal: its decisions apply here at once, and take effect once
 confirmed.
 
     intend -> the intent is in the log -> append the acts, any time -> note_acted
@@ -36,7 +36,7 @@ REASON_LENGTH_MAX: Final = 200
 
 
 class Done(Protocol):
-    """What a term asks of an entry's future."""
+    """What a term needs of an entry's future."""
 
     def done(self) -> bool: ...
 
@@ -59,7 +59,7 @@ class TimerTerm:
         self._writer = writer
         self._clock = clock
         self.progress = state.progress.copy()
-        """Not to be changed. Another object after something was dropped."""
+        """Do not modify. Replaced by another object after something was dropped."""
 
     # ------------------------------------------------------------------------------ acting
 
@@ -72,19 +72,19 @@ class TimerTerm:
         basis: TimerProgress,
         new_due_ms: int = 0,
     ) -> Intent:
-        """The intent is in the log, though not confirmed. Carry it out, in its order, then call
-        `note_acted`. It names the sources that are not done by now.
+        """On return the intent is in the log, though not confirmed. Carry it out, in its order,
+        then call `note_acted`. It names the sources that are not done yet.
 
-        `basis`: what `progress` was when sources and marks were chosen.
+        `basis`: the `progress` from which sources and marks were chosen.
 
         Raises:
-            AerobeeError: it is not in the log, and nothing is done. Busy: choose again, something
-                that was counted on has not come true.
+            AerobeeError: it is not in the log, and nothing is done. Busy: choose again, because
+                something in the basis did not come true.
         """
         self._writer.flush()
         progress = self.progress
         if basis is not progress:
-            # A mark could cover a message whose removal was dropped since.
+            # A mark could cover a message whose removal has been dropped since.
             raise Busy("what the plan was made from has changed; plan again")
         assert progress.open is None, "one intent after the other"
         intent = Intent(
@@ -95,7 +95,8 @@ class TimerTerm:
             new_due_ms,
             self._clock.now_ms(),
         )
-        # Not before the disk has it: the copies are as durable as what follows in the log.
+        # It need not be on disk first: the copies are only as durable as what precedes them in the
+        # log.
         done: Done = self._add(intent, is_durable=False)
         self._writer.flush()
         if done.done() and (error := done.exception()) is not None:
@@ -103,44 +104,44 @@ class TimerTerm:
         return intent
 
     def note_acted(self) -> None:
-        """The open intent has been carried out. Said to the journal with what comes next, before
-        long: until then a new master looks for each of its acts. Raises AerobeeError."""
+        """The open intent has been carried out. The journal records it soon, with the next entries;
+        until then a new master looks for each of its acts. Raises AerobeeError."""
         if self.progress.open is not None:
             self._add(Acted(self.progress.open.end_number), is_durable=False)
 
     def write_out(self) -> None:
-        """All that was decided is in the log, though not confirmed. Raises AerobeeError."""
+        """Everything decided is in the log, though not confirmed. Raises AerobeeError."""
         self._writer.flush()
 
     def give_up(self, number: int, reason: str) -> Any:
-        """One of the open intent's acts cannot be done, not now and not later. Returns what
-        `remove` does. Raises AerobeeError."""
+        """One of the open intent's acts can never be done. Returns the same as `remove`. Raises
+        AerobeeError."""
         return self._add(
             GivenUp(number, reason[:REASON_LENGTH_MAX], self._clock.now_ms()), is_durable=True
         )
 
     def remove(self, sources: Sequence[Source], reason: str) -> Any:
         """They will not be delivered. Returns the writer's future: done when that is confirmed and
-        on the disk.
+        on disk.
 
         Raises:
-            Busy: too much is done out of turn already; or too much waits to be written.
+            Busy: too much is already done out of order, or too much waits to be written.
             NotMaster: the term is over.
         """
         self.check_out_of_turn(len(sources))
         return self.remove_as_requested(sources, reason)
 
     def remove_as_requested(self, sources: Sequence[Source], reason: str) -> Any:
-        """As `remove`, however much is done out of turn: a request that is in the log already, as
-        Apache's broker left it, cannot be refused any more."""
+        """As `remove`, however much is done out of order: a request already in the log, left by
+        Apache's broker, can no longer be refused."""
         return self._add(
             Removed(tuple(sources), reason[:REASON_LENGTH_MAX], self._clock.now_ms()),
             is_durable=True,
         )
 
     def check_out_of_turn(self, count: int) -> None:
-        """May so many messages more be delivered early, put off or removed? Rolls need not ask: the
-        floor follows them. Raises Busy."""
+        """Check that this many more messages may be delivered early, postponed or removed. Not
+        needed for rolls: the floor follows them. Raises Busy."""
         if self.progress.loose_count + count > LOOSE_MAX:
             raise Busy(
                 f"{LOOSE_MAX} messages were recalled, delivered early or postponed ahead of their "
@@ -148,14 +149,14 @@ class TimerTerm:
             )
 
     def raise_floor(self, queue: int, offset: int) -> None:
-        """All messages of the queue below this offset are done. Raises AerobeeError."""
+        """Mark all messages of the queue below this offset as done. Raises AerobeeError."""
         if offset > self.progress.of(queue).floor:
             self._add(Marked((Floor(queue, offset),)), is_durable=False)
 
     def note_known(self, entry: Marked | Removed) -> Any:
-        """What was done without the journal, by another broker that had the folder. Returns the
-        writer's future, done when that counts and is on the disk; None if it is known. Raises
-        AerobeeError."""
+        """Record what another broker that used the folder did, without the journal. Returns the
+        writer's future, done when that is in effect and on disk; None if it is already known.
+        Raises AerobeeError."""
         return self._add(entry, is_durable=True) if self.progress.would_learn(entry) else None
 
     def _add(self, entry: TimerEntry, *, is_durable: bool) -> Any:
@@ -166,10 +167,10 @@ class TimerTerm:
     # ------------------------------------------------------------------------------ JournalTerm
 
     def counted(self, entries: Sequence[TimerEntry | ImageEnd]) -> None:
-        """Already here."""
+        """Nothing to do: it is already in effect here."""
 
     def dropped(self, waiting: Iterable[TimerEntry | ImageEnd]) -> None:
-        """As if what was not appended had never been added."""
+        """Undo what was not appended, as if it had never been added."""
         self.progress = self._state.progress.copy()
         self.progress.apply(entry for entry in waiting if not isinstance(entry, ImageEnd))
 
@@ -188,8 +189,8 @@ class TimerTerms:
         on_begin: Callable[[TimerTerm], None],
         on_end: Callable[[], None],
     ) -> None:
-        """`on_begin` may not await anything: it starts what moves messages, which first looks at
-        the term's open intent. `on_end`: nothing is moved any more."""
+        """`on_begin` must not await anything: it starts the mover, which first looks at the term's
+        open intent. `on_end`: nothing more is moved."""
         self._state = state
         self._clock = clock
         self._on_begin = on_begin

@@ -1,5 +1,5 @@
 """Transactions: half messages, how they end, and who is asked when nobody ends them.
 
-`pending` knows what the two system topics say, on every replica; `ends` carries out on a master
-what clients decide. What is stored is Apache's.
+`pending` tracks the content of the two system topics, on every replica; `ends` carries out clients'
+decisions on a master. The stored format is Apache's.
 """

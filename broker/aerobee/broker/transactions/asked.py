@@ -1,8 +1,8 @@
-"""Producers of our own protocol that can be asked: each has a stream to this broker, and names its
+"""Producers of our own protocol that can be asked: each has a stream to this broker and names its
 topics.
 
-Owns: the questions that are on no stream yet, a bounded part for each. A question that is lost with
-its stream does no harm: the transaction is asked about again.
+Owns: the questions that were not sent yet, bounded for each stream. A question lost with its stream
+is harmless: the transaction is asked about again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from aerobee.runtime.errors import ShuttingDown
 
 QUESTIONS_MAX: Final = 64
 QUESTIONS_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of one stream; a larger question goes alone."""
+"""Limit for one stream; a larger question is sent alone."""
 TRIES_MAX: Final = 16
-"""Streams that are looked at for one question."""
+"""How many streams are tried for one question."""
 
 
 class AskedProducer:
-    """One stream."""
+    """The stream of one producer."""
 
     def __init__(self, topics: frozenset[str]) -> None:
         self.topics = topics
@@ -34,7 +34,7 @@ class AskedProducer:
         self._due = asyncio.Event()
 
     def offer(self, question: Question) -> bool:
-        """False: too much is on its way to it."""
+        """False: too much is already on its way to it."""
         size = question.record.size
         if len(self._questions) >= QUESTIONS_MAX or (
             self._questions and self._bytes + size > QUESTIONS_BYTES_MAX
@@ -46,7 +46,7 @@ class AskedProducer:
         return True
 
     async def next(self) -> Question:
-        """Raises ShuttingDown: nothing more will come."""
+        """Raises ShuttingDown: no more will come."""
         while not self._questions:
             if self._is_closed:
                 raise ShuttingDown("the broker is stopping; ask the route for the master")
@@ -57,7 +57,7 @@ class AskedProducer:
         return question
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """No more will come."""
         self._is_closed = True
         self._questions.clear()
         self._due.set()
@@ -68,12 +68,12 @@ class AskedProducers:
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[AskedProducer, None]] = {}
-        """Who was asked last comes last."""
+        """The most recently asked stream is last."""
         self._is_closed = False
 
     @contextmanager
     def joined(self, topics: Iterable[str]) -> Iterator[AskedProducer]:
-        """A stream, while it is open. Raises ShuttingDown."""
+        """Registers a stream while it is open. Raises ShuttingDown."""
         if self._is_closed:
             raise ShuttingDown("the broker is stopping; ask the route for the master")
         producer = AskedProducer(frozenset(topics))
@@ -102,7 +102,7 @@ class AskedProducers:
         return False
 
     def close(self) -> None:
-        """The broker stops: all streams end."""
+        """The broker is stopping: all streams end."""
         self._is_closed = True
         for of_topic in self._by_topic.values():
             for producer in of_topic:

@@ -1,12 +1,12 @@
-"""A master asks producers about transactions that they do not end.
+"""A master asks producers about transactions that they have not ended.
 
-A scan looks at all that is open, once in each interval. A half message that is old enough moves up
-in its topic, with one check more, and a producer is asked. A check that reaches no producer does
-not count: the transaction waits until one is there. After the last check, or when the log would
-have been removed, the message is set aside.
+A scan looks at everything open, once per interval. A half message that is old enough is stored
+again at the end of its topic, with one more check, and a producer is asked. A check that reaches no
+producer does not count: the transaction waits until there is one. After the last check, or when the
+log would have been removed, the message is set aside.
 
-Owns: the scans, and their pace. Whether an answer, or a scan that was cut off, comes in between is
-for `Ends` to know: what ended is not asked about, and what is asked about twice ends once.
+Owns: the scans, and their pace. `Ends` deals with answers and interrupted scans in between: what
+has ended is not asked about, and what is asked about twice ends once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOOKS_PER_TURN: Final = 500
 BURST_CHECKS: Final = 50
 BURST_BYTES: Final = 1024 * 1024
 BURST_S: Final = 0.1
-"""This many checks, or the one that passes these bytes, take at least this long: at most 500 in a
+"""This many checks, or the one that exceeds these bytes, take at least this long: at most 500 per
 second, and about 10 MiB."""
 
 
@@ -56,16 +56,16 @@ class Verdict(Enum):
 
 
 def verdict(half: HalfMessage, now_ms: int, rules: CheckRules) -> Verdict:
-    """PURE. By the broker's clock alone: clients say when a message was born, and may be wrong."""
+    """PURE. Uses only the broker's clock: clients set the birth time, and may be wrong."""
     age_ms = now_ms - half.stored_ms
     if rules.reserved_ms is not None and age_ms > rules.reserved_ms:
         return Verdict.SET_ASIDE
     if half.checks:
-        # Scans are an interval apart, and checks not quite: the last one may have been paced.
+        # Scans are an interval apart, but checks not exactly: the last one may have been paced.
         wait_ms = rules.interval_ms // 2
     else:
         wait_ms = rules.timeout_ms if half.immunity_ms is None else half.immunity_ms
-    if abs(age_ms) < wait_ms:  # not less than 0 for long, if the clock was set back
+    if abs(age_ms) < wait_ms:  # so it is not below 0 for long if the clock was set back
         return Verdict.LEAVE
     return Verdict.CHECK if half.checks < rules.checks_max else Verdict.SET_ASIDE
 
@@ -76,7 +76,7 @@ def waits_since_ms(half: HalfMessage, rules: CheckRules) -> int:
 
 
 class Checks:
-    """On the loop, while `run` runs; between `begin` and `end` it asks."""
+    """On the loop, while `run` runs; asks between `begin` and `end`."""
 
     def __init__(
         self,
@@ -97,18 +97,18 @@ class Checks:
         self._is_on = asyncio.Event()
         self._burst_checks = self._burst_bytes = 0
         self._without_producer: set[str] = set()
-        """Topics, in this scan."""
+        """Topics without a producer, in this scan."""
         self.oldest_since_ms: int | None = None
         """When the oldest open transaction began, as of the last scan."""
         self.unasked = 0
-        """How often a scan found no producer of a topic."""
+        """How often a scan found no producer for a topic."""
 
     def begin(self) -> None:
         """The master's transactions are known."""
         self._is_on.set()
 
     def end(self) -> None:
-        """Nobody is asked any more."""
+        """Stop asking."""
         self._is_on.clear()
         self.oldest_since_ms = None
 
@@ -133,7 +133,7 @@ class Checks:
             await asyncio.sleep(max(BURST_S, self._rules.interval_ms / 1_000 - passed_s))
 
     async def scan(self) -> None:
-        """All that is open now. Raises AerobeeError: the rest comes with the next scan."""
+        """Check everything open now. Raises AerobeeError: the rest comes with the next scan."""
         oldest_ms: int | None = None
         self._without_producer.clear()
         for number, offset in enumerate(self._pending.all_offsets(), 1):
@@ -158,7 +158,7 @@ class Checks:
         try:
             data = await self._read_half(HALF_TOPIC, half)
         except MessageNotFound:
-            return  # an operator has the log cleaned
+            return  # an operator is having the log cleaned
         if found is Verdict.CHECK:
             try:
                 if not self._ends.check(half, data, self._asked):

@@ -1,15 +1,16 @@
-"""A master ends transactions: the message is stored and the half message done, or done alone.
+"""A master ends transactions: it stores the message and marks the half message done, or only marks
+it.
 
     is it known? -> read the half message -> may we? -> intent, message, op message, in one turn
       -> answer once all of it is as safe as an ordinary send
 
-A half message whose producers are asked moves up in its topic; one that they never decided is set
-aside, where an operator decides. Both are a copy and an op message in one turn. A log that ends
-between them has both records, and the half message counts.
+A half message whose producers are asked is stored again at the end of its topic; one that they
+never decided is set aside, for an operator to decide. Both are a copy and an op message in one
+turn. A log that ends between them has both records, and the half message is the valid one.
 
 Owns: the order of these steps, and what was decided under this term and is not followed yet. A
-transaction ends once. Who asks again, for the same end or another, late or at the same time, waits
-for the first one and is answered with it.
+transaction ends once. A repeated request, for the same end or another, later or concurrently, waits
+for the first one and gets its result.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ ReadHalf = Callable[[str, HalfMessage], Awaitable[bytes]]
 
 
 class _Ending(NamedTuple):
-    """An end that is in the log up to `end`, and not followed yet. `is_aside`: of what was set
-    aside before."""
+    """An end that is in the log up to `end`, and not followed yet. `is_aside`: the transaction had
+    been set aside."""
 
     outcome: Outcome
     end: int
@@ -83,7 +84,7 @@ class _Ending(NamedTuple):
 
 
 class _Owed(NamedTuple):
-    """An op message that follows what is stored already."""
+    """An op message that must follow what is already stored."""
 
     name: TransactionName
     offsets: Sequence[int]
@@ -92,7 +93,7 @@ class _Owed(NamedTuple):
 
 
 class Ends:
-    """On the loop. The parts of a term are set by `begin` and `end_term`."""
+    """On the loop. `begin` and `end_term` set the parts of a term."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class Ends:
         read_half: ReadHalf,
         on_owing: Callable[[], None],
     ) -> None:
-        """`on_owing`: `pay` must be called before long."""
+        """`on_owing`: `pay` must be called soon."""
         self._known = known
         self._pending = known.pending
         self._aside = known.aside
@@ -141,7 +142,7 @@ class Ends:
         self._wake()
 
     def end_term(self) -> None:
-        """Nothing is ended any more."""
+        """End no more transactions."""
         self._term = None
         self._known.end_term()
         self._ending.clear()
@@ -150,11 +151,11 @@ class Ends:
 
     @property
     def is_ready(self) -> bool:
-        """Whether transactions end here."""
+        """Whether transactions can be ended here."""
         return self._term is not None
 
     def followed(self) -> None:
-        """The state knows more."""
+        """The state has advanced."""
         for name in [name for name, begun in self._ending.items() if self._knows(name, begun)]:
             del self._ending[name]
         self._known.followed()
@@ -180,13 +181,13 @@ class Ends:
         *,
         by_operator: bool = False,
     ) -> Outcome:
-        """End a transaction. Returns how it ended: with `outcome`, or as it was decided before.
+        """End a transaction. Returns how it ended: with `outcome`, or as decided earlier.
 
-        `by_operator`: also one that was set aside, which nobody else can end.
+        `by_operator`: also one that was set aside, which only an operator can end.
 
         Raises:
             MessageNotFound: there is no such transaction here.
-            DeadlineExceeded: it has ended, or not; ask again.
+            DeadlineExceeded: it may or may not have ended; ask again.
             NotMaster, Busy, and others: it has not ended here.
         """
         if outcome not in ENDS:
@@ -214,7 +215,7 @@ class Ends:
                 raise _not_master()
             is_new = name in self._ending or self._known.is_recent(name)
             if is_new or state.of(name) != waiting:
-                continue  # somebody else has ended it meanwhile, or it was checked
+                continue  # it was ended or checked meanwhile
             self._act(name, state, waiting[-1], outcome, data)
             return await self._safe(self._ending[name], deadline_s)
 
@@ -224,7 +225,7 @@ class Ends:
         ended = self._aside.ended(name) or self._pending.ended(name)
         if ended is not None:
             return ended.outcome
-        # Of long ago, or of before this replica began to follow.
+        # It ended long ago, or before this replica began to follow.
         try:
             query = KeyQuery(HALF_TOPIC, name.transaction_id, is_unique_key=True)
             found = (await self._lookup.by_key(query)).records
@@ -232,7 +233,7 @@ class Ends:
             found = ()
         if any(Record(each).property_value("REAL_TOPIC") == name.topic for each in found):
             return Outcome.UNKNOWN
-        # Who is replaced already does not know what his successor has stored.
+        # A master that has been replaced does not know what its successor has stored.
         self._guard.check_acting()
         raise MessageNotFound(
             f"topic {name.topic} has no transaction {name.transaction_id} here: it was not begun, "
@@ -301,15 +302,15 @@ class Ends:
             raise
         self.committed[name.topic] += 1
         self.latency_s.observe(max(0, self._clock.now_ms() - half.born_ms) / 1_000)
-        # A reader that sees the message has a broker that knows it is done.
+        # A reader that sees the message must find a broker that knows it is done.
         self._ending[name] = _Ending(outcome, appended.end, is_aside)
         self._owe(_Owed(name, offsets, outcome, is_aside))
 
     def check(self, half: HalfMessage, data: bytes, ask: Callable[[Question], bool]) -> bool:
-        """Ask its producers how an open transaction ends; its half message moves up then.
+        """Ask its producers how an open transaction ends; its half message is stored again.
 
-        False: nobody can be asked now, or it has ended. Raises AerobeeError: nothing has happened,
-        or the check was not counted.
+        False: no producer can be asked now, or it has ended. Raises AerobeeError: nothing has
+        happened, or the check was not counted.
         """
         if not self._is_open(half):
             return False
@@ -328,13 +329,13 @@ class Ends:
         offsets = self._pending.offsets(name)
         appended = self._append(half, Moved(HALF_TOPIC, HALF_QUEUE, copy))
         self.checked += 1
-        # An end that comes before the copy is followed must name it too.
+        # An end that comes before the copy is followed must also name it.
         self._known.stored(name.topic, name.transaction_id, appended)
         self._owe(_Owed(name, offsets, Outcome.CHECKED))
         return True
 
     def put_aside(self, half: HalfMessage, data: bytes) -> bool:
-        """An operator decides from now on. False: the transaction has ended. Raises
+        """Set it aside for an operator to decide. False: the transaction has ended. Raises
         AerobeeError."""
         if not self._is_open(half):
             return False
@@ -353,7 +354,7 @@ class Ends:
         return True
 
     def _is_open(self, half: HalfMessage) -> bool:
-        """Whether this is the newest record of a transaction that nobody is ending."""
+        """Whether this is the newest record of a transaction that is not being ended."""
         name = name_of(half)
         if self._term is None or name in self._ending or self._known.is_recent(name):
             return False
@@ -367,7 +368,7 @@ class Ends:
             raise _undeliverable(half, str(error)) from None
 
     def _message(self, half: HalfMessage, data: bytes) -> Moved:
-        """What is delivered. Raises AerobeeError: it cannot be."""
+        """The message to deliver. Raises AerobeeError: it cannot be delivered."""
         topic = self._topics.get(half.topic)
         if topic is None:
             raise TopicNotFound(
@@ -398,21 +399,21 @@ class Ends:
         raise _undeliverable(half, f"it is not the record at {half.position}")
 
     def _owe(self, owed: _Owed) -> None:
-        """The op message follows at once if it can, and what was appended goes its way."""
+        """Write the op message at once if possible, and publish what was appended."""
         self._owed = owed
         try:
             self.pay(is_last=False)
         except StoreFailed:
             raise
         except AerobeeError as error:
-            # Known by what is stored already; the op message follows when the log takes it.
+            # What is stored identifies it; the op message follows when the log takes it.
             log_event(log, "an op message waits to be written", level=logging.WARNING, reason=error)
             self._on_owing()
         self._writes.publish()
 
     def pay(self, *, is_last: bool = True) -> None:
-        """What could not be written when its message was. Unless it `is_last`, the caller publishes
-        it. Raises AerobeeError: not now either."""
+        """Write the op message that could not be written with its message. Unless it `is_last`, the
+        caller publishes it. Raises AerobeeError: it is still not possible."""
         owed = self._owed
         if owed is None:
             return
@@ -427,8 +428,8 @@ class Ends:
         return self._owed is not None
 
     def finish(self, intent: CommitIntent, is_stored: bool) -> bool:
-        """What the last master began last. Whether something was missing, which must be followed
-        before anything ends. Raises AerobeeError: it is not finished."""
+        """Finish what the last master began last. Returns whether something was missing, which must
+        be followed before anything else ends. Raises AerobeeError: it is not finished."""
         state = self._aside if intent.is_aside else self._pending
         if not is_stored or state.at(intent.half_offset) is None:
             return False
@@ -444,8 +445,8 @@ class Ends:
         return True
 
     def drop_leftovers(self) -> bool:
-        """Where the last master died while it set something aside, the half message counts. Returns
-        as `finish`. Raises AerobeeError."""
+        """If the last master died while it set something aside, the half message is the valid one.
+        Returns as `finish`. Raises AerobeeError."""
         leftovers = self._aside.names & self._pending.names
         for name in leftovers:
             self._append_op(self._aside.offsets(name), Outcome.CHECKED, is_aside=True)
@@ -454,7 +455,7 @@ class Ends:
     def _append_op(
         self, offsets: Sequence[int], outcome: Outcome, *, is_aside: bool, is_last: bool = True
     ) -> int:
-        # Of a full disk too: it is little, and what is done can be removed.
+        # Even on a full disk: it is small, and what is done can be removed.
         return self._writes.append(
             ASIDE_TOPIC if is_aside else OP_TOPIC,
             HALF_QUEUE,

@@ -1,7 +1,7 @@
-"""What is confirmed in the topics of transactions reaches the state, on every replica.
+"""Feeds what is confirmed in the topics of transactions to the state, on every replica.
 
-Owns: where reading continues. A turn of the loop takes a bounded part of a queue. It continues when
-more is confirmed, and after a failure; nothing here looks by the clock.
+Owns: where reading continues. Each turn of the loop takes a bounded part of a queue. It continues
+when more is confirmed, and after a failure; nothing here polls.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TransactionFollower:
 
     @property
     def has_all(self) -> bool:
-        """Whether the state knows all that consumers could see in these topics."""
+        """Whether the state has everything that consumers could see in these topics."""
         bounds = self._store.queues.bounds
         return (
             self._pending.next_half >= bounds(*HALVES).max_offset
@@ -73,7 +73,7 @@ class TransactionFollower:
         )
 
     def on_grown(self, names: Iterable[QueueName]) -> None:
-        """Queues of the store have got messages."""
+        """Queues of the store have received messages."""
         if not {HALVES, OPS, ASIDES}.isdisjoint(names):
             self._due.set()
 
@@ -83,7 +83,7 @@ class TransactionFollower:
             self._due.set()
 
     def look_at_begin(self) -> None:
-        """The log may have lost what waited, by an operator's command."""
+        """The log may have lost waiting messages through an operator's command."""
         for state, queue in ((self._pending, HALVES), (self._aside, ASIDES)):
             low = self._store.queues.bounds(*queue).min_offset
             for half in state.lose_before(low):
@@ -97,7 +97,7 @@ class TransactionFollower:
             try:
                 while await self._step():
                     self._on_followed()
-                    await asyncio.sleep(0)  # others get their turn
+                    await asyncio.sleep(0)  # let others run
                 trouble = ""
             except StoreFailed:
                 raise
@@ -115,7 +115,7 @@ class TransactionFollower:
             await self._due.wait()
 
     async def _step(self) -> bool:
-        """A part of what is new; False if there is nothing. Raises AerobeeError."""
+        """Feed a part of what is new; False if there is nothing. Raises AerobeeError."""
         self.look_at_begin()
         read_halves = await self._read_halves(self._pending, HALVES)
         read_asides = await self._read_halves(self._aside, ASIDES)

@@ -1,4 +1,4 @@
-"""What waits for the end of its transaction keeps the log."""
+"""Messages that wait for the end of their transaction keep the log."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FLUSH_TIMEOUT_S: Final = 3.0
 
 
 class TransactionsHold(Hold):
-    """On the loop, of every replica. Half messages move on while they are checked, so none holds
-    the log for longer than its checks take."""
+    """On the loop, on every replica. Half messages are stored again while they are checked, so none
+    holds the log for longer than its checks take."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class TransactionsHold(Hold):
                 )
         if need is not None:
             return need
-        # A half message must not come back after a power cut that took its end.
+        # A half message must not come back after a power cut that lost its end.
         self._durability.request_flush()
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):

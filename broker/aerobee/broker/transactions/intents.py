@@ -1,13 +1,13 @@
-"""The one thing that must be known beside Apache's topics: which commit is under way.
+"""The one fact needed besides Apache's topics: which commit is under way.
 
-A commit stores two records, the message and the op message that its half message is done. A log
-that ends between them has a message that was delivered and a half message that still waits. So an
-intent comes first: it says where in its queue the message will be. Nothing is stored between the
-three, and no commit begins before the last one has its op message. So a new master reads the newest
-intent alone and looks at that one place: if the message is there, the op message is all that is
-missing; if it is not, nothing has happened and nobody was told so.
+A commit stores two records: the message, and the op message that marks its half message done. A log
+that ends between them has a delivered message and a half message that still waits. So an intent
+comes first: it says where in its queue the message will be. Nothing is stored between the three,
+and no commit begins before the last one has its op message. So a new master reads only the newest
+intent and checks that one place: if the message is there, only the op message is missing; if it is
+not, nothing has happened and nothing was acknowledged.
 
-An intent that is followed by another, or whose half message is done, says nothing more.
+An intent that is followed by another, or whose half message is done, has no further meaning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRANSACTION_JOURNAL_TOPIC: Final = "AEROBEE_TRANSACTION_JOURNAL"
 class CommitIntent(NamedTuple):
     """`half_offset` and `half_position` are the half message's; the message will be at `offset` of
     its queue. `also_done` are other records of the same transaction. `is_aside`: these are records
-    of the topic of what was set aside."""
+    of the topic of set-aside messages."""
 
     half_offset: int
     half_position: int
@@ -33,7 +33,7 @@ class CommitIntent(NamedTuple):
 
     @property
     def offsets(self) -> list[int]:
-        """All records of the half topic that are done by it."""
+        """All records of the half topic that it marks done."""
         return [*self.also_done, self.half_offset]
 
     def encode(self) -> bytes:

@@ -1,8 +1,8 @@
-"""The half messages that a broker has by now: those that the state knows, and on a master those
-that were appended and are not confirmed yet.
+"""The half messages that a broker has: those in the state, and on a master those appended and not
+confirmed yet.
 
-Owns: the latter. By it the send path stores no message of a transaction twice: a master that does
-not know yet what its log has takes none.
+Owns: the latter. With it the send path stores no message of a transaction twice: a master that does
+not yet know what its log has takes none.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from aerobee.store_format.transaction_records import ASIDE_TOPIC, OP_TOPIC, TRAN
 def opened_halves(
     offsets: ConsumerOffsetTable, store: MessageStore, pending_max: int
 ) -> KnownHalves:
-    """Those of an opened folder, before it has followed the log."""
+    """The half messages of an opened folder, before it has followed the log."""
 
     def begin(topic: str) -> int:
-        # A log that lost its end continues before what was said to be done.
+        # A log that lost its end continues before the recorded progress.
         said = offsets.query(TRANSACTIONS_GROUP, topic, HALF_QUEUE) or 0
         return min(said, store.queues.bounds(topic, HALF_QUEUE).max_offset)
 
@@ -36,16 +36,16 @@ class KnownHalves:
     """On the loop. The send path's `HalfMemory`."""
 
     def __init__(self, pending: PendingHalves, aside: PendingHalves, *, pending_max: int) -> None:
-        """`aside`: what was set aside, and waits until an operator decides."""
+        """`aside`: messages that were set aside and wait for an operator's decision."""
         self.pending = pending
         self.aside = aside
         self._pending_max = pending_max
         self._recent: dict[TransactionName, Appended] = {}
-        """In the order of the log."""
+        """In log order."""
         self._is_complete = False
 
     def check_takes(self) -> None:
-        """Raises NotMaster: this master does not know yet what is stored. Busy: too many
+        """Raises NotMaster: this master does not yet know what is stored. Busy: too many
         transactions are open."""
         if not self._is_complete:
             raise NotMaster(
@@ -70,17 +70,17 @@ class KnownHalves:
         return Appended(half.offset, half.position, half.position + half.size, half.stored_ms)
 
     def stored(self, topic: str, message_id: str, appended: Appended) -> None:
-        """It was appended just now, for the first time or in the place of an older record."""
+        """It has just been appended, for the first time or in place of an older record."""
         name = TransactionName(topic, message_id)
         self._recent.pop(name, None)
         self._recent[name] = appended
 
     def is_recent(self, name: TransactionName) -> bool:
-        """Whether its newest record is stored and the state does not know it yet."""
+        """Whether its newest record is stored but not in the state yet."""
         return name in self._recent
 
     def followed(self) -> None:
-        """The state knows more."""
+        """The state has advanced."""
         recent, next_half = self._recent, self.pending.next_half
         while recent:
             name, appended = next(iter(recent.items()))

@@ -1,4 +1,4 @@
-"""What is open, and what was set aside, as an operator sees it: page by page, of any replica."""
+"""Open and set-aside transactions as operators see them: page by page, on any replica."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from aerobee.store_format.transaction_records import HalfMessage
 
 PAGE_MAX: Final = 1_000
 LOOKS_MAX: Final = 2_000
-"""Records that one page looks at; it may end before it is full."""
+"""Records that one page examines; it may end before it is full."""
 
 
 class Wanted(NamedTuple):
-    """Which transactions are listed; empty texts: any."""
+    """Which transactions to list; empty strings: any."""
 
     topic: str = ""
     transaction_id: str = ""
     begin_ms: int = 0
     end_ms: int = 0
-    """Begun in [begin_ms, end_ms) by their producers' clocks; 0: without an end."""
+    """Begun in [begin_ms, end_ms) by their producers' clocks; 0: no end."""
 
     def check(self) -> None:
-        """Raises InvalidArgument: the times are the wrong way round."""
+        """Raises InvalidArgument: the begin time is after the end time."""
         if self.begin_ms < 0 or self.end_ms < 0:
             raise InvalidArgument("times must be Unix milliseconds, 0 or more")
         if self.end_ms and self.begin_ms >= self.end_ms:
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
             )
 
     def selects(self, half: HalfMessage) -> bool:
-        """Whether this one is."""
+        """Whether this one is selected."""
         return (
             self.topic in ("", half.topic)
             and self.transaction_id in ("", half.transaction_id)
@@ -55,7 +55,7 @@ class Page(NamedTuple):
 
 
 class Listing:
-    """On the loop, of any replica: as far as it follows."""
+    """On the loop, on any replica: as far as it follows."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Listing:
         *,
         has_all: Callable[[], bool],
     ) -> None:
-        """`has_all`: whether everything that is confirmed has been read."""
+        """`has_all`: whether everything confirmed has been read."""
         self._pending = pending
         self._aside = aside
         self._guard = guard
@@ -73,18 +73,18 @@ class Listing:
         self._has_caught_up = False
 
     def followed(self) -> None:
-        """The state knows more. A replica that takes messages all the time has everything for
-        moments only."""
+        """The state has advanced. A replica that takes messages all the time is complete only for
+        moments."""
         self._has_caught_up = self._has_caught_up or self._has_all()
 
     def open(
         self, wanted: Wanted = EVERYTHING, *, from_offset: int = 0, limit: int = PAGE_MAX
     ) -> Page:
-        """Transactions that their producers may still end. What is checked between two pages moves
-        to the end.
+        """Transactions that their producers may still end. One that is checked between two pages
+        moves to the end.
 
         Raises:
-            InvalidArgument: the times are the wrong way round, or no page goes on there.
+            InvalidArgument: the begin time is after the end time, or no page continues there.
             ReplicaBehind: this replica has not read them since its start.
             ShuttingDown, StoreFailed.
         """
@@ -93,7 +93,7 @@ class Listing:
     def aside(
         self, wanted: Wanted = EVERYTHING, *, from_offset: int = 0, limit: int = PAGE_MAX
     ) -> Page:
-        """Transactions that an operator decides, by `Ends.end` with `by_operator`. As `open`."""
+        """Transactions for an operator to decide, by `Ends.end` with `by_operator`. As `open`."""
         return self._page(self._aside, wanted, from_offset, limit)
 
     def _page(self, state: PendingHalves, wanted: Wanted, from_offset: int, limit: int) -> Page:
@@ -105,7 +105,7 @@ class Listing:
         for number, offset in enumerate(offsets[first : first + LOOKS_MAX], first + 1):
             half = state.at(offset)
             assert half is not None, "nothing changes in between"
-            # One that is stored twice is listed where its newest record is.
+            # One that is stored twice is listed at its newest record.
             is_newest = state.of(name_of(half))[-1].offset == offset
             if is_newest and wanted.selects(half):
                 found.append(half)

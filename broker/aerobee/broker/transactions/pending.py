@@ -1,15 +1,15 @@
 """PURE: which half messages wait for the end of their transaction.
 
-Fed with the confirmed records of the half topic and of the op topic, each in its order, the two in
-any: an op message that is read before the half message it names counts when that comes. So every
-replica that has read both to the same place knows the same.
+Fed with the confirmed records of the half topic and of the op topic, each in order, but the two
+interleaved in any way: an op message read before the half message that it names takes effect when
+that arrives. So all replicas that have read both to the same place have the same state.
 
-Owns: what waits, by its offset and by its transaction; what has ended of late, and how; and how far
-the two topics need not be read again. Records of one transaction are one message: a half message
-that was sent twice, or stored once more to be checked, ends with the other.
+Owns: what waits, by offset and by transaction; what has ended recently, and how; and how far the
+two topics need not be read again. Records of one transaction are one message: a half message that
+was sent twice, or stored again for a check, ends together with the other.
 
-What was set aside is known in the same way, from one topic: its records wait until an operator
-decides, and are done by op messages that stand among them.
+What was set aside is tracked in the same way, from one topic: its records wait until an operator
+decides, and are marked done by op messages among them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import Final, NamedTuple
 from aerobee.store_format.transaction_records import HalfMessage, Outcome
 
 ENDED_MAX: Final = 20_000
-"""Transactions that are remembered after their end. Of older ones the index tells."""
+"""Transactions that are remembered after their end. For older ones the index is used."""
 
 
 class TransactionName(NamedTuple):
-    """A topic's transaction; ids are made by clients."""
+    """A topic's transaction; clients assign the ids."""
 
     topic: str
     transaction_id: str
 
 
 class Ended(NamedTuple):
-    """`half` is the record that was done last."""
+    """`half` is the record that was marked done last."""
 
     outcome: Outcome
     half: HalfMessage
@@ -52,15 +52,15 @@ class PendingHalves:
         self.next_op = next_op
         self._ended_max = ended_max
         self._waiting: dict[int, HalfMessage] = {}
-        """By offset, rising."""
+        """By offset, ascending."""
         self._by_name: dict[TransactionName, list[int]] = {}
         self._replaced: dict[TransactionName, list[int]] = {}
-        """Records whose place a newer one has taken, and that no op message has named yet."""
+        """Records replaced by a newer one, not yet named by an op message."""
         self._replaced_at: dict[int, TransactionName] = {}
         self._topics: Counter[str] = Counter()
         self._ended: OrderedDict[TransactionName, Ended] = OrderedDict()
         self._early: dict[int, Outcome] = {}
-        """Done before they were read."""
+        """Marked done before they were read."""
         self._ops: deque[tuple[int, int]] = deque()
         """Op messages that may still be needed: offset, and the last half message that it names."""
 
@@ -68,44 +68,44 @@ class PendingHalves:
         return f"PendingHalves({len(self)} wait, read to {self.next_half} and {self.next_op})"
 
     def __len__(self) -> int:
-        """Transactions that wait."""
+        """The number of waiting transactions."""
         return len(self._by_name)
 
     def __iter__(self) -> Iterator[HalfMessage]:
-        """In the order of their offsets."""
+        """In order of offset."""
         return iter(self._waiting.values())
 
     # ------------------------------------------------------------------------------ asking
 
     @property
     def oldest(self) -> HalfMessage | None:
-        """The first of those that wait."""
+        """The first waiting one."""
         return next(iter(self._waiting.values()), None)
 
     def of(self, name: TransactionName) -> list[HalfMessage]:
-        """The records of a transaction that wait, the newest last; empty: it does not wait."""
+        """The waiting records of a transaction, newest last; empty: it does not wait."""
         return [self._waiting[offset] for offset in self._by_name.get(name, ())]
 
     def offsets(self, name: TransactionName) -> list[int]:
-        """All that the op message must name by which a transaction is done."""
+        """All offsets that the op message of a transaction must name."""
         return [*self._replaced.get(name, ()), *self._by_name.get(name, ())]
 
     def at(self, offset: int) -> HalfMessage | None:
-        """The record at an offset, if it waits."""
+        """The record at an offset, if it is waiting."""
         return self._waiting.get(offset)
 
     @property
     def names(self) -> KeysView[TransactionName]:
-        """Of those that wait."""
+        """The names of the waiting ones."""
         return self._by_name.keys()
 
     def all_offsets(self) -> list[int]:
-        """Of all that wait, rising."""
+        """The offsets of all waiting records, ascending."""
         return list(self._waiting)
 
     @property
     def by_topic(self) -> Mapping[str, int]:
-        """How many transactions of each topic wait."""
+        """How many transactions of each topic are waiting."""
         return self._topics
 
     def ended(self, name: TransactionName) -> Ended | None:
@@ -151,7 +151,7 @@ class PendingHalves:
         offsets.append(half.offset)
 
     def skip_half(self, offset: int) -> None:
-        """The record at an offset of the half topic is no half message, or cannot be read."""
+        """The record at an offset of the half topic is not a half message, or cannot be read."""
         self.next_half = max(self.next_half, offset + 1)
         self._early.pop(offset, None)
 
@@ -174,7 +174,7 @@ class PendingHalves:
         self._drop_ops()
 
     def lose_before(self, offset: int) -> Iterable[HalfMessage]:
-        """The half topic begins with this offset now: what waited before is gone. Returns it."""
+        """The half topic begins at this offset now: drops and returns what waited before it."""
         lost = [half for half in self._waiting.values() if half.offset < offset]
         for half in lost:
             self._forget(half.offset)

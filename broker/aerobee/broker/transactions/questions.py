@@ -1,4 +1,4 @@
-"""The question that a producer is asked about its transaction, and who can carry it there.
+"""The question to a producer about its transaction, and who can deliver it.
 
 Each protocol whose producers begin transactions has one `Producers`; `Transactions.producers` has
 them all. An answer is an ordinary end.
@@ -17,15 +17,15 @@ class Question(NamedTuple):
 
     half: HalfMessage
     record: Record
-    """The half message, as it is stored."""
+    """The half message as stored."""
     checks: int
-    """How often its producers have been asked, with this time."""
+    """How often its producers have been asked, including this time."""
 
 
 class Producers(Protocol):
-    """Those that speak one protocol."""
+    """The producers that speak one protocol."""
 
     def ask(self, question: Question) -> bool:
-        """Whether a producer of the message's topic is being asked. Does not wait, and keeps no
-        more than a bounded number of questions that are not on their way yet."""
+        """Whether a producer of the message's topic is being asked. Does not wait, and keeps only a
+        bounded number of questions that were not sent yet."""
         ...

@@ -1,7 +1,7 @@
 """The parts of transactions, put together over one opened folder.
 
-Owns: when a master may end transactions and ask about them, and how far it says that their topics
-are done. The state is followed on every replica.
+Owns: when a master may end transactions and ask about them, and the progress that it reports for
+their topics. The state is followed on every replica.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 RETRY_S: Final = 0.25
 LEAVE_TIMEOUT_S: Final = 3.0
 PROGRESS_S: Final = 5.0
-"""How often a master says what is done, if it has changed."""
+"""How often a master records its progress, if it has changed."""
 
 
 class Transactions(Duty):
@@ -125,7 +125,7 @@ class Transactions(Duty):
             log_event(log, "transactions are left as they are", level=logging.WARNING, reason=error)
         finally:
             if self._led is led:
-                # Also if the hand-over was called off meanwhile: `resume` continues from here.
+                # Even if the hand-over was cancelled meanwhile: `resume` continues from here.
                 self.ends.end_term()
                 self._led, self._left = None, led
 
@@ -171,7 +171,7 @@ class Transactions(Duty):
                 pass
 
     async def _do_what_is_due(self) -> float | None:
-        """Returns for how many seconds nothing is due. Raises AerobeeError."""
+        """Returns the seconds until something is due. Raises AerobeeError."""
         if not self.ends.is_ready:
             if not self._knows_everything():
                 return None
@@ -180,7 +180,7 @@ class Transactions(Duty):
             if led is not self._led:
                 return None
             if self.ends.drop_leftovers() or was_missing:
-                self._begun_end = self._parts.store.appended_end  # not before that is known too
+                self._begun_end = self._parts.store.appended_end  # not before that is also known
                 return None
             self.ends.begin()
             self.checks.begin()
@@ -193,8 +193,8 @@ class Transactions(Duty):
         return confirmed_end >= self._begun_end and self.follower.has_all
 
     async def _finish_newest(self) -> bool:
-        """A commit of the last master may have its message and not its op message: whether it was
-        so. Raises AerobeeError."""
+        """A commit of the last master may have its message but not its op message: returns whether
+        this was the case. Raises AerobeeError."""
         end = self._parts.store.queues.bounds(TRANSACTION_JOURNAL_TOPIC, 0).max_offset
         data = await self._record(TRANSACTION_JOURNAL_TOPIC, 0, end - 1) if end else None
         if data is None:
@@ -227,7 +227,7 @@ class Transactions(Duty):
 
     @property
     def producers(self) -> tuple[Producers, ...]:
-        """Who can be asked, by protocol."""
+        """The producers that can be asked, by protocol."""
         return (self._parts.rocketmq.producers, self.asked)
 
     def _ask(self, question: Question) -> bool:
@@ -245,10 +245,10 @@ class Transactions(Duty):
         if said == self._said or not self._parts.journal.is_ready:
             return
         end = self._parts.store.appended_end
-        # Not before the disk has what it says: a power cut must not lose an end alone.
+        # Not before what it reports is on disk: a power cut must not lose only an end.
         self._parts.durability.request_flush()
         await self._parts.durability.flushed.wait(end, float("inf"))
-        # The half messages first: op messages that were read too often do no harm.
+        # Half messages first: reading op messages again is harmless.
         for (topic, queue_id), offset in zip((HALVES, OPS, ASIDES), said, strict=True):
             key = GroupQueue(TRANSACTIONS_GROUP, topic, queue_id)
             if (written := self._parts.offsets.commit(key, offset, NOBODYS)) is not None:

@@ -9,6 +9,7 @@ import click
 from aerobee.cli.completion import group_names
 from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
 from aerobee.cli.output import counted, print_documents, print_json, remark, say
+from aerobee.cli.retry_words import retry_lines
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.names import RETRY_PREFIX
 
@@ -89,21 +90,24 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
             }
         )
         return
-    print_documents(
-        members,
-        {
-            "member": "clientId",
-            "mode": _mode,
-            "subscriptions": lambda member: ", ".join(
-                f"{topic} ({expression})" for topic, expression in member["subscriptions"].items()
-            ),
-            "heartbeat": lambda member: f"{member['lastHeartbeatAgeMs']} ms ago",
-        },
-        empty="no members",
-        title=f"{name}: {counted(len(members), 'member')}, lag {state.lag:,}",
-    )
+    if members:
+        print_documents(
+            members,
+            {
+                "member": "clientId",
+                "mode": _mode,
+                "subscriptions": lambda member: ", ".join(
+                    f"{topic} ({expression})"
+                    for topic, expression in member["subscriptions"].items()
+                ),
+                "heartbeat": lambda member: f"{member['lastHeartbeatAgeMs']} ms ago",
+            },
+            title=f"{name}: {counted(len(members), 'member')}, lag {state.lag:,}",
+        )
+    else:
+        say(f"{name}: no members, lag {state.lag:,}")
     say()
-    for line in _retry_lines(state.retry):
+    for line in retry_lines(state.retry):
         say(line)
     say()
     place = {"topic": "topic", "broker": "broker", "queue": "queue"}
@@ -179,7 +183,8 @@ def lag(
 @click.option(
     "--back-off",
     type=click.Choice(["levels", "exponential"]),
-    help="How long it waits: the broker's delay levels, from the third on, or longer each time.",
+    help="How long it waits: levels: 10s, 30s, 1m and longer, as the brokers are configured; "
+    "exponential: --initial, then --multiplier times as long each time.",
 )
 @click.option("--initial", metavar="TIME", help="Exponential: after the first failure (5s).")
 @click.option("--longest", metavar="TIME", help="Exponential: at most (2h).")
@@ -239,7 +244,7 @@ def configure(
     if as_json:
         print_json({"group": name, "retry": {key: _retry(changed[key]) for key in changed}})
         return
-    for line in _retry_lines(changed):
+    for line in retry_lines(changed):
         say(f"{name}: {line}")
 
 
@@ -295,37 +300,9 @@ def _retry(retry: GroupRetry) -> dict[str, Any]:
             "longestMs": retry.back_off.max_ms,
             "multiplier": retry.back_off.multiplier,
         }
-    elif retry.steps_ms:
-        document["delaysMs"] = list(retry.steps_ms)
+    elif retry.delays_ms:
+        document["delaysMs"] = list(retry.delays_ms)
     return document
-
-
-def _retry_lines(by_broker: Mapping[str, GroupRetry]) -> list[str]:
-    """One for all brokers, or, if they differ, one for each."""
-    lines = {broker: _retry_line(retry) for broker, retry in by_broker.items()}
-    if len(set(lines.values())) == 1:
-        return [next(iter(lines.values()))]
-    return [f"{broker}: {line}" for broker, line in lines.items()]
-
-
-def _retry_line(retry: GroupRetry) -> str:
-    if retry.back_off is not None:
-        told = retry.back_off
-        how = f"after {told.initial_ms / 1_000:g} s"
-        if told.multiplier > 1:
-            how += (
-                f", then {told.multiplier} times as long each time, "
-                f"at most {told.max_ms / 1_000:g} s"
-            )
-    elif retry.steps_ms:
-        how = f"after {counted(len(retry.steps_ms), 'delay')}, one after the other"
-    else:
-        how = "after the broker's delay levels, starting with level 3"
-    if retry.retries_max:
-        again = f"failed messages are redelivered up to {counted(retry.retries_max, 'time')}, {how}"
-    else:
-        again = "failed messages are not redelivered: they become dead letters at once"
-    return f"in order of message groups; {again}" if retry.ordered else again
 
 
 def _summary(state: Group) -> dict[str, Any]:

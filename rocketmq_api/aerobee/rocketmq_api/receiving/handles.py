@@ -29,8 +29,8 @@ _NUMBER_END: Final = 1 << 63
 
 
 class ReceiptHandle(NamedTuple):
-    """One delivery. Names are as in the store, in visible ASCII characters; no number is negative.
-    """
+    """One delivery. Names are as in the store, in visible ASCII characters; no number is
+    negative."""
 
     broker_name: str
     topic: str

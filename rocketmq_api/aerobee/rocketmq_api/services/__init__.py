@@ -1,2 +1,2 @@
-"""MessagingService as every node serves it: handlers translate, and `ports` defines what they need.
-"""
+"""MessagingService as every node serves it: handlers translate, and `ports` defines what they
+need."""

@@ -14,8 +14,8 @@ from aerobee.runtime.errors import NotMaster, Unreachable
 
 
 class Passing:
-    """Calls to the masters of one route source. A call that was already passed on goes no further.
-    """
+    """Calls to the masters of one route source. A call that was already passed on goes no
+    further."""
 
     def __init__(self, routes: RouteSource, peers: StreamingPeers) -> None:
         self._routes = routes

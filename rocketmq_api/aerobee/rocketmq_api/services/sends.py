@@ -238,8 +238,8 @@ class Sends:
         route: TopicRoute,
         caller: Caller,
     ) -> tuple[_Storing, asyncio.Future[list[Sent]]]:
-        """The messages being stored here. Raises AerobeeError for a message that may not be sent.
-        """
+        """The messages being stored here. Raises AerobeeError for a message that may not be
+        sent."""
         at = Circumstances(
             topic=route.topic,
             accepted=accepted_types(route.attributes),

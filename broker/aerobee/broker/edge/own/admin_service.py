@@ -23,7 +23,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class AdminService(broker_pb2_grpc.AdminServiceServicer):
-    """Shows what `statistics` says and what `lookup` finds; `cleaning` does what it is told."""
+    """Shows `statistics`, finds messages through `lookup`, and commands `cleaning`."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
         closing: Closing,
         remaining: Callable[[], Awaitable[Remaining]],
     ) -> None:
-        """`remaining`: what the group owes."""
+        """`remaining`: what would be lost if this broker group were removed now."""
         self._identity = identity
         self._statistics = statistics
         self._lookup = lookup

@@ -120,4 +120,4 @@ _TABLES: Mapping[type[Rows], tuple[int, str, Callable[[Any, Any], None]]] = {
     SegmentRows: (audit_pb2.SNAPSHOT_SEGMENTS, "segments", _segments),
     EpochRows: (audit_pb2.SNAPSHOT_EPOCHS, "epochs", _epochs),
 }
-"""Each with its table's number, its field of a part, and what fills that."""
+"""Each with its table's number, its field of a part, and the function that fills it."""

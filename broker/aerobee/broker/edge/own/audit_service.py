@@ -1,4 +1,4 @@
-"""AuditService: all that this broker knows of offsets, and checksums of its log. Reading only."""
+"""AuditService: all that this broker knows of offsets, and checksums of its log. Read-only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TABLES = len(audit_pb2.SnapshotTable.values())
 
 
 class AuditService(audit_pb2_grpc.AuditServiceServicer):
-    """Answers on masters and slaves; each tells what it has itself."""
+    """Answers on masters and slaves; each reports its own state."""
 
     def __init__(
         self,

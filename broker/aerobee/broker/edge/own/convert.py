@@ -37,7 +37,7 @@ _RECORDS_TAG = b"\x32"
 
 
 REMOVALS_MAX = 1_000
-"""How many queues a list of what was removed unread names; totals count all."""
+"""How many queues a list of unread removals names; totals count all."""
 READERS_LISTED_MAX = 1_000
 """How many groups and topics a list of unread messages names; the total counts all."""
 _BLANKS = dict.fromkeys(map(ord, "\t\n\r\f"), " ")
@@ -52,7 +52,7 @@ def status_of(error: AerobeeError | None) -> common_pb2.Status:
 
 
 def wire_code(error: AerobeeError) -> common_pb2.Code:
-    """The code of an error; the number is the same, only the type checker asks."""
+    """The error's code; the numbers are equal, the conversion is for the type checker."""
     return cast("common_pb2.Code", code_of(error))
 
 
@@ -83,7 +83,7 @@ _LATE: dict[Late, tuple[common_pb2.Code, str]] = {
 def ack_frame(
     receipts: Iterable[Receipt], durability: broker_pb2.Durability
 ) -> broker_pb2.SendAckFrame:
-    """One frame for many receipts, which have all come true."""
+    """One frame for many receipts, all of which are fulfilled."""
     frame = broker_pb2.SendAckFrame()
     add = frame.acks.add
     for receipt in receipts:
@@ -121,7 +121,7 @@ def ack_frame(
 
 
 def host_of_peer(peer: str) -> HostAddress:
-    """The born host in gRPC's name of a peer: `ipv4:127.0.0.1:5` or `ipv6:[::1]:5`."""
+    """The born host, from gRPC's name of a peer: `ipv4:127.0.0.1:5` or `ipv6:[::1]:5`."""
     family, _, address = peer.partition(":")
     if family not in ("ipv4", "ipv6"):
         return UNKNOWN_HOST
@@ -146,8 +146,8 @@ def wish_of(wanted: broker_pb2.Filter, expressions: CompiledExpressions) -> Wish
 def pull_frame_bytes(frame: PulledFrame) -> bytes:
     """A PullFrame as it goes over the wire.
 
-    Equal to protobuf's own encoding but for the order of fields; it exists because that one copies
-    the records three times, and they are most of what a broker sends.
+    Equal to protobuf's own encoding except for the order of fields. It exists because protobuf
+    copies the records three times, and they are most of what a broker sends.
     """
     fetched = frame.fetched
     records = b""
@@ -179,7 +179,7 @@ def pull_frame_bytes(frame: PulledFrame) -> bytes:
 def subscriptions_of(
     wanted: Sequence[broker_pb2.Subscription], expressions: CompiledExpressions
 ) -> tuple[Subscription, ...]:
-    """Sorted by topic, so that equal wishes are equal values.
+    """Sorted by topic, so that equal subscriptions are equal values.
 
     Raises:
         FilterIllegal: an expression that cannot be parsed.
@@ -195,7 +195,7 @@ def subscriptions_of(
     for subscription in found:
         names.check_text("topic name", subscription.topic)
         expression = subscription.expression
-        if subscription.is_sql:  # between its words there may be lines and tabs
+        if subscription.is_sql:  # its words may be separated by newlines and tabs
             expression = expression.translate(_BLANKS)
         names.check_text("filter expression", expression)
     for one in wanted:
@@ -349,7 +349,7 @@ def _slave_progress(replication: ReplicationStatistics) -> broker_pb2.SlaveProgr
 def remaining_message(
     remaining: Remaining, *, refuses: bool, refuses_in_ms: int
 ) -> broker_pb2.RemainingDescription:
-    """As many readers as an answer may have."""
+    """As many readers as fit an answer."""
     return broker_pb2.RemainingDescription(
         refuses=refuses,
         refuses_in_ms=refuses_in_ms,

@@ -38,15 +38,15 @@ from aerobee.v1 import broker_pb2, broker_pb2_grpc
 Context = grpc.aio.ServicerContext[Any, Any]
 
 DELETE_TIMEOUT_S = 150.0
-"""How long a deletion may wait, if its caller does: longer than any session lasts."""
+"""How long a deletion may wait, if its caller waits as well: longer than any session lasts."""
 OFFICIAL_LISTED_MAX = 1_000
-"""Of a group's official clients."""
+"""Limit of listed official clients of a group."""
 EVENTS_PENDING_MAX = 131_072
-"""Above the grants that a member with the most queues can have outstanding."""
+"""More than the grants that a member with the most queues can have outstanding."""
 
 
 class GroupService(broker_pb2_grpc.GroupServiceServicer):
-    """Turns events of streams into calls of the coordinator."""
+    """Turns stream events into calls of the coordinator."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         expressions: CompiledExpressions,
     ) -> None:
         """`on_session_timeout` returns once it is on disk that sessions may last this many ms;
-        `on_group` hears of each group that somebody joins, and raises LimitReached for one too
-        many. `bounds`: a queue's minimum and maximum offset. `make_topics` makes those that a
-        group is subscribed to and that are made on demand. `clients` are Apache's."""
+        `on_group` is called for each group that is joined, and raises LimitReached if there are too
+        many. `bounds`: a queue's minimum and maximum offset. `make_topics` makes the subscribed
+        topics that are made on demand. `clients` are Apache's."""
         self._clients = clients
         self._expressions = expressions
         self._settings = settings
@@ -135,7 +135,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         ]
         await self._on_session_timeout(timeout_ms)
         await self._make_topics(join.group, [each.topic for each in subscriptions])
-        # The term may have ended meanwhile, or be about to.
+        # The term may have ended meanwhile, or be about to end.
         self._offsets.check_master()
         member = Member(
             group=join.group,
@@ -229,7 +229,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 *(group_member(member, now_s) for member in members),
                 *(official_member(client, now_s) for client in official),
             ],
-            retry=retry_settings(policy),
+            retry=retry_settings(policy, self._settings.levels),
         )
         for key in sorted({*committed, *leases}):
             min_offset, max_offset = self._bounds(key.topic, key.queue_id)
@@ -262,7 +262,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             exponential=exponential_of(wanted),
             is_ordered=wanted.ordered if wanted.HasField("ordered") else None,
         )
-        return retry_settings(policy)
+        return retry_settings(policy, self._settings.levels)
 
     async def DeleteGroup(
         self, request: broker_pb2.DeleteGroupRequest, context: Context

@@ -1,4 +1,4 @@
-"""The stream of one member: what it is to be told of its group and of its leases, in order."""
+"""The stream of one member: events of its group and its leases, in order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from aerobee.v1 import broker_pb2
 
 
 class MemberSession:
-    """The stream of one member: what is to be told, in order.
+    """The events to send to one member, in order.
 
-    Always holds: after `on_ended` nothing is added; a view that was not sent yet is replaced by a
+    Invariant: after `on_ended` nothing is added; a view that was not sent yet is replaced by a
     newer one, so that a storm of changes costs one message.
     """
 
@@ -85,12 +85,12 @@ class MemberSession:
         self._changed.set()
 
     def finish(self) -> None:
-        """Nothing more is to be told; what is pending still goes out."""
+        """No more events; what is pending still goes out."""
         self._finished = True
         self._changed.set()
 
     async def next_event(self) -> broker_pb2.GroupEvent | None:
-        """The next thing to tell; None when the stream ends."""
+        """The next event to send; None when the stream ends."""
         while True:
             if self._events:
                 return self._events.popleft()

@@ -1,4 +1,4 @@
-"""What calls of aerobee.v1 need at a broker; nameservers have their own table."""
+"""What calls of aerobee.v1 require at a broker; nameservers have their own table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _READ = Action.SUB | Action.GET
 
 
 class BrokerNeeds:
-    """How requests name what they are about."""
+    """How requests name their subjects."""
 
     def __init__(self, resources: Resources) -> None:
         self._of = resources
@@ -133,7 +133,7 @@ class BrokerNeeds:
         return (self._of.group(request.group, Action.UPDATE),)
 
     def any_message(self, request: Any, _: str) -> Iterable[Need]:
-        """A position in the log can be that of any record."""
+        """A position in the log may be that of any record."""
         return (self._of.cluster(Action.GET), self._of.all_topics(_READ))
 
     def cluster_seen(self, request: Any, _: str) -> Iterable[Need]:
@@ -155,11 +155,11 @@ def _topic_of(recall_handle: str) -> str:
 
 
 def _slave(frame: bytes) -> NodeName | None:
-    """A hello says who it is; what follows on the stream is of the same replica."""
+    """A hello says who it is; later frames of the stream are from the same replica."""
     try:
         event = replication_pb2.ReplicaEvent.FromString(frame)
     except DecodeError:
-        return None  # the stream ends by it
+        return None  # this ends the stream
     if not event.HasField("hello"):
         return None
     header, broker_id = event.header, event.hello.replica.broker_id

@@ -38,20 +38,20 @@ CONFIRM_TIMEOUT_S = 5.0
 """How long a commit waits for disk and replicas, unless its caller waits less."""
 CALLER_MARGIN_S = 0.1
 REMOVED_LISTED_MAX = 10_000
-"""How many removed offsets an answer names; its count has all."""
+"""How many removed offsets an answer lists; its count includes all."""
 SENTENCE_LENGTH_MAX = 300
-"""Of the result of one entry."""
+"""The length of one entry's result."""
 
 Statuses = MutableSequence[common_pb2.Status]
 Outcome = AerobeeError | asyncio.Future[None] | None
-"""Of one entry: refused, to be confirmed, or true already."""
+"""Of one entry: refused, waiting for confirmation, or done."""
 
 
 class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     """Each entry of a request has its own result.
 
-    An answer grows by one entry at a time: made of a whole list, it would copy all of it in one
-    turn.
+    An answer grows one entry at a time: building it from a whole list would copy everything in one
+    turn of the loop.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         *,
         after_reset: Callable[[], Awaitable[None]],
     ) -> None:
-        """`after_reset` returns once what follows from a reset counts, too."""
+        """`after_reset` returns once the consequences of a reset are in effect, too."""
         self._after_reset = after_reset
         self._offsets = offsets
         self._removal = removal
@@ -95,7 +95,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     async def QueryOffsets(
         self, request: broker_pb2.QueryOffsetsRequest, context: Context
     ) -> broker_pb2.QueryOffsetsResponse:
-        # A slave, the next master included, may know older offsets than were told before.
+        # A slave, or the next master, may know older offsets than were reported before.
         await self._offsets.acting_for(request.group)
         found: list[tuple[GroupQueue, int | None]] = []
         async for queue in each_in_turns(request.queues):
@@ -103,7 +103,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             found.append((key, self._offsets.query(key)))
         if not request.queues:
             found.extend(self._offsets.of_group(request.group))
-        # The turns may have outlasted the term.
+        # The term may have ended during the turns.
         self._offsets.check_master()
         response = broker_pb2.QueryOffsetsResponse()
         async for key, offset in each_in_turns(found):
@@ -229,7 +229,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
 async def _sent_back(
     answers: Sequence[SentBackMessage], context: Context
 ) -> broker_pb2.SendBackResponse:
-    """Once all is confirmed or the time is over."""
+    """The results, once all is confirmed or the time is up."""
     waiting = {answer.done for answer in answers if answer.done is not None}
     if waiting:
         await asyncio.wait(waiting, timeout=timeout_s(context, CONFIRM_TIMEOUT_S))
@@ -246,7 +246,7 @@ async def _done_with_each(
     context: Context,
     results: Statuses,
 ) -> None:
-    """Appends each entry's result, once everything is confirmed or the time is over."""
+    """Appends each entry's result, once everything is confirmed or the time is up."""
     outcomes: list[Outcome] = []
     async for entry in each_in_turns(entries):
         try:
@@ -290,7 +290,7 @@ def _status(outcome: Outcome) -> common_pb2.Status:
 
 
 def _short(error: AerobeeError | None) -> common_pb2.Status:
-    """As many as a request may have entries fit one answer."""
+    """Short enough that an answer fits as many results as a request may have entries."""
     status = status_of(error)
     if len(status.message) > SENTENCE_LENGTH_MAX:
         status.message = status.message[:SENTENCE_LENGTH_MAX] + "..."

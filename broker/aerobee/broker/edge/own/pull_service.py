@@ -1,7 +1,7 @@
 """PullService: many queues over one stream, or one answer to one question.
 
-PullStream writes frames as bytes that `convert.pull_frame_bytes` has encoded; `add_pull_service`
-registers it so.
+PullStream writes frames as bytes encoded by `convert.pull_frame_bytes`; `add_pull_service`
+registers it that way.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         expressions: CompiledExpressions,
         on_delivered: Callable[[str, str, int, int], None] = lambda *_: None,
     ) -> None:
-        """`on_delivered` gets what went out: group, topic, messages, bytes."""
+        """`on_delivered` gets what was sent: group, topic, messages, bytes."""
         self._egress = egress
         self._guard = guard
         self._counters = counters
@@ -75,7 +75,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         """End every stream: the broker is stopping."""
         for session in list(self._sessions):
             session.end(ShuttingDown("the broker is shutting down; pull again in a moment"))
-        # Single pulls that wait ask again, and hear the same.
+        # Waiting single pulls ask again, and get the same answer.
         self._egress.wake_all()
 
     # ---------------------------------------------------------------------- stream
@@ -193,8 +193,8 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             raise lease_expired(key, parameters.lease_epoch)
 
     def _parameters(self, request: broker_pb2.PullRequest, peer: str) -> PullParameters:
-        """The request, checked. Readers without a group are told apart by their connection. A
-        slave knows no leases, so it does not ask for one.
+        """The request, checked. Readers without a group are distinguished by their connection. A
+        slave knows no leases, so it does not require one.
 
         Raises:
             AerobeeError: unknown topic or queue, no permission, an illegal name or filter.
@@ -227,7 +227,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
 
 
 def add_pull_service(service: PullService, server: MethodTable) -> None:
-    """Register with frames as bytes: what `add_PullServiceServicer_to_server` does otherwise."""
+    """Register with frames as bytes; otherwise as `add_PullServiceServicer_to_server`."""
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "PullStream": grpc.stream_stream_rpc_method_handler(
             service.PullStream,

@@ -5,7 +5,8 @@ feeds commands in and takes frames out of `next_frame`.
 Invariants: a handle is in exactly one place: ready (in the turn order), waiting for its queue to
 grow, out of credit, loading cold data, or waiting to do so. A handle that has sent a frame goes to
 the end of the order, so that a busy queue never starves another. When `next_frame` has nothing to
-send and nobody is ready, none waits to load cold data while fewer loads than may be are under way.
+send and no handle is ready, none waits to load cold data while fewer loads than allowed are
+running.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from aerobee.runtime.errors import AerobeeError, Busy, InvalidArgument
 
 HANDLES_MAX = 4_096
 COLD_READS_MAX = 4
-"""Cold reads that one stream keeps going at a time."""
+"""Concurrent cold reads of one stream."""
 FRAMES_PENDING_MAX = 1_024
-"""Answers that the client has not taken; with more, none of its commands is read."""
+"""Answers not yet taken by the client; above this, none of its commands is read."""
 PROGRESS_INTERVAL_S = 0.5
-"""How often a reader whose filter lets nothing through is told how far it is."""
+"""How often a reader whose filter matches nothing is told its progress."""
 
 
 @dataclass(slots=True)
 class PullParameters:
-    """What a subscription asks for, already checked. `reader` is whom cold reads count for."""
+    """A checked subscription. `reader`: who is charged for cold reads."""
 
     topic: str
     queue_id: int
@@ -48,7 +49,7 @@ class PullParameters:
     lease_epoch: int = 0
     reader: str = ""
     group: str = ""
-    """Empty: a reader without one."""
+    """Empty: a reader without a group."""
 
 
 class PullPlace(NamedTuple):
@@ -77,9 +78,9 @@ class _Handle:
     credit: int
     position: int
     at_slave: bool
-    """The role under which its lease was looked at, or not."""
+    """Whether its lease was checked under the role of a slave, that is, not at all."""
     told_place: int | None = None
-    """Where its reader was last told to continue reading."""
+    """The place where its reader was last told to continue reading."""
     latest: Fetched | None = None
     ended: bool = False
     wake: Callable[[], None] = field(default=lambda: None)
@@ -101,14 +102,14 @@ class PullSession:
         self._egress = egress
         self._is_current = is_current
         self._handles: dict[int, _Handle] = {}
-        # In the order of their turns. Who ends leaves at once, or a client could fill them.
+        # In order of turns. An ending handle leaves at once; otherwise a client could fill it.
         self._ready: OrderedDict[_Handle, None] = OrderedDict()
         self._frames: deque[PulledFrame] = deque()
-        # Handles whose client has not heard how far a filter has come, and the timer to tell it.
+        # Handles whose client does not know its filter's progress yet, and the timer to report it.
         self._behind: dict[_Handle, None] = {}
         self._progress_timer: asyncio.TimerHandle | None = None
         self._loading = 0
-        # Those that found their data cold while as many loads as may be were under way.
+        # Handles that found their data cold while the allowed number of loads was running.
         self._cold: OrderedDict[_Handle, None] = OrderedDict()
         self._event = asyncio.Event()
         self._room = asyncio.Event()
@@ -125,7 +126,7 @@ class PullSession:
     # ---------------------------------------------------------------------- commands
 
     def subscribe(self, number: int, parameters: PullParameters, credit: int) -> None:
-        """Start a handle. What is wrong with it ends the handle, not the stream.
+        """Start a handle. An error ends the handle, not the stream.
 
         Raises:
             InvalidArgument: the handle is in use.
@@ -151,12 +152,12 @@ class PullSession:
         self._make_ready(handle)
 
     def refuse(self, number: int, error: AerobeeError) -> None:
-        """Answer a subscription that cannot be."""
+        """Answer a subscription that cannot be served."""
         self._frames.append(PulledFrame(number, error=error))
         self._event.set()
 
     def grant(self, number: int, credit: int) -> None:
-        """More credit for a handle; unknown handles have just ended."""
+        """More credit for a handle; an unknown handle has just ended."""
         handle = self._handles.get(number)
         if handle is None:
             return
@@ -178,7 +179,7 @@ class PullSession:
         self._event.set()
 
     def close(self) -> None:
-        """The stream is over: nothing of it stays anywhere."""
+        """The stream is over: remove every trace of it."""
         self._closed = True
         if self._progress_timer is not None:
             self._progress_timer.cancel()
@@ -188,7 +189,7 @@ class PullSession:
         self._event.set()
 
     def places(self) -> list[PullPlace]:
-        """Of the handles that hold a lease."""
+        """The places of the handles that hold a lease."""
         return [
             PullPlace(key, handle.parameters.offset, handle.position)
             for handle in self._handles.values()
@@ -213,7 +214,7 @@ class PullSession:
                 return self._take_frame()
             if isinstance(found, ColdRead):
                 if self._loading >= COLD_READS_MAX:
-                    self._cold[handle] = None  # what the others want may be in the page cache
+                    self._cold[handle] = None  # the others' data may be in the page cache
                     continue
                 self._loading += 1
                 return ColdPull(found, handle)
@@ -225,7 +226,7 @@ class PullSession:
         return None
 
     def loaded(self, pull: ColdPull, outcome: Fetched | AerobeeError) -> None:
-        """A cold read has ended; its frame is next, and another may begin."""
+        """A cold read has ended; its frame is next, and another read may begin."""
         self._loading -= 1
         self._event.set()
         if pull.handle.ended:
@@ -252,7 +253,7 @@ class PullSession:
         return True
 
     async def wait_room(self) -> None:
-        """Until the client has taken this many answers that its next command may be read."""
+        """Until the client has taken enough answers for its next command to be read."""
         while len(self._frames) > FRAMES_PENDING_MAX:
             self._room.clear()
             await self._room.wait()
@@ -270,8 +271,8 @@ class PullSession:
         return bool(self._cold) and self._loading < COLD_READS_MAX
 
     def _take_next(self) -> _Handle | None:
-        """Whose turn it is. Those that waited for a load to end come first; each of them only once,
-        whether it then loads or finds its data in memory by now."""
+        """The handle whose turn it is. Those that waited for a load to end come first, each only
+        once, whether it then loads or finds its data in memory by now."""
         if self._may_load_next:
             return self._cold.popitem(last=False)[0]
         if self._ready:
@@ -279,7 +280,7 @@ class PullSession:
         return None
 
     def _advance(self, handle: _Handle, fetched: Fetched) -> PulledFrame | None:
-        """Move a handle on by what was found; None if there is nothing to tell yet."""
+        """Advance a handle past what was found; None if there is nothing to send yet."""
         has_moved = fetched.next_offset != handle.position
         handle.position = fetched.next_offset
         handle.latest = None if fetched.count else fetched
@@ -288,7 +289,7 @@ class PullSession:
             place = fetched.suggested_broker_id
             if place is None or place == handle.told_place:
                 return None
-            # It has everything that is here: it continues elsewhere.
+            # It has read everything that is here: it continues elsewhere.
             handle.told_place = place
             return PulledFrame(handle.number, fetched=replace(fetched, code=ReadCode.OK))
         handle.credit -= len(fetched.records)
@@ -309,8 +310,8 @@ class PullSession:
             )
 
     def _report_progress(self) -> None:
-        """Tell the client how far its filter has come without finding anything, so that the
-        group's committed offset, and its lag, can follow."""
+        """Tell the client how far its filter has scanned without a match, so that the group's
+        committed offset and its lag can follow."""
         self._progress_timer = None
         for handle in self._behind:
             if handle.latest is not None:

@@ -1,8 +1,8 @@
-"""What requests to a broker may cost: the table of all their fields.
+"""What requests to a broker may cost: the limits of all their fields.
 
-A name is limited here to what its own rule can read cheaply; that rule (`runtime.names`) then says
-what a name may be. What a broker keeps after the request (subscriptions, wishes for queues) has the
-narrower limits.
+A name is limited here to a length that its own rule (`runtime.names`) can check cheaply; that rule
+decides what is a legal name. What a broker keeps after the request (subscriptions, requested
+queues) has the narrower limits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MIB = 1024 * KIB
 
 BATCHES_PER_FRAME_MAX = 16_384
 RECORD_BYTES_MIN = 84
-"""A record's fixed fields: no frame has more records than fit."""
+"""Size of a record's fixed fields: it bounds the number of records in a frame."""
 QUEUES_PER_REQUEST_MAX = 65_536
 NAMES_PER_REQUEST_MAX = 10_000
 EPOCHS_MAX = 32_768
@@ -30,14 +30,14 @@ FAILURES_PER_REQUEST_MAX = 1_024
 _NAME = Limit(length=1_024)
 _HANDLE = Limit(length=HANDLE_CHARACTERS_MAX)
 _KEPT_NAME = Limit(length=255)
-# Blanks around an expression do not count for its own limit.
+# Blanks around an expression do not count towards its own limit.
 _EXPRESSION = Limit(length=2 * EXPRESSION_LENGTH_MAX)
 _QUEUES = Limit(count=QUEUES_PER_REQUEST_MAX)
 _PROPERTY_BYTES_MAX = PROPERTIES_BYTES_MAX + 1
 
 _REQUEST_BYTES_MAX = {
     "SendFrame": FRAME_BYTES_MAX,
-    # What is above a message's own limit and below this is MESSAGE_TOO_LARGE.
+    # A message between its own limit and this one gets MESSAGE_TOO_LARGE.
     "SendRequest": 9 * MIB,
     "ListScheduledRequest": 256 * KIB,
     "RecallScheduledRequest": 8 * KIB,
@@ -74,9 +74,9 @@ _REQUEST_BYTES_MAX = {
 }
 
 _FIELDS = {
-    # Most frames are shorter than this, and looking at each batch would take some per cent of the
-    # time that storing it takes. A batch with a topic of any length is refused by itself; 1 MiB of
-    # empty batches is refused after 20 ms.
+    # Most frames are shorter than this, and inspecting each batch would cost a few per cent of the
+    # time of storing it. A batch with an overlong topic is refused later on its own; 1 MiB of empty
+    # batches is refused after 20 ms.
     "SendFrame.batches": Limit(count=BATCHES_PER_FRAME_MAX, looked_into_from=MIB),
     "RecordBatch.topic": _NAME,
     "RecordBatch.records": Limit(length=FRAME_BYTES_MAX - 64 * KIB),
@@ -139,6 +139,7 @@ _FIELDS = {
     "DescribeGroupRequest.group": _NAME,
     "DeleteGroupRequest.group": _NAME,
     "ConfigureGroupRequest.group": _NAME,
+    "DelayLevelBackOff.delays_ms": Limit(count=1_000),
     "StepBackOff.delays_ms": Limit(count=1_000),
     "GetMessageRequest.offset_message_id": _NAME,
     "QueryMessagesRequest.topic": _NAME,

@@ -1,12 +1,14 @@
-"""Protobuf to domain and back, of messages that failed."""
+"""Protobuf to domain and back, for messages that failed."""
 
 from __future__ import annotations
 
 from aerobee.broker.retries.policy import RetryPolicy
 from aerobee.broker.retries.send_backs import Failure, SentBackMessage
 from aerobee.store_format.dead_letter_fields import Death
+from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.retry_delays import Exponential, Steps
+from aerobee.store_format.retry_records import FIRST_RETRY_LEVEL
 from aerobee.v1 import broker_pb2, common_pb2
 
 
@@ -29,11 +31,12 @@ def sent_back_message(
     return result
 
 
-def retry_settings(policy: RetryPolicy) -> broker_pb2.RetrySettings:
+def retry_settings(policy: RetryPolicy, levels: DelayLevels) -> broker_pb2.RetrySettings:
     back_off = policy.back_off
     settings = broker_pb2.RetrySettings(retries_max=policy.limit, ordered=policy.is_ordered)
     if back_off is None:
-        settings.levels.SetInParent()
+        delays_ms = levels.delays_ms[FIRST_RETRY_LEVEL - 1 :] or levels.delays_ms[-1:]
+        settings.levels.CopyFrom(broker_pb2.DelayLevelBackOff(delays_ms=delays_ms))
     elif isinstance(back_off, Steps):
         settings.steps.delays_ms.extend(back_off.delays_ms)
     else:

@@ -2,9 +2,9 @@
 
 With page-cache acknowledgement a frame is read, stored and answered without leaving its task. With
 SYNC_FLUSH or SYNC_MASTER receipts wait for the disk or the replicas while further frames are read;
-what a flush or a replica makes true of a stream leaves in that turn, in one frame. A second task
-writes only what the client does not take at once. A single send has no task: it is answered by what
-makes its message safe.
+all receipts of a stream that a flush or a replica completes are sent in that turn, in one frame. A
+second task writes only what the client does not take at once. A single send has no task: it is
+answered by the event that makes its message safe.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from aerobee.v1 import broker_pb2, broker_pb2_grpc
 Context = grpc.aio.ServicerContext[Any, Any]
 
 STREAM_BYTES_MAX = 32 * 1024 * 1024
-"""Unacknowledged bytes of one stream; beyond it the stream is not read until some are safe."""
+"""Unacknowledged bytes of one stream; above this the stream is not read until some are safe."""
 RECEIPTS_MAX = 32_768
-"""Receipts of one stream that wait or were not read; beyond it the stream is not read either."""
+"""Unsent or waiting receipts of one stream; above this the stream is not read either."""
 ACKS_PER_FRAME_MAX = 16_384
 ACKNOWLEDGE_TIMEOUT_DEFAULT_MS = 5_000
 HOSTS_MAX = 1_024
 
 
 class SendService(broker_pb2_grpc.SendServiceServicer):
-    """Translates frames for Ingest and holds receipts back until they are true."""
+    """Translates frames for Ingest and holds receipts back until they are fulfilled."""
 
     def __init__(
         self,
@@ -57,8 +57,9 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         promise: broker_pb2.Durability,
         on_acknowledged: Callable[[bool, float], None] = lambda *_: None,
     ) -> None:
-        """`promise` is what an acknowledgement without reservation means. `on_acknowledged` is told
-        of each frame, or part of one, of a stream: whether in time, and how long it took in s."""
+        """`promise` is what an unqualified acknowledgement means. `on_acknowledged` is called for
+        each frame of a stream, or part of one: whether it was in time, and how many seconds it
+        took."""
         self._ingest = ingest
         self._encoder = encoder
         self._durability = durability
@@ -67,7 +68,7 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         self._promise = promise
         self._on_acknowledged = on_acknowledged
         self._hosts: dict[str, HostAddress] = {}
-        """Of connections that send single messages: reading an address takes 6 us."""
+        """Hosts of connections that send single messages: parsing an address takes 6 us."""
 
     async def SendStream(self, request_iterator: object, context: Context) -> None:
         self._counters.send_streams += 1
@@ -177,7 +178,7 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         return host
 
     def _answer(self, reply: Reply, outgoing: EncodedMessage, receipt: Receipt) -> None:
-        """What the receipt says is true now."""
+        """The answer to a fulfilled receipt."""
         if receipt.error is not None:
             reply.refuse(receipt.error)
             return
@@ -201,7 +202,7 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
 async def _admitted(
     meter: Meter, frame: broker_pb2.SendFrame, context: Context
 ) -> QuotaExceeded | None:
-    """Wait until the sender's quota has room for a frame; or why its batches are refused."""
+    """Wait until the sender's quota has room for a frame; returns why its batches are refused."""
     if not meter.limits(""):
         return None
     try:
@@ -222,10 +223,10 @@ class Acknowledging(Protocol):
 
 
 class PendingReceipts:
-    """Receipts of one stream that wait for disk or replicas, and those that have come true.
+    """Receipts of one stream that wait for disk or replicas, and those that are fulfilled.
 
-    Always holds: each receipt is written at once or given by `take`, one time, and only when it is
-    true, refused or expired.
+    Invariant: each receipt is written at once or returned by `take`, exactly once, and only when it
+    is fulfilled, refused or expired.
     """
 
     def __init__(
@@ -235,7 +236,7 @@ class PendingReceipts:
         on_acknowledged: Callable[[bool, float], None],
         write_at_once: Callable[[Sequence[Receipt]], bool],
     ) -> None:
-        """`write_at_once` says whether it could write them; if not they wait for `take`."""
+        """`write_at_once` returns whether it could write them; if not, they wait for `take`."""
         self._write_at_once = write_at_once
         self._durability = durability
         self._clock = clock
@@ -301,7 +302,7 @@ class PendingReceipts:
         return [self._ready.popleft() for _ in range(count)]
 
     async def wait_room(self) -> None:
-        """Until the stream may be read on."""
+        """Until the stream may be read again."""
         while self._bytes > STREAM_BYTES_MAX or self._untaken > RECEIPTS_MAX:
             self._room.clear()
             await self._room.wait()
@@ -319,7 +320,7 @@ class PendingReceipts:
         return receipts
 
     def finish(self) -> None:
-        """No more frames come."""
+        """No more frames will come."""
         self._finished = True
         self._changed.set()
 

@@ -1,4 +1,4 @@
-"""TransactionService: transactions, ended, listed and asked about."""
+"""TransactionService: ends transactions, lists them, and asks about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long requests in turns: others are served between the parts of one."""
+"""Long requests processed in turns: other requests run between the parts of one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 TURN_ELEMENTS = 1_000
-"""About ten milliseconds of the cheapest work that elements are given."""
+"""About ten milliseconds of the cheapest work done per element."""
 
 
 async def in_turns(elements: Sequence[T]) -> AsyncIterator[Sequence[T]]:
-    """Parts of `elements`, each a turn of the loop after the one before."""
+    """Parts of `elements`, each in a later turn of the loop than the one before."""
     for start in range(0, len(elements), TURN_ELEMENTS):
         if start:
             await asyncio.sleep(0)
@@ -21,7 +21,7 @@ async def in_turns(elements: Sequence[T]) -> AsyncIterator[Sequence[T]]:
 
 
 async def each_in_turns(elements: Sequence[T]) -> AsyncIterator[T]:
-    """One of `elements` after the other, as `in_turns`."""
+    """One element at a time, in turns as in `in_turns`."""
     async for part in in_turns(elements):
         for element in part:
             yield element

@@ -1,4 +1,4 @@
-"""Services of the own protocol that need many parts: a piece of the composition root."""
+"""Services of our own protocol that need many parts: a piece of the composition root."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def admin_service(parts: Wiring) -> AdminService:
-    """What operators do."""
+    """The service for operators."""
     return AdminService(
         parts.identity,
         parts.state.now,
@@ -26,7 +26,7 @@ def admin_service(parts: Wiring) -> AdminService:
 
 
 def offset_service(parts: Wiring) -> OffsetService:
-    """How far groups are, what they send back, and their dead letters."""
+    """Groups' progress, what they send back, and their dead letters."""
     return OffsetService(
         parts.offsets,
         parts.removal,

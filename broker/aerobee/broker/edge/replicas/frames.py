@@ -1,8 +1,8 @@
 """PURE: the messages of the replication stream as bytes, each with its sender and checksum.
 
-The checksum covers the content, not the header: a damaged header is another sender's. Log bytes are
-encoded and decoded by hand, because protobuf would copy them twice more, and they are nearly all
-that is sent.
+The checksum covers the content, not the header: a damaged header looks like another sender's. Log
+bytes are encoded and decoded by hand, because protobuf would copy them two more times, and they are
+nearly all that is sent.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class LogPartReader:
         self._beginning = _HEADER_TAG + size + header + _CHECKSUM_TAG
 
     def read(self, frame: bytes) -> LogPart | None:
-        """None for any other frame and for another encoding: `master_event` reads them all.
+        """None for any other frame and any other encoding: `master_event` reads all of them.
 
         Raises CorruptFrame.
         """

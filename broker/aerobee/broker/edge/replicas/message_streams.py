@@ -1,4 +1,4 @@
-"""A stream of frames as one of messages: for a slave, and for its master."""
+"""A stream of frames as one of messages: for a slave and for its master."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SlaveMessages:
     async def write(self, sender: Sender, message: SlaveMessage) -> None:
         if sender != self._sender:
             self._sender, self._writer = sender, FrameWriter(sender)
-            # A master answers under the name that it was called by.
+            # A master answers under the name by which it was called.
             self._parts = LogPartReader(sender)
         await self._frames.write(self._writer.slaves(message))
 

@@ -23,7 +23,7 @@ async def connect_to_master(
     credentials: Credentials | None = None,
     tls: DialledTls | None = None,
 ) -> AsyncIterator[SlaveMessages]:
-    """A stream over a connection of its own; its `read` and `write` raise what goes wrong."""
+    """A stream over a connection of its own; its `read` and `write` raise any errors."""
     channels = Channels(engine=engine, credentials=credentials, tls=tls)
     try:
         yield SlaveMessages(channels.open_stream(address, REPLICATE))

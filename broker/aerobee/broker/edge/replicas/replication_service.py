@@ -1,4 +1,4 @@
-"""ReplicationService, on the master: slaves' streams, handed to the sender."""
+"""ReplicationService, on the master: hands slaves' streams to the sender."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ReplicationService:
 
 
 def add_replication_service(service: ReplicationService, server: MethodTable) -> None:
-    """Register with messages as bytes both ways: frames are checked and encoded by their owners."""
+    """Register with messages as bytes both ways: their owners check and encode the frames."""
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Replicate": grpc.stream_stream_rpc_method_handler(
             service.Replicate, request_deserializer=None, response_serializer=None

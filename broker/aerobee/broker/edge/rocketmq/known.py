@@ -1,4 +1,4 @@
-"""What a broker knows of groups, and of topics where no nameserver tells it."""
+"""What a broker knows of groups, and of topics when there is no nameserver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aerobee.runtime.errors import TopicNotFound
 
 
 class OwnGroups:
-    """The rules of each group's deliveries, as configured here."""
+    """The delivery rules of each group, as configured here."""
 
     def __init__(self, groups: SubscriptionGroupTable) -> None:
         self._groups = groups

@@ -1,4 +1,4 @@
-"""Queues of this broker as official clients consume them: the broker chooses what they get."""
+"""This broker's queues as official clients consume them: the broker chooses what they get."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from aerobee.store_format.pop_records import pop_retry_topics
 from aerobee.store_format.record import Record
 
 RETRIES_FIRST: Final = 0.2
-"""How often a poll looks into the group's retry topic first."""
+"""Share of polls that look into the group's retry topic first."""
 _TYPE: Final = "message.type"
 _PRIORITY: Final = "PRIORITY"
 
@@ -54,7 +54,7 @@ class OwnPops:
         is_ordered: Callable[[str], bool],
         on_delivered: Callable[[str, str, int, int], None],
     ) -> None:
-        """`on_delivered` gets what went out: group, topic, messages, bytes."""
+        """`on_delivered` gets what was sent: group, topic, messages, bytes."""
         self.broker_name = broker_name
         self.is_master = is_master
         self._pops = pops
@@ -103,7 +103,7 @@ class OwnPops:
         return keys
 
     def _retries(self, group: str, topic: str) -> list[GroupQueue]:
-        """Also where Apache's broker has left messages of this topic to be redelivered."""
+        """Includes the queues where Apache's broker left messages of this topic for redelivery."""
         names = list(pop_retry_topics(group, topic))
         with suppress(GroupNameTooLong):
             names.append(retry_topic(group))
@@ -174,7 +174,7 @@ class OwnPops:
             handled = await self._pops.forward(key, delivery.offset, delivery.serial, client_id)
             if handled is not Handled.STALE:
                 return
-        # A client that did not hear the answer asks again, for as long as it is refused.
+        # A client that missed the answer asks again for as long as it is refused.
         if not await self._is_dead(group, message_id):
             raise StaleHandle(
                 f"the receipt handle is empty, and client {client_id} of group {group} has no "
@@ -190,7 +190,7 @@ class OwnPops:
         return False
 
     def _refusal(self, handle: ReceiptHandle, handled: Handled) -> StaleHandle | None:
-        """A message that is finished may be finished again, as long as nobody else had it."""
+        """A finished message may be finished again, as long as no other client got it."""
         if handled is Handled.DONE:
             return None
         is_over = 0 < handle.visible_ms <= self._clock.now_ms()

@@ -1,4 +1,4 @@
-"""Queues of this broker as official clients read them by themselves, and their groups' offsets."""
+"""This broker's queues as official clients read them themselves, and their groups' offsets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OUT_OF_RANGE: Final = (
 
 
 class OwnReads:
-    """Translates for the parts that our own clients are served by."""
+    """Translates for the parts that also serve our own clients."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class OwnReads:
         is_master: Callable[[], bool],
         on_delivered: Callable[[str, str, int, int], None],
     ) -> None:
-        """`on_delivered` gets what went out: group, topic, messages, bytes."""
+        """`on_delivered` gets what was sent: group, topic, messages, bytes."""
         self.broker_name = broker_name
         self.is_master = is_master
         self._reads = SingleReads(egress, clock)
@@ -82,7 +82,7 @@ class OwnReads:
     ) -> None:
         await self._offsets.begun_for(group)
         key = GroupQueue(group, topic, queue_id)
-        # Refuses where a member has the queue, which a reset would end.
+        # Refuses if a member holds the queue: a reset would end its lease.
         self._offsets.claimed(key, NOBODYS)
         standing = self._offsets.query(key)
         if standing is not None and offset < standing:

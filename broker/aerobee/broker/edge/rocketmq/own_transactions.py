@@ -28,7 +28,7 @@ class OwnTransactions:
 
 
 class AskedProducers:
-    """Official clients, in the words of `transactions.questions`."""
+    """Official clients, as `transactions.questions` sees them."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions

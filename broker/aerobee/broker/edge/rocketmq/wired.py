@@ -1,4 +1,4 @@
-"""The parts of a broker that official clients' calls come to, put together."""
+"""The parts of a broker that serve official clients' calls, put together."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class RocketmqApi:
-    """The service of one run; `run` keeps the routes fresh that it has asked for, and lets other
-    brokers ask the producers that are here."""
+    """The service of one run; `run` keeps the routes it has requested fresh, and lets other brokers
+    ask the producers connected here."""
 
     def __init__(self, parts: Wiring) -> None:
         config, clock, is_master = parts.config, parts.clock, parts.roles.may_act

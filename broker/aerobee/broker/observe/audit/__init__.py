@@ -1,1 +1,1 @@
-"""What an audit asks a broker: copies of what it knows, taken a little at a time."""
+"""What an audit asks of a broker: copies of what it knows, taken a little at a time."""

@@ -1,8 +1,8 @@
 """How many messages this master acknowledged, by topic and minute of store time.
 
 Owns: the counts of about the last day. A batch costs one addition, when it is acknowledged; since
-store times rise with the log, minutes begin one after the other. Under another epoch counting
-begins again. On the loop.
+store times rise with the log, minutes begin one after another. A new epoch restarts the count. On
+the loop.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from aerobee.broker.sending.acknowledged import AcknowledgedBatch
 MS_PER_MINUTE = 60_000
 MINUTES_MAX = 24 * 60
 ENTRIES_MAX = 200_000
-"""Topics times minutes that are kept; beyond it the oldest minutes go."""
+"""Topics times minutes that are kept; above this the oldest minutes are dropped."""
 
 _UNKNOWN = -1
 
 
 class MinuteCounts(NamedTuple):
-    """One Unix minute: topics and how many messages of each."""
+    """One Unix minute: topics and the number of messages of each."""
 
     minute: int
     topics: Sequence[str]
@@ -52,7 +52,7 @@ class AcknowledgedMinutes:
         self._open[batch.topic] = self._open.get(batch.topic, 0) + batch.messages
 
     def minutes(self) -> list[MinuteCounts]:
-        """What is counted so far, oldest first."""
+        """The counts so far, oldest first."""
         if self._epoch_now() != self._epoch:
             return []
         counted = list(self._closed)
@@ -80,7 +80,7 @@ class AcknowledgedMinutes:
             self.first_whole_minute = max(self.first_whole_minute, gone.minute + 1)
 
     def _begin_epoch(self, minute: int) -> None:
-        # Of this minute another master may have acknowledged the beginning.
+        # For this minute another master may have acknowledged the beginning.
         self.first_whole_minute = max(minute, self._now_ms() // MS_PER_MINUTE) + 1
         self._epoch = self._epoch_now()
         self._closed.clear()

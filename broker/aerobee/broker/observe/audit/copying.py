@@ -1,6 +1,6 @@
-"""Copies of what a broker has very much of: committed offsets, and the ends of its queues.
+"""Copies of a broker's large tables: committed offsets, and the ends of its queues.
 
-Each is taken in steps of a few milliseconds, between which the loop serves everybody else.
+Each is taken in steps of a few milliseconds, between which the loop serves others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aerobee.broker.store.tables.last_changes import LastChange
 
 QUEUES_PER_TURN = 5_000
 NAMES_PER_TURN = 500
-"""How many names are handled in one step, whatever they have."""
+"""How many names are processed in one step, whatever they have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _add_commits(rows: CommitRows, table: ConsumerOffsetTable, group: str, topic
 
 
 def _lease_epoch(change: LastChange, epoch_min: int) -> int:
-    """What the journal's record said; `epoch_min` is below which commits count no more."""
+    """As in the journal's record; below `epoch_min` commits have no effect."""
     if change.is_reset:
         return max(0, epoch_min - 1)
     return epoch_min if change.has_lease else 0

@@ -1,9 +1,9 @@
 """Checksums over ranges of the log, so that an audit can compare replicas without their bytes.
 
 Ranges are on a grid that is the same in all replicas, and end at what is confirmed. Of the blank
-record that fills a segment only the head counts: what is after it is nobody's, and replicas
-do not copy it. The log is read on the read pool in small pieces, each in its turn and at the pace
-of readers that are far behind, so that sends do not notice.
+record that fills a segment only the head counts: the bytes after it have no meaning, and replicas
+do not copy them. The log is read on the read pool in small pieces, each in its turn and at the pace
+of readers that are far behind, so that sends are not slowed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RANGE_BYTES_MIN = 4_096
 PIECE_BYTES = 1024 * 1024
 """Read and summed on a thread in one turn, while no messages are being sent."""
 BLANK_BYTES_MAX = 16 * 1024 * 1024
-"""How far before a segment's end its blank record is looked for: no record is longer."""
+"""How far before a segment's end its blank record is searched for: no record is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class LogChecksums:
     async def ranges(
         self, begin: int, end: int, range_bytes: int
     ) -> AsyncGenerator[RangeChecksum, None]:
-        """The ranges of [begin, end), oldest first. An `end` below 0 stands for the confirmed end,
-        `range_bytes` 0 for 64 MiB.
+        """The ranges of [begin, end), oldest first. An `end` below 0 means the confirmed end,
+        `range_bytes` 0 means 64 MiB.
 
         Raises:
-            InvalidArgument: ranges so small that there would be very many.
+            InvalidArgument: ranges so small that there would be too many.
         """
         range_bytes = range_bytes or RANGE_BYTES_DEFAULT
         if range_bytes < RANGE_BYTES_MIN:
@@ -69,12 +69,12 @@ class LogChecksums:
             position = range_end
 
     async def _checksum(self, begin: int, end: int, fillings: dict[int, int]) -> RangeChecksum:
-        """`fillings`: known already, by the end of their segment."""
+        """`fillings`: those already known, by the end of their segment."""
         checksum, position = 0, begin
         try:
             while position < end:
                 segment_end = self._store.log.contiguous_end(position)
-                if segment_end <= position:  # the log was cut since the ranges were asked for
+                if segment_end <= position:  # the log was cut since the ranges were requested
                     raise MessageNotFound(
                         f"the log ends at {position} now, within the range [{begin}, {end}): ask "
                         "for its checksums again"
@@ -93,7 +93,8 @@ class LogChecksums:
         return RangeChecksum(begin, end, checksum)
 
     async def _filling(self, position: int, segment_end: int) -> int:
-        """Where the bytes of the segment begin that no record has; its end if there are none."""
+        """Where the bytes of the segment that belong to no record begin; its end if there are
+        none."""
         if segment_end > self._store.confirmed_end:
             return segment_end
         base = max(each.base for each in self._store.log.segments() if each.base <= position)

@@ -1,7 +1,7 @@
-"""Rows of an audit's tables, in columns: copies that take little memory and no time to hand out.
+"""Rows of an audit's tables, in columns: copies that take little memory and are quick to send.
 
-A piece has so few rows that the loop can fill it, or turn it into a message, without anybody
-noticing. Names are in each piece once; rows have their numbers.
+A piece has so few rows that the loop can fill it, or turn it into a message, without a noticeable
+delay. Each piece has a name only once; rows have its number.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from aerobee.broker.store.tables.config_tables import TopicConfig
 
 UNKNOWN = -1
 ROWS_MAX = 2_048
-"""A piece takes no further name's rows from here on."""
+"""From this many rows on, a piece takes no rows of another name."""
 
 
 class Names:
-    """Names with their numbers, in the order in which they were first asked for."""
+    """Names with their numbers, in the order of first use."""
 
     __slots__ = ("_codes", "names")
 
@@ -113,21 +113,21 @@ class TopicRows(list[TopicConfig]):
 
 
 class MemberRows(list[Member]):
-    """Members of groups; `now_s` is when they were looked at."""
+    """Members of groups, as of `now_s`."""
 
     now_s = 0.0
 
 
 class EpochRows(list[tuple[int, int]]):
-    """Epochs and where in the log each begins."""
+    """Epochs and where each begins in the log."""
 
 
 class WaitingRows(list[WaitingCount]):
-    """Messages that wait, by the topic that they are for."""
+    """Waiting messages, by destination topic."""
 
 
 class MinuteRows:
-    """Acknowledged messages by topic and minute; whole from `first_whole_minute` on."""
+    """Acknowledged messages by topic and minute; complete from `first_whole_minute` on."""
 
     def __init__(self) -> None:
         self.topics = Names()

@@ -1,11 +1,11 @@
 """One reading of all that a broker knows of offsets.
 
-Committed offsets are copied first, then who holds and wants what, then the ends of queues: an
-offset is never above the end that is read after it, so a lag below zero is no fault of the reading.
-The copies are complete before the first of them is handed out; what needs the disk is looked up
-while they are.
+Committed offsets are copied first, then who holds and requests what, then the ends of queues: an
+offset is never above the end that is read after it, so a negative lag is not an artefact of the
+reading. The copies are complete before the first of them is sent; what needs the disk is looked up
+while they are being sent.
 
-Always holds: nothing here changes the broker; no step takes the loop for more than milliseconds.
+Invariant: nothing here changes the broker; no step occupies the loop for more than milliseconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from aerobee.runtime.errors import AerobeeError, Busy, DeadlineExceeded
 _T = TypeVar("_T")
 
 READINGS_MAX = 4
-"""At once: each holds a copy of every committed offset until its client has read it."""
+"""Concurrent readings: each holds a copy of every committed offset until its client read it."""
 UNTAKEN_S_MAX = 10.0
 """A reading whose client has not taken a piece for this long gives way to another audit."""
 
@@ -69,7 +69,7 @@ class Table(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of a reading is asked for; no table: all."""
+    """The requested parts of a reading; no table: all."""
 
     tables: frozenset[int] = frozenset()
     chosen: Chosen = field(default_factory=Chosen)
@@ -82,8 +82,8 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """The copies of one reading. Times are Unix ms of the broker's clock: when the last of it had
-    been read."""
+    """The copies of one reading. Times are Unix ms of the broker's clock, at the end of each
+    copy."""
 
     commits_read_at_ms: int = 0
     ends_read_at_ms: int = 0
@@ -101,7 +101,7 @@ class Reading:
     is_dropped: bool = False
 
     def drop(self) -> None:
-        """Free the copies; who hands them out learns it when its client continues."""
+        """Free the copies; the code that sends them finds out when its client continues."""
         self.is_dropped = True
         for rows in (self.topics, self.queues, self.commits, self.leases, self.members):
             rows.clear()
@@ -134,7 +134,7 @@ class Snapshots:
         self._held: list[Reading] = []
 
     async def read(self, wanted: Wanted) -> Reading:
-        """Copy what is wanted; `pieces` hands it out. Call `done` with what it returned.
+        """Copy what is wanted; `pieces` returns it. Call `done` with the result afterwards.
 
         Raises:
             Busy: too many readings are under way.
@@ -158,12 +158,12 @@ class Snapshots:
         return reading
 
     def done(self, reading: Reading) -> None:
-        """A reading is not needed any more."""
+        """A reading is no longer needed."""
         if reading in self._held:
             self._held.remove(reading)
 
     def _drop_untaken(self) -> None:
-        """Take the place of readings whose clients seem to be stuck."""
+        """Replace readings whose clients seem to be stuck."""
         latest_s = self._clock.monotonic_s() - UNTAKEN_S_MAX
         for reading in [*self._held]:
             if reading.untaken_since_s is not None and reading.untaken_since_s <= latest_s:
@@ -176,7 +176,7 @@ class Snapshots:
         if wanted.has(Table.COMMITS):
             reading.commits = await copy_commits(folder.offsets, chosen)
         reading.commits_read_at_ms = self._clock.now_ms()
-        # In one step: every holder of a lease here is a member there.
+        # In one step, so that every lease holder here is also a member there.
         held = self._coordinator.ownership.leases.all_held()
         present = list(self._coordinator.members.all_members())
         if wanted.has(Table.LEASES):
@@ -206,10 +206,10 @@ class Snapshots:
             reading.waiting = await self._counts_of_waiting(chosen)
 
     async def pieces(self, reading: Reading, wanted: Wanted) -> AsyncGenerator[Rows, None]:
-        """The reading's rows, table by table, with what has to be read for them.
+        """The reading's rows, table by table, with what must be read from disk for them.
 
         Raises:
-            DeadlineExceeded: a piece was not taken for so long that another audit was let in.
+            DeadlineExceeded: a piece was not taken for so long that another audit took its place.
         """
         reading.untaken_since_s = None
         async with aclosing(self._rows(reading, wanted)) as all_rows:

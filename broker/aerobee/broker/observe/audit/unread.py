@@ -1,9 +1,8 @@
-"""How old and how many the messages are that a group has not read, as far as reading tells.
+"""How old and how many the unread messages of a group are, as far as can be read.
 
-The log is read for the time of one message per commit that lags. For a group whose members ask for
-tags the entries of what it has not read are counted, and for one with SQL filters its records are
-judged. All of it on the read pool, in its turns; and there are bounds, past which a value is not
-known.
+The log is read for the time of one message per lagging commit. For a group whose members filter by
+tags the unread entries are counted, and for one with SQL filters the unread records are evaluated.
+All of this runs on the read pool, in turns, within limits above which a value is unknown.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ T = TypeVar("T")
 READER = "an audit"
 TIMES_PER_TURN = 128
 TIME_BYTES = 4_096
-"""What finding one message's time reads, about: a page."""
+"""Approximate bytes read to find one message's time: a page."""
 TIMES_MAX = 500_000
-"""Messages whose times one snapshot looks for."""
+"""Messages whose times one snapshot looks up."""
 COUNTED_PER_ROW_MAX = 5_000_000
 COUNTED_MAX = 100_000_000
-"""Entries that are looked at for one commit, and for one snapshot."""
+"""Entries examined for one commit, and for one snapshot."""
 JUDGED_PER_ROW_MAX = 500_000
 JUDGED_MAX = 5_000_000
-"""Records that are judged for one commit, and for one snapshot, where entries do not tell whether
-they match: with SQL filters, and where the tags codes are elsewhere."""
+"""Records evaluated for one commit, and for one snapshot, where entries do not decide: with SQL
+filters, and if the tags codes are stored elsewhere."""
 JUDGED_PER_TURN = 1_000
 JUDGED_BYTES = 1 << 20
 
@@ -53,7 +52,7 @@ _Place = tuple[str, int, int]
 
 
 class UnreadSurvey:
-    """One snapshot's; on the loop."""
+    """The survey of one snapshot; on the loop."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class UnreadSurvey:
         self._filters: dict[tuple[str, str], Filter | None] = {}
 
     async def add_first_unread(self, rows: CommitRows) -> None:
-        """When the first message was stored that the group has not read and that is still there."""
+        """When the first message that the group has not read and that still exists was stored."""
         places: list[_Place | None] = []
         for row, offset in enumerate(rows.offsets):
             _, topic = rows.names(row)
@@ -107,8 +106,8 @@ class UnreadSurvey:
         rows.first_store_ms = found
 
     async def add_matching(self, rows: CommitRows) -> None:
-        """How many messages the group has not read that its members' filters let through; all, if
-        nothing is filtered, is said as unknown."""
+        """How many messages that the group has not read pass its members' filters; unknown if
+        nothing is filtered, as all do."""
         found = [UNKNOWN] * len(rows)
         for row, offset in enumerate(rows.offsets):
             group, topic = rows.names(row)
@@ -120,7 +119,7 @@ class UnreadSurvey:
     # ------------------------------------------------------------------------------ inside
 
     async def _run(self, size: int, work: Callable[[], T]) -> T:
-        """In a turn, and at the pace of those who read old messages while others are sent."""
+        """In a turn, and at the pace of readers of old messages while others are being sent."""
         done = await self._reads.run_in_turn(READER, size, work)
         self._reads.spend(size)
         return done
@@ -150,7 +149,7 @@ class UnreadSurvey:
             self._times.update(zip(planned, found, strict=True))
 
     def _filter(self, group: str, topic: str) -> Filter | None:
-        """What any member that shares the queues asks for; None: not only some messages."""
+        """What any member that shares the queues subscribes to; None: all messages."""
         if (group, topic) not in self._filters:
             self._filters[group, topic] = self._wanted(group, topic)
         return self._filters[group, topic]
@@ -176,7 +175,7 @@ class UnreadSurvey:
         return filters[0] if len(filters) == 1 else AnyFilter(filters)
 
     def _wishes(self, group: str, topic: str) -> Iterator[Iterable[str] | SqlExpression | None]:
-        """Of each subscription: tags, an expression, or None for all. Raises FilterIllegal."""
+        """For each subscription: tags, an expression, or None for all. Raises FilterIllegal."""
         for member in self._groups.clustering_members(group):
             for subscription in member.subscriptions:
                 if subscription.topic == topic:
@@ -214,7 +213,7 @@ class UnreadSurvey:
         return total
 
     async def _judged(self, row: _Row, counted: Counted) -> int:
-        """How many match of the records whose entries do not tell."""
+        """How many of the records whose entries do not decide match."""
         positions, sizes = counted.positions, counted.sizes
         row.judged += len(positions)
         if row.judged > min(JUDGED_PER_ROW_MAX, self._judged_left):

@@ -1,1 +1,1 @@
-"""What a broker tells Prometheus."""
+"""What a broker exports to Prometheus."""

@@ -1,7 +1,7 @@
-"""Figures of messages that arrive at a time, with RocketMQ's names where it has them.
+"""Metrics of delayed messages, with RocketMQ's names where it has them.
 
-Owns: the last count of what waits for each topic. Counting looks through the whole index, on a
-thread, so it is done once in COUNT_INTERVAL_S at most.
+Owns: the last count of waiting messages per topic. Counting scans the whole index, on a thread, so
+it is done at most once per COUNT_INTERVAL_S.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DelayFigures:
     """On the loop."""
 
     def __init__(self, delays: Delays, clock: Clock, *, topics_max: int) -> None:
-        """Topics beyond `topics_max`, those with the fewest messages, are added up."""
+        """Topics above `topics_max`, those with the fewest messages, are added up."""
         self._delays = delays
         self._clock = clock
         self._topics_max = topics_max
@@ -38,7 +38,7 @@ class DelayFigures:
         self._counted_s = float("-inf")
 
     async def families(self) -> list[AnyFamily]:
-        """What is not known now is absent."""
+        """Unknown values are absent."""
         waiting = gauge("rocketmq_timing_messages", "Messages that wait for a time.", "topic")
         for topic, count in (await self._by_topic()).items():
             waiting.add(count, topic)

@@ -1,7 +1,7 @@
-"""All figures of one broker at one moment, copied on the loop a little at a time.
+"""All metrics of one broker at one moment, copied on the loop a little at a time.
 
-Owns: which of them there are; what each one is: in `rocketmq` and `own`. Nothing here changes the
-broker, but for the counts of topics that are gone and of groups that are idle.
+Owns: which of them exist; each one is defined in `rocketmq` or `own`. Nothing here changes the
+broker, except that counts of deleted topics and idle groups are dropped.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ class BrokerFigures:
         return lags.families()
 
     async def _group_lags(self, slices: Slices) -> list[GroupLag]:
-        """Nothing where the committed offsets are not known for certain: on slaves, and on a master
-        that has just become one."""
+        """Empty if the committed offsets are not known for certain: on slaves, and on a new
+        master."""
         if not self._roles.may_act():
             return []
         try:

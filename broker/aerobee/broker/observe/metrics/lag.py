@@ -1,17 +1,17 @@
-"""How far each group is behind on each topic: what it has not committed, and where that is.
+"""How far each group is behind on each topic: how much it has not committed, and where that is.
 
     committed ......... sent ......... end
     |    inflight       |    ready     |
     |             lag                  |
 
-Counted on the master alone, which knows the committed offsets. What counts as unread is what
-retention takes for it: a group that committed on other queues of a topic wants a queue from its
-first message on. Where a group begins that has committed nothing on a topic is known to its members
-only, so nothing is said of it before one of them reads; and nothing of what is in flight while a
-member that holds a queue does not read it here, for it may read at a slave.
+Counted only on the master, which knows the committed offsets. Unread means the same as for
+retention: a group that committed on other queues of a topic wants a queue from its first message
+on. Only its members know where a group without commits on a topic begins, so it is not reported
+before one of them reads; and in-flight messages are not reported while a member that holds a queue
+does not read it here, as it may read at a slave.
 
-Always holds: lag = inflight + ready where both are said; everything of one queue is read in one
-step. On the loop, a few queues at a time.
+Invariant: lag = inflight + ready if both are reported; everything of one queue is read in one step.
+On the loop, a few queues at a time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PoppedQueue(Protocol):
 
 @dataclass(slots=True)
 class GroupLag:
-    """One group on one topic; None: not known."""
+    """One group on one topic; None: unknown."""
 
     group: str
     topic: str
@@ -82,7 +82,7 @@ class LagReading:
         self._times = times
 
     async def read(self, now_ms: Callable[[], int], slices: Slices) -> list[GroupLag]:
-        """Everything that is known now."""
+        """Everything known now."""
         places = await self._places(slices)
         rows = []
         for group, topic in await self._pairs(slices):
@@ -104,8 +104,8 @@ class LagReading:
         return rows
 
     async def _places(self, slices: Slices) -> dict[GroupQueue, PullPlace]:
-        """How far each leased queue was sent. Before the commits, so that what is committed of it
-        was sent."""
+        """How far each leased queue was sent. Read before the commits, so that what is committed
+        was also sent."""
         places: dict[GroupQueue, PullPlace] = {}
         for session in self._sessions():
             for place in session.places():
@@ -115,7 +115,7 @@ class LagReading:
 
     async def _pairs(self, slices: Slices) -> Iterable[tuple[str, str]]:
         """Groups and the topics which their live members share, or on which they committed; in this
-        order, so that groups that came and went are what a bound cuts off."""
+        order, so that a limit cuts off abandoned groups first."""
         offsets, topics = self._offsets, self._topics
         pairs: dict[tuple[str, str], None] = {}
         for member in list(self._coordinator.members.all_members()):

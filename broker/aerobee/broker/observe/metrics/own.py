@@ -1,4 +1,4 @@
-"""A broker's figures that RocketMQ has no name for: role, epoch, lease, replicas, disk, loop."""
+"""A broker's metrics that RocketMQ has no name for: role, epoch, lease, replicas, disk, loop."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _replica_families(replicas: tuple[ReplicaStatistics, ...]) -> list[AnyFamily
         name = str(each.broker_id)
         connected.add(each.is_connected, name)
         in_sync.add(each.is_in_sync, name)
-        # What a replica has is not known while it is away.
+        # How far a replica has the log is unknown while it is away.
         lag_bytes.add(each.lag_bytes if each.is_connected else None, name)
         lag_s.add(each.lag_ms / MS_PER_S if each.is_connected else None, name)
     return [connected, in_sync, lag_bytes, lag_s]
@@ -143,8 +143,8 @@ def _slave_families(slave: SlaveStatistics, own_end: int) -> list[AnyFamily]:
 
 
 def store_families(statistics: BrokerStatistics, *, oldest_write_s: float) -> list[AnyFamily]:
-    """The log, the disk below it, and what retention took. `oldest_write_s`: how long the oldest of
-    what the disk was asked for is under way."""
+    """The log, the disk below it, and what retention removed. `oldest_write_s`: the age of the
+    oldest pending request to the disk."""
     store = statistics.store
     space, retention = store.retention.space, store.retention
     state = gauge("aerobee_store_state", "1 for the store's state, otherwise 0.", "state")
@@ -203,7 +203,7 @@ def work_families(
     pull_streams: int,
     groups_expired: int,
 ) -> list[AnyFamily]:
-    """What the broker does, and how it keeps up."""
+    """What the broker does, and whether it keeps up."""
     counters = statistics.counters
     delay = HistogramFamily(
         "aerobee_event_loop_delay_seconds",

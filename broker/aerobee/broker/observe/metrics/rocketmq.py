@@ -1,7 +1,7 @@
-"""A broker's figures under the names that RocketMQ 5 gives them, so that its dashboards work.
+"""A broker's metrics under the names that RocketMQ 5 gives them, so that its dashboards work.
 
-Values only: what is read is in the arguments. Names, labels and units are RocketMQ's; what it
-does not know is left out, never told as 0.
+Only converts values: the readings are arguments. Names, labels and units are RocketMQ's; unknown
+values are left out, never reported as 0.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class OutgoingFamilies:
 
 
 def dead_letter_family(rows: Iterable[tuple[Reader, int]]) -> AnyFamily:
-    """What became dead letters, by the topic that it failed in."""
+    """Messages that became dead letters, by the topic in which they failed."""
     family = counter(
         "rocketmq_send_to_dlq_messages_total", "Messages that became dead letters.", *_CONSUMER
     )
@@ -88,8 +88,8 @@ def dead_letter_family(rows: Iterable[tuple[Reader, int]]) -> AnyFamily:
 
 
 class LagFamilies:
-    """How far groups are behind. Of those beyond a bound the counts are added up, and the oldest
-    age is told."""
+    """How far groups are behind. For groups above a limit the counts are added up, and the oldest
+    age is reported."""
 
     def __init__(self, consumers_max: int) -> None:
         self._consumers_max = consumers_max
@@ -138,7 +138,7 @@ class LagFamilies:
 def connection_families(
     send_streams: int, members: Iterable[Member], *, groups_max: int
 ) -> list[AnyFamily]:
-    """Groups beyond `groups_max`, those that came last, are added up."""
+    """Groups above `groups_max`, those that came last, are added up."""
     producers = gauge(
         "rocketmq_producer_connections", "Streams over which messages are sent.", "protocol_type"
     )
@@ -162,7 +162,7 @@ def connection_families(
 def broker_families(
     statistics: BrokerStatistics, *, is_readable: bool, oldest_age_ms: int | None
 ) -> list[AnyFamily]:
-    """`oldest_age_ms`: of the oldest message in the log; None: there is none, or not known."""
+    """`oldest_age_ms`: of the oldest message in the log; None: there is none, or unknown."""
     store = statistics.store
     space = store.retention.space
     used = None if space.free_bytes < 0 else space.total_bytes - space.free_bytes
@@ -214,7 +214,7 @@ def _consumer_labels(group: str, topic: str) -> tuple[str, str, str, str]:
 
 
 def _add_up(total: GroupLag, row: GroupLag) -> None:
-    """What is not known of one is left out of the sum."""
+    """Unknown values are left out of the sum."""
     total.lag = (total.lag or 0) + (row.lag or 0)
     total.inflight = (total.inflight or 0) + (row.inflight or 0)
     total.ready = (total.ready or 0) + (row.ready or 0)

@@ -1,10 +1,10 @@
-"""When single messages were stored, found out beside the loop and remembered.
+"""When single messages were stored: looked up off the loop and remembered.
 
-The first message that a group has not read may be in memory or on a disk that is slow, so it is
-read on the read pool, in a turn of its own, and for a limited time only: what is not known then is
-not shown, and often known at the next scrape. A group that stands still costs no read at all.
+The first message that a group has not read may be in memory or on a slow disk, so it is read on the
+read pool, in a turn of its own, with a time limit: what is not known by then is left out, and often
+known at the next scrape. A group that does not move costs no read at all.
 
-Owns: the times of the places that were asked for last.
+Owns: the times of the places requested last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READER = "metrics"
 PLACES_PER_TURN = 64
 PLACES_PER_STEP = 256
 PLACE_BYTES = 4_096
-"""What finding one time reads, about: a page."""
+"""Approximate bytes read to find one time: a page."""
 TIMEOUT_S = 1.0
 """For all places of one scrape."""
 
@@ -68,7 +68,7 @@ class StoreTimes:
         return known, list(missing)
 
     async def first_ms(self) -> int | None:
-        """When the oldest message that is still there was stored; None: it is not known."""
+        """When the oldest remaining message was stored; None: unknown."""
         store = self._store
         position = store.min_offset
         if position == store.appended_end:

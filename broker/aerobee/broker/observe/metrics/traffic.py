@@ -1,13 +1,13 @@
-"""Messages in and out, by topic: counted once for each batch, where it is acknowledged or sent.
+"""Messages in and out, by topic: counted once per batch, when it is acknowledged or sent.
 
 Owns: the counts since the folder was opened. A message counts as in once it is as safe as its
-acknowledgement promises: at once with the page cache, else when disk or replicas have it; one whose
-outcome the end of a term left open does not count. It counts as out when the frame with it was
-given to the network.
+acknowledgement promises: at once with the page cache, otherwise when disk or replicas have it; one
+whose outcome the end of a term left open does not count. It counts as out when its frame was passed
+to the network.
 
-Always holds: as many topics, and pairs of group and topic, as the bounds say have counts of their
-own; what the others do is in `OTHER`'s. Topics that are gone, and groups without members that have
-read nothing for long, give their places to others. On the loop.
+Invariant: a limited number of topics, and of pairs of group and topic, have counts of their own;
+the others are counted under `OTHER`. Deleted topics, and groups without members that have read
+nothing for long, give their places to others. On the loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP_IDLE_S = 600.0
 
 
 class Incoming:
-    """One topic's."""
+    """The counts of one topic."""
 
     __slots__ = ("bytes", "messages", "sizes")
 
@@ -34,7 +34,7 @@ class Incoming:
 
 
 class Outgoing:
-    """One group's of one topic; of readers without a group, the group is empty."""
+    """The counts of one group on one topic; the group is empty for readers without one."""
 
     __slots__ = ("bytes", "messages", "quiet_messages", "quiet_since_s")
 
@@ -42,7 +42,7 @@ class Outgoing:
         self.messages = 0
         self.bytes = 0
         self.quiet_messages = 0
-        """`messages` when it was last seen to grow, and when that was; for `Traffic.forget`."""
+        """`messages` when it was last seen to grow, and the time of that; for `Traffic.forget`."""
         self.quiet_since_s = 0.0
 
 
@@ -76,7 +76,8 @@ class Traffic:
             counts.sizes[bucket] += count
 
     def delivered(self, group: str, topic: str, messages: int, size: int) -> None:
-        """A frame of records is on its way to a reader; without a group its group is empty."""
+        """A frame of records is on its way to a reader; a reader without a group has an empty
+        one."""
         counts = self._outgoing.get((group, topic))
         if counts is None:
             counts = self._new_outgoing(group, topic)
@@ -92,12 +93,12 @@ class Traffic:
             self._other_dead += messages
 
     def dead_letters(self) -> list[tuple[Reader, int]]:
-        """By group and topic; the rest as OTHER's, if there is any."""
+        """By group and topic; the rest under OTHER, if there is any."""
         rows = list(self._dead.items())
         return [*rows, (Reader(OTHER, OTHER), self._other_dead)] if self._other_dead else rows
 
     def incoming(self) -> list[tuple[str, Incoming]]:
-        """By topic, at this moment; the rest as OTHER's, if there is any."""
+        """By topic, at this moment; the rest under OTHER, if there is any."""
         rows = list(self._incoming.items())
         if self._other_incoming.messages:
             rows.append((OTHER, self._other_incoming))
@@ -113,7 +114,7 @@ class Traffic:
     def forget(
         self, is_known: Callable[[str], bool], groups_with_members: Container[str], now_s: float
     ) -> None:
-        """Give the places of topics that are gone, and of groups that are idle, to others."""
+        """Give the places of deleted topics and idle groups to others."""
         for topic in [topic for topic in self._incoming if not is_known(topic)]:
             del self._incoming[topic]
         gone = []

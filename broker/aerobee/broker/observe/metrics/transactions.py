@@ -1,4 +1,4 @@
-"""Figures of transactions, with RocketMQ's names where it has them. What waits is a master's."""
+"""Metrics of transactions, with RocketMQ's names where it has them. Only masters report waiting."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class TransactionFigures:
     """On the loop."""
 
     def __init__(self, transactions: Transactions, clock: Clock, *, topics_max: int) -> None:
-        """Topics beyond `topics_max`, those with the fewest messages, are added up."""
+        """Topics above `topics_max`, those with the fewest messages, are added up."""
         self._transactions = transactions
         self._clock = clock
         self._topics_max = topics_max
 
     def families(self) -> list[AnyFamily]:
-        """What is not known now is absent."""
+        """Unknown values are absent."""
         transactions, ends = self._transactions, self._transactions.ends
         halves = gauge("rocketmq_half_messages", "Messages whose transaction is open.", "topic")
         aside = age_s = None

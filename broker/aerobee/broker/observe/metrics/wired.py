@@ -1,4 +1,4 @@
-"""The figures of a broker, put together from its parts: a piece of the composition root."""
+"""The metrics of a broker, put together from its parts: a piece of the composition root."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def lag_reading(wiring: Wiring, times: StoreTimes) -> LagReading:
-    """Of all groups."""
+    """For all groups."""
     folder = wiring.folder
     return LagReading(
         wiring.store,
@@ -29,7 +29,7 @@ def lag_reading(wiring: Wiring, times: StoreTimes) -> LagReading:
 
 
 def make_figures(wiring: Wiring) -> BrokerFigures:
-    """Of everything that a broker's parts tell."""
+    """Everything that a broker's parts report."""
     folder = wiring.folder
     times = StoreTimes(wiring.store, wiring.reads)
     return BrokerFigures(

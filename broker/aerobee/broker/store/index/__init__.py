@@ -1,1 +1,1 @@
-"""The key index: from `topic#key` to the places of records in the log."""
+"""The key index: from `topic#key` to positions of records in the log."""

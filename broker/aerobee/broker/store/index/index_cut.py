@@ -1,8 +1,8 @@
-"""Takes the last entries off an index file, and puts its slots right.
+"""Removes the last entries of an index file, and repairs its slots.
 
-After a crash slots may lead to entries that the header does not count, and where the log was cut
-entries lead to records that are gone, or to others that come in their place. What stays are the
-first entries; each slot then leads to the last of them that belongs to it.
+After a crash slots may point to entries that the header does not count, and if the log was cut,
+entries point to records that are gone or replaced by others. The first entries are kept; each slot
+then points to the last of them that belongs to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_index_entry(
 def iterate_entries(
     file: DiskFile, geometry: IndexGeometry, count: int
 ) -> Iterator[tuple[int, Entries]]:
-    """Blocks of the entries before number `count`, each with the number of its first."""
+    """Blocks of the entries before number `count`, each with the number of its first entry."""
     for first in range(1, count, _BLOCK_ENTRIES):
         wanted = min(_BLOCK_ENTRIES, count - first) * INDEX_ENTRY_SIZE
         data = file.read_at(geometry.entry_at(first), wanted).ljust(wanted, b"\0")
@@ -52,7 +52,7 @@ def iterate_entries(
 def first_entry_behind(
     file: DiskFile, geometry: IndexGeometry, header: IndexHeader, offset: int
 ) -> int:
-    """The number of the first entry that leads to `offset` in the log or further, else the count.
+    """The number of the first entry that points to log offset `offset` or later, or else the count.
 
     Entries are in log order.
     """
@@ -67,7 +67,7 @@ def first_entry_behind(
 
 
 def slots_lead_behind(disk: Disk, geometry: IndexGeometry, info: IndexFileInfo) -> bool:
-    """Whether any slot leads to an entry that the header does not count."""
+    """Whether any slot points to an entry that the header does not count."""
     return bool(read_slots(disk, info, geometry).max() >= info.header.count)
 
 
@@ -80,15 +80,15 @@ def cut_index_file(
     end_timestamp_ms: int | None,
     read_only: bool,
 ) -> tuple[IndexFileInfo, Slots]:
-    """The file with the entries before number `count`, at least one, and the slots that fit them.
+    """The file with the entries before number `count`, at least one, and the matching slots.
 
-    `end_timestamp_ms` is the store time of the last entry's record, None if nobody knows it. With
-    `read_only` the file stays as it is, and only what is returned counts.
+    `end_timestamp_ms` is the store time of the last entry's record, None if unknown. With
+    `read_only` the file stays unchanged, and only the returned value is cut.
     """
     file = disk.open_file(info.path, read_only=read_only)
     slots = np.zeros(geometry.slots, ">i4")
     for first, entries in iterate_entries(file, geometry, count):
-        # Of several entries of a slot the last one is kept.
+        # If several entries share a slot the last one wins.
         slots[entries["hash"].astype(np.int64) % geometry.slots] = np.arange(
             first, first + len(entries)
         )
@@ -96,7 +96,7 @@ def cut_index_file(
     if count != header.count:
         _, end_offset, seconds, _ = read_index_entry(file, geometry, count - 1)
         if end_timestamp_ms is None:
-            # In a file that was rolled, the first entry's tell something else.
+            # In a rolled file, the seconds of the first entry mean something else.
             seconds = 0 if count == 2 else seconds
             end_timestamp_ms = header.begin_timestamp_ms + seconds * 1_000
         header = replace(

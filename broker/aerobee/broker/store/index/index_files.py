@@ -1,19 +1,18 @@
-"""The files of the index folder: their names, what is there, and how a new one comes about.
+"""The files of the index folder: their names, which exist, and how a new one is created.
 
-A file is named by the local time at which it was made, to the millisecond; names rise, whatever
-the clock does. It gets its name only once it has its full length (a hole, mostly) and its header,
-so the folder never holds a file of another length, which Apache's broker would misread.
+A file is named after the local time at which it was made, to the millisecond; names always rise,
+whatever the clock does. It gets its name only once it has its full length (mostly a hole) and its
+header, so the folder never has a file of another length, which Apache's broker would misread.
 
-The file `index.end` beside the folder says how far the log is in the index, and which entries
-say so:
+The file `index.end` beside the folder says how far the log is indexed, and the last entries then:
 
     <end in the log> <entries in the newest file, + 1> <offset of its last entry> <its name>
     crc32 of the line above, 8 hex digits
 
-A header tells the last record that has a key; how many without any were looked at after it, only
-the mark knows. It also tells after a crash which entries were complete. It counts only together
-with the files it speaks of, so it does no harm where another broker used the folder meanwhile, and
-losing it costs a longer start.
+A header gives the last record with a key; only the mark knows how far records without keys were
+covered after it. After a crash the mark also shows which entries were complete. It is valid only
+together with the files it names, so it is harmless if another broker used the folder meanwhile, and
+losing it only makes a start longer.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _NO_FILE: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class IndexFileInfo:
-    """One file and the header that counts: on the disk there may be more by now."""
+    """One file and its effective header: the one on disk may be newer by now."""
 
     name: str
     header: IndexHeader
@@ -52,7 +51,7 @@ class IndexFileInfo:
 
 @dataclass(slots=True)
 class FoundFiles:
-    """What the folder holds, oldest first."""
+    """The content of the folder, oldest first."""
 
     files: list[IndexFileInfo] = field(default_factory=list)
     wrong_lengths: dict[str, int] = field(default_factory=dict)
@@ -80,7 +79,7 @@ def find_index_files(disk: Disk, geometry: IndexGeometry) -> FoundFiles:
                 file.close()
                 found.files.append(IndexFileInfo(name, header))
             except FileNotFoundError:
-                pass  # a broker that uses the folder meanwhile may remove its oldest file
+                pass  # a broker using the folder meanwhile may remove its oldest file
             except OSError as error:
                 found.unreadable.append(FileTrouble("read", index_path(name), error))
     return found
@@ -98,9 +97,9 @@ def next_index_name(now_ms: int, previous: str | None) -> str:
     if previous is None or name > previous:
         return name
     try:
-        # The zone does not matter for adding a millisecond.
+        # The time zone does not matter for adding a millisecond.
         stem = datetime.strptime(previous[:-3], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-    except ValueError:  # no time, but a number that can be passed
+    except ValueError:  # not a time, but a number that can be exceeded
         return f"{int(previous) + 1:0{_NAME_DIGITS}d}"
     after = stem + timedelta(milliseconds=int(previous[-3:]) + 1)
     return f"{after:%Y%m%d%H%M%S}{after.microsecond // 1_000:03d}"
@@ -129,7 +128,7 @@ def create_index_file(
 
 
 def remove_index_files(disk: Disk, names: Sequence[str]) -> None:
-    """[any thread] For good; files that are gone already do not matter."""
+    """[any thread] Durably; files that are already gone do not matter."""
     for name in names:
         if disk.exists(index_path(name)):
             disk.remove(index_path(name))
@@ -157,7 +156,7 @@ class IndexMark:
 
 
 def decode_mark(data: bytes) -> IndexMark | None:
-    """None for bytes that are no mark, or a damaged one."""
+    """None for bytes that are not a mark, or a damaged one."""
     line, _, rest = data.rstrip(b"\0").partition(b"\n")
     line += b"\n"
     if rest != b"%08x\n" % crc32(line):
@@ -176,8 +175,8 @@ def read_mark(disk: Disk) -> IndexMark | None:
 
 
 def write_mark(disk: Disk, mark: IndexMark) -> None:
-    """[one thread at a time] In place, less than a sector; its name is durable with the next fsync
-    of the root."""
+    """[one thread at a time] In place, less than a sector; its name becomes durable with the next
+    fsync of the root."""
     file = disk.open_file(INDEX_MARK_FILE, create=True)
     file.write_at(0, (mark.encode(),))
     file.datasync()

@@ -13,8 +13,9 @@
     ours, without any file         any       -                              the whole log
     anyone, a wrong length         any       it and newer ones removed      all after those kept
 
-So nothing is lost where we were the last; where another broker crashed, its own recovery is done.
-Files that agree with each other and not with the options are not touched: the options are wrong.
+So nothing is lost if we used the folder last; if another broker crashed, its own recovery is
+applied. Files that agree with each other but not with the options are left alone: the options are
+wrong.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class IndexPlan:
 
     kept: list[IndexFileInfo]
     removed: list[str] = field(default_factory=list)
-    # Entries that lead here or further go, and slots that lead past those that are left.
+    # Entries that point here or later are removed, and slots that point to removed entries.
     entries_end: int | None = None
-    # Records from here on are to be indexed; None for none.
+    # Records from here on must be indexed; None for none.
     walk_from: int | None = None
     # Only as far as the log is walked anyway.
     scan_only: bool = False
@@ -51,8 +52,8 @@ def plan_index_recovery(
     log_min_offset: int,
     checkpoint_ms: int,
 ) -> IndexPlan:
-    """Decide. `mark_at` is the index of the file that the mark speaks of, if that has all that the
-    mark says; -1 if the mark speaks of no file; None if there is none or it cannot be trusted."""
+    """Decide. `mark_at` is the index of the file that the mark names, if that file has all that the
+    mark says; -1 if the mark names no file; None if there is no mark or it cannot be trusted."""
     files = found.files
     if found.wrong_lengths:
         odd = min(found.wrong_lengths)
@@ -66,14 +67,14 @@ def plan_index_recovery(
         return _left_by_us(files, mark, mark_at, clean=clean)
     used = [info for info in files if info.header.has_entries]
     if used and clean and (mark is None or (mark.name or "") < used[-1].name):
-        # Closed by a broker that writes no mark; it indexed all that it stored.
+        # Closed by a broker that writes no mark; it indexed everything that it stored.
         return IndexPlan(files, walk_from=used[-1].header.end_physical_offset + 1)
     return from_last_record(files, log_min_offset)
 
 
 def from_last_record(files: Sequence[IndexFileInfo], log_min_offset: int) -> IndexPlan:
-    """What can be done with files of which nothing else is known: all keys of the last record come
-    again, for not all of them need be there."""
+    """What to do with files about which nothing else is known: all keys of the last record are
+    indexed again, as some of them may be missing."""
     used = [info for info in files if info.header.has_entries]
     empty = [info.name for info in files if not info.header.has_entries]
     if not used:
@@ -85,7 +86,7 @@ def from_last_record(files: Sequence[IndexFileInfo], log_min_offset: int) -> Ind
 def _left_by_another(files: Sequence[IndexFileInfo], known_ms: int) -> IndexPlan:
     kept = [info for info in files if info.header.end_timestamp_ms <= known_ms]
     removed = [info.name for info in files if info.header.end_timestamp_ms > known_ms]
-    # The record at the end is indexed a second time: its last keys may be in a removed file.
+    # The last record is indexed a second time: some of its keys may be in a removed file.
     end = kept[-1].header.end_physical_offset if kept else 0
     return IndexPlan(kept, removed, walk_from=end, scan_only=True)
 
@@ -96,7 +97,7 @@ def _left_by_us(files: list[IndexFileInfo], mark: IndexMark, at: int, *, clean: 
         removed = [info.name for info in files[at + 1 :]]
         return IndexPlan(kept, removed, entries_end=mark.indexed_end, walk_from=mark.indexed_end)
     if len(kept) < len(files) or (kept and kept[-1].header.count != mark.count):
-        return IndexPlan(files)  # another broker went on, and indexed all that it stored
+        return IndexPlan(files)  # another broker continued, and indexed all that it stored
     return IndexPlan(files, walk_from=mark.indexed_end)
 
 

@@ -1,9 +1,10 @@
-"""The key index on its way back: loaded, judged, cut, completed, rebuilt.
+"""Recovery of the key index: load, check, cut, complete, rebuild.
 
-Nothing here stops a start: the log holds all that the index says. Files are looked at first, keys
-gathered while the log is walked, and only once the log's end is known anything is changed. A file
-that cannot be read or repaired is given up, and the newest ones are gathered again from the log; on
-a full disk the keys stay in memory, and the store takes no messages until there is room.
+Nothing here prevents a start: the index is derived from the log. Files are inspected first, keys
+are collected while the log is walked, and files are changed only once the log's end is known. A
+file that cannot be read or repaired is given up, and if it is among the newest its keys are
+collected again from the log; on a full disk the keys stay in memory, and the store takes no
+messages until there is room.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class IndexRecovery:
         self._geometry = index_geometry(context.config)
         self._plan = IndexPlan([])
         self._pending = PendingKeys()
-        # Up to where the log is in the index, and whether the walk under way can move it on.
+        # How far the log is indexed, and whether the current walk can advance it.
         self._position: int | None = None
         self._feeding = False
         self._disk_full = False
-        # Slots that are right, of files that must stay as they are.
+        # Repaired slots of files that must not be changed.
         self._repaired: dict[str, Slots] = {}
         self.index = KeyIndex(context.disk, clock, context.config)
 
@@ -94,8 +95,8 @@ class IndexRecovery:
         self._give_up_unreadable(found)
 
     def _give_up_unreadable(self, found: FoundFiles) -> None:
-        """The newest ones are gathered again, see the plan: it did not know of them. Older ones
-        stay, for a start at which the disk reads them again."""
+        """The newest ones are rebuilt, as the plan did not know of them. Older ones stay, for a
+        start at which the disk can read them again."""
         newest = self._plan.kept[-1].path if self._plan.kept else ""
         for trouble in found.unreadable:
             if trouble.path > newest and self._plan.walk_from is not None:
@@ -108,7 +109,8 @@ class IndexRecovery:
                 )
 
     def _file_of(self, mark: IndexMark, found: FoundFiles) -> int | None:
-        """Index of the file that the mark speaks of; -1 for none, None if it is not as it says."""
+        """Index of the file that the mark names; -1 for none, None if the file does not match
+        it."""
         if mark.name is None:
             return -1
         for index, info in enumerate(found.files):
@@ -117,7 +119,7 @@ class IndexRecovery:
                     file = self._context.disk.open_file(info.path, read_only=True)
                     offset = read_index_entry(file, self._geometry, mark.count - 1)[1]
                     file.close()
-                except OSError:  # then it will be seen to when the files are cut
+                except OSError:  # this is handled when the files are cut
                     return None
                 return index if offset == mark.last_physical_offset else None
         return None
@@ -138,7 +140,7 @@ class IndexRecovery:
         self._feeding = start <= self._position
 
     def feed(self, chunk: WalkedChunk) -> None:
-        """Gather the keys of a chunk of the walk, in memory only, as long as there is room."""
+        """Collect the keys of a chunk of the walk, only in memory, as long as there is room."""
         context = self._context
         if self._feeding:
             has_room = self._pending.bytes < context.config.recovery_tail_bytes_max
@@ -158,7 +160,7 @@ class IndexRecovery:
     # ------------------------------------------------------------------------------ repair
 
     def complete(self, start: int, end: int) -> None:
-        """Let the index hold the records of the log."""
+        """Complete the index with the records of the log."""
         context = self._context
         self._remove(self._plan.removed)
         files = self._usable_files(end)
@@ -173,8 +175,8 @@ class IndexRecovery:
             self.index.indexed_end = end
 
     def _usable_files(self, end: int) -> list[IndexFileInfo]:
-        """The files as they are to be, durable. What cannot be made so is given up, newest first,
-        and its keys are gathered again: `complete` walks for them."""
+        """The files in their final state, durable. Those that cannot be made so are given up,
+        newest first, and their keys are collected again: `complete` walks the log for them."""
         while True:
             try:
                 files = self._cut_files(end)
@@ -195,8 +197,7 @@ class IndexRecovery:
                     self._position = max(self._plan.walk_from or 0, self._context.log_min_offset)
 
     def _sync(self, files: Sequence[IndexFileInfo]) -> None:
-        """The checkpoint will say that they are on the disk; who wrote them may not have seen to
-        that."""
+        """The checkpoint will say that they are on disk; their writer may not have synced them."""
         if not self._context.read_only:
             for info in files:
                 file = self._context.disk.open_file(info.path)
@@ -204,10 +205,10 @@ class IndexRecovery:
                 file.close()
 
     def _cut_files(self, end: int) -> list[IndexFileInfo]:
-        """Without what leads past the log's end, and without what the plan does not trust."""
+        """Without entries past the log's end, and without those that the plan does not trust."""
         entries_end = end if self._plan.entries_end is None else min(end, self._plan.entries_end)
         files = list(self._plan.kept)
-        # New files that nothing was written to yet.
+        # New files without any writes yet.
         empty: list[IndexFileInfo] = []
         while files:
             info = files.pop()
@@ -219,7 +220,7 @@ class IndexRecovery:
                 count = self._first_behind(info, entries_end)
             if count == info.header.count:
                 return [*files, self._cut(info, count), *empty]
-            # What is empty after it began with an end that is no more.
+            # Remove empty files that began with a log end that no longer exists.
             self._remove([each.name for each in empty])
             empty = []
             if count > 1:
@@ -253,7 +254,7 @@ class IndexRecovery:
         return cut
 
     def _remove(self, names: Sequence[str]) -> None:
-        """What must stay does no harm: newer files have its keys, too."""
+        """A file that cannot be removed is harmless: newer files have its keys, too."""
         if self._context.read_only:
             return
         for name in names:
@@ -264,7 +265,7 @@ class IndexRecovery:
                 self._context.warnings.append(str(trouble))
 
     def _store_timestamp_ms(self, info: IndexFileInfo, number: int) -> int | None:
-        """Of the record that an entry leads to; None if the log has it no more."""
+        """Store time of the record that an entry points to; None if it is gone from the log."""
         context = self._context
         index_file = context.disk.open_file(info.path, read_only=True)
         offset = read_index_entry(index_file, self._geometry, number)[1]
@@ -282,7 +283,7 @@ class IndexRecovery:
             file.close()
 
     def _spill(self) -> None:
-        """Keep the memory bounded: write out what there is."""
+        """Bound the memory: write out what was collected."""
         context, index = self._context, self.index
         if context.read_only or index.pending_bytes < context.config.index_pending_bytes_max:
             return

@@ -1,8 +1,8 @@
-"""Pending keys on their way into index files: planned on the loop; on another thread hashed, where
-they are not yet, and written.
+"""Writing pending keys into index files: planned on the loop; hashed, if not hashed yet, and
+written on another thread.
 
-The order is what a crash leaves readable: entries and slots, then the header that counts them, then
-the mark that says how far the log is covered. Owns, from `run` to the end of `run`: the slot table.
+The order keeps the files readable after a crash: entries and slots, then the header that counts
+them, then the mark that says how far the log is covered. Owns, while `run` runs: the slot table.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Slots = npt.NDArray[Any]
 _PIECE_KEYS = 1 << 14
 _ROUND_KEYS = 1 << 19
 _PAGE_BITS = 12
-# Pages that are rewritten though nothing changed in them, rather than by one more system call.
+# Unchanged pages in between are rewritten, up to this many, to save a system call.
 _GAP_PAGES_MAX = 4
 
 
 class SlotTable:
-    """The slots of the newest file in memory, as they are on the disk."""
+    """The slots of the newest file in memory, equal to those on disk."""
 
     __slots__ = ("_geometry", "_name", "_values")
 
@@ -55,17 +55,17 @@ class SlotTable:
         self._values: Slots | None = None
 
     def of(self, disk: Disk, info: IndexFileInfo) -> Slots:
-        """The table of a file, read unless it is known or empty: big-endian numbers."""
+        """A file's table as big-endian numbers, read unless it is cached or empty."""
         if self._values is None or self._name != info.name:
             self._name = info.name
-            # Zeros take no memory before they are written to.
+            # Zeros take no memory until they are written to.
             self._values = np.zeros(self._geometry.slots, ">i4")
             if info.header.has_entries:
                 self._values = read_slots(disk, info, self._geometry)
         return self._values
 
     def forget(self) -> None:
-        """The file was changed by somebody else."""
+        """Something else has changed the file."""
         self._values = None
 
 
@@ -77,7 +77,7 @@ def read_slots(disk: Disk, info: IndexFileInfo, geometry: IndexGeometry) -> Slot
 
 
 class IndexWrite:
-    """Brings keys into files. `written` and `files` tell how far it came, also after an error."""
+    """Writes keys into files. `written` and `files` show its progress, even after an error."""
 
     __slots__ = (
         "_clock",
@@ -103,7 +103,7 @@ class IndexWrite:
         keys: PendingView,
         indexed_end: int,
     ) -> None:
-        """`indexed_end` is the end of the log's part that is in the index once this is done."""
+        """`indexed_end` is the end of the indexed part of the log once this is done."""
         self._disk = disk
         self._clock = clock
         self._geometry = geometry
@@ -111,7 +111,7 @@ class IndexWrite:
         self._keys = keys
         self.indexed_end = indexed_end
         self.replaced = newest
-        # The newest file as it now is, and those that came after it.
+        # The newest file in its present state, and those that follow it.
         self.files = [] if newest is None else [newest]
         self.written = 0
         self.done = False
@@ -121,7 +121,7 @@ class IndexWrite:
         return self.files[-1] if self.files else None
 
     def run(self) -> None:
-        """[one thread at a time] May be repeated after an error, and continues where that came.
+        """[one thread at a time] May be repeated after an error, and continues where it stopped.
 
         Raises OSError.
         """
@@ -138,7 +138,7 @@ class IndexWrite:
         self.done = True
 
     def _rounds(self) -> Iterator[IndexKeys]:
-        """What is not yet written, hashed, in portions that do not fill the memory."""
+        """What is not written yet, hashed, in portions that do not fill the memory."""
         to_skip = self.written
         held: list[IndexKeys] = []
         held_count = 0
@@ -167,13 +167,13 @@ class IndexWrite:
         self.files.append(create_index_file(self._disk, name, self._geometry, header))
 
     def _insert(self, keys: IndexKeys) -> None:
-        """All into the newest file, which has room."""
+        """Insert all into the newest file, which has room."""
         info = self.files[-1]
         slots = self._table.of(self._disk, info)
         file = self._disk.open_file(info.path)
         insert_keys = _Insert(file, self._geometry, slots, info.header)
         try:
-            # Little at a time: other threads wait while an array is worked on.
+            # In small pieces: other threads wait while an array is being processed.
             for start in range(0, len(keys), _PIECE_KEYS):
                 insert_keys.add(keys.part(start, start + _PIECE_KEYS))
             insert_keys.finish()
@@ -185,7 +185,7 @@ class IndexWrite:
 
 
 class _Insert:
-    """Keys on their way into one file. The slot table changes at once, the header at the end."""
+    """Inserts keys into one file. The slot table changes at once, the header at the end."""
 
     __slots__ = ("_before", "_dirty", "_file", "_geometry", "_slots", "header")
 
@@ -216,13 +216,13 @@ class _Insert:
         self._file.datasync()
 
     def undo(self) -> None:
-        """Let the table be as before: what was written means nothing without the header."""
+        """Restore the table: what was written has no meaning without the header."""
         for slots, values in reversed(self._before):
             self._slots[slots] = values
 
 
 class DirtySlots:
-    """The pages of a file that hold slots which are not yet as in memory."""
+    """The pages of a file whose slots differ from memory."""
 
     __slots__ = ("_geometry", "_pages")
 
@@ -234,13 +234,13 @@ class DirtySlots:
         self._pages[(slots * SLOT_SIZE + HEADER_SIZE) >> _PAGE_BITS] = True
 
     def write(self, file: DiskFile, slots: Slots) -> None:
-        """Write the pages, near ones together; `slots` are all there are."""
+        """Write the pages, close ones together; `slots` is the whole table."""
         data = slots.view(np.uint8).data
         for start, end in self._runs():
             file.write_at(start, (data[start - HEADER_SIZE : end - HEADER_SIZE],))
 
     def _runs(self) -> Iterator[tuple[int, int]]:
-        """Places in the file, inside the table."""
+        """Ranges of the file, within the table."""
         pages = np.flatnonzero(self._pages)
         if not len(pages):
             return

@@ -1,10 +1,10 @@
-"""The key index of a store: which records a topic's key leads to.
+"""The key index of a store: which records a topic's key points to.
 
-Owns: the keys that are in no file yet, the files with their headers, and the slot table of the
-newest file, which it lends to one write at a time. Keys come from the dispatcher in log order, stay
-in memory until the next checkpoint, and are found all the same.
+Owns: the keys that are not in a file yet, the files with their headers, and the slot table of the
+newest file, which it lends to one write at a time. Keys come from the dispatcher in log order and
+stay in memory, where searches find them too, until the next checkpoint.
 
-Always: every record before `indexed_end` that has a key, and that the log still has, is found,
+Invariant: every record before `indexed_end` that has a key and is still in the log is found,
 whether its keys are in memory or in a file.
 """
 
@@ -27,7 +27,7 @@ from aerobee.store_format.java_hash import index_key_hash
 
 
 class KeyIndex:
-    """Loop thread only. Made by recovery."""
+    """Loop thread only. Created by recovery."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class KeyIndex:
         self._pending = PendingKeys() if pending is None else pending
         self._write: IndexWrite | None = None
         self._repaired: Mapping[str, Slots] = {}
-        # Up to where the log is in the index, and in its files.
+        # How far the log is indexed, and how far in files.
         self.indexed_end = indexed_end
         self.written_end = -1
 
@@ -56,13 +56,13 @@ class KeyIndex:
         return f"KeyIndex({len(self._files)} files, {len(self._pending)} keys pending)"
 
     def use_slots(self, slots: Mapping[str, Slots]) -> None:
-        """Search files with these slots, by name, instead of their own: nothing may be written."""
+        """Search files with these slots, by name, instead of their own; for read-only stores."""
         self._repaired = slots
 
     # ------------------------------------------------------------------------------ growing
 
     def add(self, keys: IndexKeys | UnhashedKeys | Sequence[LooseRecord], end: int) -> None:
-        """The keys of the records up to `end`, which are after all others."""
+        """Add the keys of the records up to `end`, which come after all others."""
         if not self._enabled:
             return
         if isinstance(keys, IndexKeys):
@@ -75,7 +75,7 @@ class KeyIndex:
 
     @property
     def pending_keys(self) -> int:
-        """Keys that are in memory only."""
+        """Keys that are only in memory."""
         return len(self._pending)
 
     @property
@@ -85,11 +85,11 @@ class KeyIndex:
     # ------------------------------------------------------------------------------ files
 
     def files(self) -> list[IndexFileInfo]:
-        """Oldest first, as they are on the disk."""
+        """Oldest first, as they are on disk."""
         return list(self._files)
 
     def files_with_pending(self) -> list[IndexFileInfo]:
-        """As the files would be if the pending keys were written now; new ones have no name yet.
+        """The files as if the pending keys were written now; new ones have no name yet.
 
         Reads the newest file's slots: for tools, not for a busy broker.
         """
@@ -113,8 +113,8 @@ class KeyIndex:
 
     @property
     def end_timestamp_ms(self) -> int:
-        """Store time of the last key, 0 without any; of keys that are not hashed yet, of the last
-        record that may have one."""
+        """Store time of the last key, 0 if there is none; for keys that are not hashed yet, of the
+        last record that may have one."""
         pending_ms = self._pending.view().end_timestamp_ms
         if pending_ms:
             return pending_ms
@@ -127,7 +127,7 @@ class KeyIndex:
         return self._enabled and (len(self._pending) > 0 or self.indexed_end != self.written_end)
 
     def take_write(self) -> IndexWrite | None:
-        """All that is pending now; None if nothing is. One at a time."""
+        """Everything pending now; None if there is nothing. One at a time."""
         assert self._write is None
         if not self.has_unwritten:
             return None
@@ -147,7 +147,7 @@ class KeyIndex:
         assert write is self._write
         self._write = None
         self._pending.drop(write.written)
-        # The oldest files may have expired meanwhile, but never the one that was written to.
+        # The oldest files may have expired meanwhile, but never the one being written to.
         kept = self._files if write.replaced is None else self._files[:-1]
         self._files = (*kept, *write.files)
         if write.done:
@@ -156,9 +156,9 @@ class KeyIndex:
     # ------------------------------------------------------------------------------ expiry
 
     def take_expired(self, log_min_offset: int) -> list[IndexFileInfo]:
-        """Forget the oldest files, never the newest one, that lead only to records before
+        """Drop the oldest files, never the newest one, that point only to records before
         `log_min_offset`; the caller removes them. Those that it cannot remove are found again by
-        the next start, which does no harm."""
+        the next start, which is harmless."""
         expired = list(
             takewhile(
                 lambda info: info.header.end_physical_offset < log_min_offset, self._files[:-1]
@@ -178,8 +178,8 @@ class KeyIndex:
         end_ms: int = TIMESTAMP_MAX,
         max_results: int = 64,
     ) -> KeySearch:
-        """A search for the newest records with a key, stored in [begin_ms, end_ms] give or take a
-        second. It answers for what is dispatched now, whenever it runs."""
+        """A search for the newest records with a key, stored in [begin_ms, end_ms] to within a
+        second. It covers what is dispatched now, whenever it runs."""
         return KeySearch(
             self._disk,
             self._geometry,

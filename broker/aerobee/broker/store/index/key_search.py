@@ -1,13 +1,13 @@
-"""A search in the key index: planned on the loop, run on any thread while the index continues.
+"""A search in the key index: planned on the loop, run on any thread while the index grows.
 
-A plan holds what counted at its moment: each file's header, and the keys that are in no file yet.
-Entries after a header's count are walked through, for the keys of those are among the latter, and
-what is not yet in files is searched too, so nothing is missed on its way there.
+A plan holds the state at its creation: each file's header, and the keys that are not in a file yet.
+Entries after a header's count are skipped, as their keys are among the latter, and keys not yet in
+files are searched too, so none is missed on its way there.
 
-The rules are those of Apache's broker: files from the newest on; of each, the chain of the key's
-slot; whole seconds; no further than the first entry before the time wanted. `run_raw` answers as it
-does in all; `unique_matches` gives each record once, ends where the log begins, takes the first
-entry of a file for as old as it is, and has a budget.
+The rules are those of Apache's broker: newest file first; in each, the chain of the key's slot;
+whole seconds; no further than the first entry before the wanted time. `run_raw` answers exactly as
+it does; `unique_matches` gives each record once, ends where the log begins, uses the true age of a
+file's first entry, and has a budget.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from aerobee.store_format.index_unhashed import UnhashedKeys
 TIMESTAMP_MAX: Final = (1 << 63) - 1
 
 _REPLACEMENT: Final = "\ufffd"
-# What hashing this many bytes costs, as entries: 2^4.
+# The cost of hashing this many bytes, in entries: 2^4.
 _PART_BITS: Final = 4
 
 
@@ -62,9 +62,10 @@ class MemoryPart:
 def memory_parts(
     newest: IndexHeader | None, keys: IndexKeys, entries: int
 ) -> list[tuple[bool, MemoryPart]]:
-    """What each file would get of `keys`, oldest first, and whether the file is still to come.
+    """The part of `keys` that each file would get, oldest first, and whether the file is yet to be
+    made.
 
-    The header of a part is the file's, as it would be with the part in it.
+    The header of a part is the file's header as if it contained the part.
     """
     parts = []
     for share in share_out(newest, keys, entries):
@@ -85,7 +86,7 @@ def memory_parts(
 
 @dataclass(frozen=True, slots=True)
 class IndexSnapshot:
-    """The index at one moment. `slots` are those to be used instead of a file's own, by name."""
+    """The index at one moment. `slots`, by name, are used instead of a file's own."""
 
     files: Sequence[IndexFileInfo]
     pending: PendingView
@@ -111,25 +112,25 @@ class KeySearch:
         self._pending = snapshot.pending
         self._slots = snapshot.slots
         self._wanted = wanted
-        # What replaced bytes that are no UTF-8 is not to be found as it stands.
+        # Bytes that were not valid UTF-8 were replaced, so the key cannot be found as it is.
         self._needle = b"" if _REPLACEMENT in key else key.encode("utf-8", "surrogatepass")
         self._max_results = max_results
 
     def run(self) -> list[int]:
-        """Physical offsets, newest first, each once. May hold records whose key is another with the
-        same hash, and records that were removed. Raises OSError."""
+        """Physical offsets, newest first, each once. May include records with a different key of
+        the same hash, and removed records. Raises OSError."""
         return list(islice(self.unique_matches(0, SearchBudget(None)), self._max_results))
 
     def run_raw(self) -> list[int]:
-        """What Apache's index answers: an offset that was filed twice under the key comes twice."""
+        """The answer of Apache's index: an offset filed twice under the key comes twice."""
         return list(islice(self._raw_matches(), self._max_results))
 
     def unique_matches(self, lowest: int, budget: SearchBudget) -> Iterator[int]:
         """All offsets that are `lowest` or higher, newest first, as many as the caller takes and
         the budget allows.
 
-        Offsets fall. Where they do not, Apache's broker had filed the same records again after a
-        crash, so they have been here already.
+        Offsets fall. Where they do not, Apache's broker filed the same records again after a crash,
+        so they were already returned.
         """
         last = 1 << 63
         for offset in self._matches(lowest, budget):
@@ -154,7 +155,7 @@ class KeySearch:
                 return
 
     def _in_memory(self, lowest: int, budget: SearchBudget) -> Iterator[int]:
-        """Here the times are the records' own."""
+        """In memory, times are the records' own."""
         wanted = self._wanted
         for part in reversed(self._pending.parts):
             for keys in reversed(hashed_keys(part, self._needle)):
@@ -194,8 +195,8 @@ class KeySearch:
 
     @contextlib.contextmanager
     def _chain(self, info: IndexFileInfo) -> Iterator[SlotChain | None]:
-        """None for a file without entries, and for one that is gone by now: it led to removed
-        records only."""
+        """None for a file without entries, and for one that is gone by now: it pointed only to
+        removed records."""
         if not info.header.has_entries:
             yield None
             return

@@ -1,9 +1,8 @@
 """From a topic and a key to the records themselves, newest first.
 
-The key index knows hashes only; here the record's own topic and keys decide. Records that the log
-has no more are left out. A query has a budget of index entries, records and time: where it is
-spent, as with a key that millions of records have which are not wanted, the answer is cut short and
-says so.
+The key index knows only hashes; here the record's own topic and keys decide. Records no longer in
+the log are left out. A query has a budget of index entries, records and time: if it runs out, for
+example because millions of unwanted records share a key, the answer is cut short and says so.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class QueryWanted:
 
 
 class MessageQuery:
-    """Planned on the loop, for what is dispatched then."""
+    """Planned on the loop, for what is dispatched at that time."""
 
     def __init__(self, index: KeyIndex, log: CommitLog, wanted: QueryWanted) -> None:
         self._search = index.plan_search(
@@ -45,12 +44,12 @@ class MessageQuery:
         self._budget = SearchBudget(index.clock)
 
     def cancel(self) -> None:
-        """[any thread] Nobody wants the answer any more: `records` end soon."""
+        """[any thread] The answer is no longer wanted: `records` ends soon."""
         self._budget.cancel()
 
     @property
     def cut_short(self) -> bool:
-        """Whether there may be others, because the budget was spent before all was looked at."""
+        """Whether there may be more, because the budget ran out before everything was searched."""
         return self._budget.is_spent
 
     def records(self) -> Iterator[bytes]:
@@ -63,7 +62,7 @@ class MessageQuery:
                 yield record
 
     def _record_at(self, offset: int) -> bytes | None:
-        """The record if it is there and has the topic and the key."""
+        """The record if it exists and has the topic and the key."""
         try:
             size = int.from_bytes(self._read(offset, _SIZE_BYTES), "big", signed=True)
             if size <= _SIZE_BYTES:

@@ -1,11 +1,11 @@
 """Keys that are dispatched and not yet in index files.
 
-Owns, in log order: columns of hashed keys, properties whose keys another thread is to hash, and
-after them single records whose keys are looked for together, because that costs hardly more for
-many than for one. The loop hashes little at a time, however many keys clients send.
+Owns, in log order: columns of hashed keys, properties whose keys another thread will hash, and
+after them single records whose keys are extracted together, because that costs hardly more for many
+than for one. The loop hashes little at a time, however many keys clients send.
 
-Columns only grow at their end and are given up at their front. What `view` returned stays as it is,
-whatever comes after it, so other threads may read it.
+Columns only grow at their end and shrink at their front. What `view` returned never changes, so
+other threads may read it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aerobee.store_format.index_unhashed import (
 )
 
 KEY_BYTES: Final = 20
-"""What a key takes in memory: hash, offset, time."""
+"""Memory of a key: hash, offset, time."""
 
 _CAPACITY_MIN: Final = 1_024
 _LOOSE_RECORDS_MAX: Final = 256
@@ -41,12 +41,12 @@ class PendingView:
     parts: tuple[Part, ...]
 
     def hashed(self) -> IndexKeys:
-        """All of them, which may be many times the bytes of their properties."""
+        """All keys hashed, which may take many times the bytes of their properties."""
         return join_keys([keys for part in self.parts for keys in hashed_keys(part)])
 
     @property
     def end_timestamp_ms(self) -> int:
-        """Store time of the newest record here, 0 without any."""
+        """Store time of the newest record here, 0 if there is none."""
         for part in reversed(self.parts):
             if isinstance(part, UnhashedKeys):
                 return part.end_timestamp_ms
@@ -56,7 +56,7 @@ class PendingView:
 
 
 def hashed_keys(part: Part, only_with: bytes = b"") -> Sequence[IndexKeys]:
-    """A part's keys; unhashed ones may be left out that stand far from the bytes `only_with`."""
+    """A part's keys; unhashed ones that are not near the bytes `only_with` may be left out."""
     return list(part.hashed(only_with)) if isinstance(part, UnhashedKeys) else [part]
 
 
@@ -69,29 +69,28 @@ class PendingKeys:
         self._columns = _columns_of(_CAPACITY_MIN)
         self._start = 0
         self._end = 0
-        # In front of the columns' keys from `_start` on.
+        # Before the columns' keys, which start at `_start`.
         self._sealed: list[Part] = []
         self._loose: list[LooseRecord] = []
         self._loose_bytes = 0
         self.bytes = 0
-        """What all of them take in memory."""
+        """The memory that all of them take."""
 
     def __len__(self) -> int:
-        """How many keys; those of records that are not hashed are not known and count as one
-        each."""
+        """The number of keys; those of unhashed records are unknown and count as one per record."""
         sealed = sum(map(len, self._sealed)) if self._sealed else 0
         return sealed + self._end - self._start + len(self._loose)
 
     # ------------------------------------------------------------------------------ growing
 
     def add(self, keys: IndexKeys) -> None:
-        """Append keys that are after all others in the log."""
+        """Append keys that come after all others in the log."""
         if self._loose:
             self._take_in_loose()
         self._append(keys)
 
     def add_unhashed(self, keys: UnhashedKeys) -> None:
-        """The same for many records whose keys are still to be found."""
+        """The same for many records whose keys are yet to be extracted."""
         if self._loose:
             self._take_in_loose()
         if self._start < self._end:
@@ -123,7 +122,7 @@ class PendingKeys:
         self.bytes += len(keys) * KEY_BYTES
 
     def _make_room(self, count: int) -> None:
-        """New columns: the old ones may be in use elsewhere."""
+        """Allocate new columns: the old ones may be in use elsewhere."""
         kept = self._columns.part(self._start, self._end)
         wanted = max(_CAPACITY_MIN, (len(kept) + count) * 2)
         self._columns = _columns_of(wanted)
@@ -143,7 +142,7 @@ class PendingKeys:
     # ------------------------------------------------------------------------------ leaving
 
     def view(self) -> PendingView:
-        """All keys there are now. [any thread] may read it."""
+        """All present keys. [any thread] may read it."""
         if self._loose:
             self._take_in_loose()
         return PendingView((*self._sealed, self._columns.part(self._start, self._end)))
@@ -158,10 +157,10 @@ class PendingKeys:
                 self.bytes -= dropped * KEY_BYTES
                 is_empty = dropped == len(part)
             else:
-                # Nobody knows the number of those that were not come to.
+                # The number of keys that were not reached is unknown.
                 left = None if part.key_count is None else part.key_count - part.skipped
                 dropped = count if left is None else min(count, left)
-                # Who searches a view still needs them.
+                # Readers of a view still need them.
                 self._sealed[0] = part.without(dropped)
                 is_empty = dropped == left
                 self.bytes -= part.memory_bytes if is_empty else 0

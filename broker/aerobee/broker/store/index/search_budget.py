@@ -1,7 +1,7 @@
-"""How much one search may look at, so that it keeps a thread for a few seconds at most.
+"""How much one search may look at, so that it occupies a thread for a few seconds at most.
 
-Millions of entries may share a key, and none of their records need be what is wanted. A search that
-runs out of its budget ends with what it has; the caller is told that there may be more.
+Millions of entries may share a key without any of their records being wanted. A search that runs
+out of budget ends with what it has; the caller is told that there may be more.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from aerobee.runtime.clock import Clock
 
 ENTRIES_MAX: Final = 1_000_000
 RECORD_ENTRIES: Final = 100
-"""A record that is read costs as much as this many entries."""
+"""Reading a record costs as much as this many entries."""
 SEARCH_MAX_S: Final = 5.0
 
 _CHECK_ENTRIES: Final = 256
 
 
 class SearchBudget:
-    """Of one search on one thread; only `cancel` may be called on another."""
+    """The budget of one search on one thread; only `cancel` may be called from another."""
 
     __slots__ = ("_clock", "_end_s", "_entries", "_entries_max", "_next_check", "is_spent")
 
@@ -31,15 +31,15 @@ class SearchBudget:
         self._next_check = _CHECK_ENTRIES
         self._end_s: float | None = None
         self.is_spent = False
-        """Whether the search ended, or is to end, before it looked at everything."""
+        """Whether the search ended, or must end, before it looked at everything."""
 
     @property
     def entries(self) -> int:
-        """How many were looked at, and what counts as such."""
+        """The number of entries looked at, including equivalents."""
         return self._entries
 
     def cancel(self) -> None:
-        """Nobody wants the answer any more."""
+        """The answer is no longer wanted."""
         self.is_spent = True
 
     def spend(self, entries: int = 1) -> bool:

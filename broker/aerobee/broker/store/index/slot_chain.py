@@ -1,9 +1,9 @@
 """The chain of one slot in one index file, newest entry first.
 
-Every entry leads to the next older one of its slot. Most chains have a few entries; that of a key
-that millions of records share is as long. Near entries are read in blocks, and where the time that
-is wanted is far back, the chain is entered there instead of being walked from its head: entries
-are in the order of their time, so the place is found by halving.
+Every entry points to the next older one of its slot. Most chains have a few entries, but that of a
+key shared by millions of records has millions. Adjacent entries are read in blocks, and if the
+wanted time is far back, the chain is entered there instead of being walked from its head: entries
+are ordered by time, so the place is found by binary search.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from aerobee.store_format.index_file import (
 
 _ENTRY: Final = struct.Struct(">iqii")
 
-# Entries read at once: in case the next one is near, and where it is known to be.
+# Entries read at once: when the next one may be near, and when it is known to be.
 _NEAR_ENTRIES: Final = 64
 _BLOCK_ENTRIES: Final = 2_048
 _NEAR_MAX: Final = 256
-# After this many entries that are too new, how many are looked through for the chain's next one at
-# the time wanted. Where there is none among them, walking on may be faster.
+# After this many entries that are too new: how many to scan for the chain's next entry at the
+# wanted time. If there is none among them, walking on may be faster.
 _JUMPS: Final = {32: 1 << 16, 1_024: 1 << 20, 16_384: 1 << 62}
 _SCAN_ENTRIES: Final = 1 << 14
-# This many entries in a block cost no more than one in the chain: 2^5.
+# Scanning this many entries of a block costs no more than following one in the chain: 2^5.
 _SCAN_BITS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class WantedKey:
-    """What is searched for. Times are store times in Unix ms, both inclusive."""
+    """The search criteria. Times are store times in Unix ms, both inclusive."""
 
     key_hash: int
     begin_ms: int
     end_ms: int
 
     def overlaps(self, header: IndexHeader) -> bool:
-        """Whether a file's keys may be in the time, as Apache's broker decides."""
+        """Whether a file's keys may fall into the time range, as Apache's broker decides."""
         first, last = header.begin_timestamp_ms, header.end_timestamp_ms
         return (
             (self.begin_ms < first and self.end_ms > last)
@@ -82,24 +82,24 @@ class SlotChain:
         *,
         slots: Slots | None = None,
     ) -> None:
-        """`slots` are to be used instead of the file's own."""
+        """`slots` are used instead of the file's own."""
         self._file = file
         self._geometry = geometry
         self._header = header
         self._wanted = wanted
         self._slots = slots
         self._slot = wanted.key_hash % geometry.slots
-        # The number of the first entry in memory, and the bytes from there on.
+        # The number of the first buffered entry, and the bytes from there on.
         self._block_start = 0
         self._block = b""
         self.went_below = False
 
     def raw_matches(self) -> Iterator[int]:
-        """Physical offsets of the entries that match, as Apache's broker finds them: a clock that
-        stepped back while the file was written changes nothing. Raises OSError."""
+        """Physical offsets of matching entries, as Apache's broker finds them: a clock that stepped
+        back while the file was written changes nothing. Raises OSError."""
         wanted = self._wanted
         for number, key_hash, offset, timestamp_ms in self._entries(may_jump=False):
-            # Others came into the file after the plan was made.
+            # Others were added to the file after the plan was made.
             if number < self._header.count:
                 is_in_time = wanted.begin_ms <= timestamp_ms <= wanted.end_ms
                 if key_hash == wanted.key_hash and is_in_time:
@@ -108,11 +108,11 @@ class SlotChain:
                     return
 
     def matches(self, lowest: int, budget: SearchBudget) -> Iterator[int]:
-        """The same as far as they are `lowest` or higher and the budget lasts.
+        """The same, while they are `lowest` or higher and the budget lasts.
 
-        Entries are in log order, so after one that is lower all are, but for those that Apache's
-        broker filed a second time; they came before. Whether the chain ended so tells
-        `went_below`.
+        Entries are in log order, so after a lower one all are lower, except those that Apache's
+        broker filed a second time; those came before. `went_below` says whether the chain ended
+        this way.
         """
         wanted = self._wanted
         for number, key_hash, offset, timestamp_ms in self._entries(may_jump=True, budget=budget):
@@ -138,7 +138,7 @@ class SlotChain:
             if budget is not None:
                 if not budget.spend():
                     return
-                # In a file that was rolled, those of its first entry tell something else.
+                # In a rolled file, the seconds of the first entry mean something else.
                 seconds = 0 if number == 1 else seconds
             if number < header.count:
                 if seconds < 0:
@@ -185,9 +185,9 @@ class SlotChain:
     # ------------------------------------------------------------------------------ jumping
 
     def _jump(self, number: int, entries_max: int, budget: SearchBudget | None) -> int:
-        """The newest entry of the chain, not after `number`, that is not too new.
+        """The newest entry of the chain, at or before `number`, that is not too new.
 
-        `number` itself if none is among the `entries_max` entries where it is looked for.
+        `number` itself if there is none among the `entries_max` entries scanned.
         """
         low, high = 0, number
         while low < high:

@@ -1,13 +1,13 @@
-"""Readers far behind the log's end: where each of them is, and what they leave in memory.
+"""Readers far behind the log's end: each one's position, and what they leave in memory.
 
-A reader that walks forward through what is not in memory is served ahead: the kernel is told what
-it will want next. What was brought in for it is read once and then only pushes others' bytes out of
-memory, so it is given back as soon as no other reader is behind it. Never given back: what is near
-the log's end, and what a reader found in memory when it began.
+For a reader that walks forward through what is not in memory, the kernel is told what it will want
+next. Pages brought in for it are read once and would then only push others' bytes out of memory, so
+they are dropped as soon as no other reader is behind it. Pages near the log's end are never
+dropped, nor those that a reader found in memory when it began.
 
-Owns: who is behind; a position and a handle for each of those that read last; and the ranges that
-came from the disk for them. Loop thread only; sync and without I/O, except that letting go of a
-handle may close it.
+Owns: which readers are behind; a position and a handle for each of the most recent ones; and the
+ranges that came from disk for them. Loop thread only; synchronous and without I/O, except that
+dropping a handle may close it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from aerobee.broker.store.log.segment import SegmentHandle
 
 MIB = 1024 * 1024
 IDLE_S = 60.0
-"""A reader that has not read for this long is nobody's obstacle."""
+"""A reader that has not read for this long is ignored."""
 BEHIND_MAX = 100_000
-"""How many readers are known to be behind; beyond that, those that read longest ago count as caught
+"""How many readers are known to be behind; above this, those that read longest ago count as caught
 up."""
 READERS_MAX = 256
-"""How many have a position and a handle. With more behind, nothing is given back."""
+"""How many have a position and a handle. With more behind, nothing is dropped."""
 RANGES_MAX = 4_096
 EVICTION_BYTES_MIN = 4 * MIB
 """Smaller ranges wait until they have grown."""
 GAP_BYTES_MAX = 8 * MIB
-"""Others' records between two reads of a reader count as read, if they are no more than this."""
+"""Gaps of other records between two reads of a reader count as read up to this size."""
 AHEAD_BYTES = 8 * MIB
-"""How far the disk may be ahead of a reader."""
+"""How far the disk may read ahead of a reader."""
 DENSITY_MIN = 0.125
-"""A reader that wants less of what it passes gets nothing brought in ahead."""
+"""For a reader that wants a smaller share of what it passes, nothing is read ahead."""
 
 Range = tuple[int, int]
 
@@ -44,18 +44,18 @@ class CatchUp:
     __slots__ = ("ahead_end", "handle", "is_cold", "is_dense", "position")
 
     def __init__(self) -> None:
-        self.position = -1  # how far it has read, within the log
-        self.is_cold = False  # what it reads comes from the disk for it
+        self.position = -1  # the log offset that it has read up to
+        self.is_cold = False  # what it reads is brought in from disk for it
         self.is_dense = False
-        self.ahead_end = 0  # up to where the kernel was told what it will want
+        self.ahead_end = 0  # the kernel was told to read ahead up to here
         self.handle = SegmentHandle()
 
     def goes_on_at(self, start: int) -> bool:
-        """Whether a read from `start` on follows its last one."""
+        """Whether a read starting at `start` continues its last one."""
         return self.position >= 0 and 0 <= start - self.position <= GAP_BYTES_MAX
 
     def take_ahead(self) -> Range | None:
-        """What to bring in next for it, once; None while enough is on its way."""
+        """What to bring in for it next, only once; None while enough is on its way."""
         if not self.is_cold or not self.is_dense:
             return None
         if self.ahead_end - self.position > AHEAD_BYTES // 2:
@@ -69,7 +69,7 @@ class CatchUps:
     """Readers by their names, and the ranges that were brought in for them."""
 
     def __init__(self) -> None:
-        # Who is behind, by when each read last; and those of them that read last.
+        # Readers that are behind, by time of last read; and the most recent of them.
         self._behind: OrderedDict[Hashable, float] = OrderedDict()
         self._readers: OrderedDict[Hashable, CatchUp] = OrderedDict()
         # Sorted by their starts.
@@ -87,7 +87,7 @@ class CatchUps:
         return self._readers.get(reader)
 
     def get_or_create(self, reader: Hashable, now_s: float) -> CatchUp:
-        """It is behind, and reads now."""
+        """It is behind and reads now."""
         self._behind[reader] = now_s
         self._behind.move_to_end(reader)
         if len(self._behind) > BEHIND_MAX:
@@ -116,12 +116,12 @@ class CatchUps:
         catch_up.position = end
 
     def forget(self, reader: Hashable) -> None:
-        """It has come near the end, or reads no more."""
+        """It has come near the end, or stopped reading."""
         self._behind.pop(reader, None)
         self._readers.pop(reader, None)
 
     def tidy(self, now_s: float, log_min_offset: int) -> None:
-        """Forget who reads no more, and what the log has lost."""
+        """Drop readers that stopped, and what the log has lost."""
         while self._behind:
             reader, seen_s = next(iter(self._behind.items()))
             if now_s - seen_s < IDLE_S:
@@ -133,7 +133,7 @@ class CatchUps:
             self._ranges = [one for one in self._ranges if one[0] >= log_min_offset]
 
     def take_passed(self, limit: int) -> list[Range]:
-        """What every reader has passed, below `limit`: to be dropped from memory, once."""
+        """What every reader has passed, below `limit`: to be dropped from memory; given once."""
         if len(self._behind) > len(self._readers):
             return []
         for catch_up in self._readers.values():

@@ -32,7 +32,7 @@ _SCRATCH_BYTES = 1024 * 1024
 
 
 class CommitLog:
-    """Made by recovery from the segments that it found whole up to their `wrote`."""
+    """Created by recovery, from the segments that it found intact up to their `wrote`."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class CommitLog:
         store_timestamp_ms: int,
         keep_free_bytes: int,
     ) -> None:
-        """`store_timestamp_ms` is that of the last record, or 0. No segment is added that would
+        """`store_timestamp_ms` is that of the last record, or 0. No segment is added if that would
         leave the disk less than `keep_free_bytes`."""
         self._disk = disk
         self._files = files
         self._segment_bytes = segment_bytes
         self._keep_free_bytes = keep_free_bytes
-        # Replaced, never changed in place: readers on other threads take it once and keep it.
+        # Replaced, never modified: readers on other threads take it once and keep it.
         self._segments = tuple(segments)
         self.spares = Spares(disk, segment_bytes, keep_free_bytes=keep_free_bytes)
         self._sealed_unsynced: list[DiskFile] = []
@@ -80,7 +80,7 @@ class CommitLog:
     # ------------------------------------------------------------------------------ appending
 
     def make_room(self, size: int) -> int:
-        """Where the next `size` bytes will be; rolls to a new segment if they do not fit.
+        """The position of the next `size` bytes; rolls to a new segment if they do not fit.
 
         Raises MessageTooLarge if no segment could hold them, NotWritable if the disk has no room
         for another segment, OSError if the disk fails. The end of the log moves only by a roll.
@@ -95,15 +95,15 @@ class CommitLog:
         return self.end
 
     def fits(self, size: int) -> bool:
-        """Whether this many bytes take no other segment."""
+        """Whether this many bytes fit without a new segment."""
         return self.end + size + BLANK_BYTES_MIN <= self._room_end
 
     def next_store_timestamp_ms(self, now_ms: int) -> int:
-        """For the next records: never before that of the last one, whatever the clock does."""
+        """For the next records: never before the last record's, whatever the clock does."""
         return max(now_ms, self.store_timestamp_ms)
 
     def write(self, buffer: BytesLike, store_timestamp_ms: int) -> None:
-        """Append what `make_room` made room for. OSError leaves the end where it was."""
+        """Append what `make_room` made room for. OSError leaves the end unchanged."""
         active = self._segments[-1]
         file = active.file
         assert file is not None
@@ -115,12 +115,12 @@ class CommitLog:
 
     @property
     def room_end(self) -> int:
-        """Where the active segment's file ends and the next segment begins; 0 without any."""
+        """Where the active segment's file ends and the next segment begins; 0 if there is none."""
         return self._room_end
 
     def roll(self) -> None:
-        """Fill the active segment with a blank record and begin the next one. Raises as `make_room`
-        does."""
+        """Fill the active segment with a blank record and begin the next one. Raises as
+        `make_room`."""
         base = self._room_end
         segment = Segment(base, self._segment_bytes, 0)
         try:
@@ -160,14 +160,14 @@ class CommitLog:
 
     @property
     def spare_wanted(self) -> bool:
-        """Whether another segment should be made ready now."""
+        """Whether another segment should be prepared now."""
         if not self._segments:
             return False
         is_half_full = self._segments[-1].wrote * 2 >= self._segment_bytes
         return self.spares.wanted(is_half_full=is_half_full)
 
     def place_ahead(self, position: int) -> tuple[DiskFile, int, int] | None:
-        """Where the byte at `position`, not before the end, will be: the file, the offset in it,
+        """Where the byte at `position`, at or after the end, will be: the file, the offset in it,
         and how much of the file follows. None if there is no file for it yet."""
         if not self._segments:
             return None
@@ -188,8 +188,8 @@ class CommitLog:
         return self._segments[0] if len(self._segments) > 1 else None
 
     def drop_oldest(self) -> Segment:
-        """Let the log begin with its second segment; the first one's file is for the caller to
-        remove. Readers are refused it from now on, except those that have it open."""
+        """Let the log begin with its second segment; the caller removes the first one's file. From
+        now on readers are refused it, except those that have it open."""
         oldest = self._segments[0]
         assert len(self._segments) > 1, "the active segment stays"
         self._segments = self._segments[1:]
@@ -197,7 +197,7 @@ class CommitLog:
         return oldest
 
     def restore_oldest(self, segment: Segment) -> None:
-        """The file of what was dropped last could not be removed."""
+        """The file of the last dropped segment could not be removed."""
         assert segment.end == self._segments[0].base
         self._segments = (segment, *self._segments)
 
@@ -211,7 +211,8 @@ class CommitLog:
         return files
 
     def take_unsynced(self) -> tuple[list[DiskFile], list[str]]:
-        """The same with the directories to sync before; the caller answers for them from now on."""
+        """The same, with the directories to sync first; the caller is responsible for them from now
+        on."""
         files = self.unsynced_files()
         self._sealed_unsynced.clear()
         directories = [COMMIT_LOG_DIRECTORY, ""] if self._names_changed else []
@@ -221,7 +222,7 @@ class CommitLog:
     # ------------------------------------------------------------------------------ reading
 
     def read_nowait(self, runs: Sequence[Run]) -> bytes | None:
-        """[loop] The bytes of all runs end to end; None if any of them is not in the page cache.
+        """[loop] The concatenated bytes of all runs; None if any of them is not in the page cache.
 
         Raises MessageNotFound for a run outside the log, RecordRemoved before its beginning.
         """
@@ -268,7 +269,7 @@ class CommitLog:
             except FileNotFoundError:
                 raise _removed(segment) from None
             if handle is not None:
-                # What to read ahead is said by the store, which knows its readers.
+                # The store, which knows its readers, decides what to read ahead.
                 file.advise(0, 0, Advice.RANDOM)
                 handle.keep(segment.base, file)
         return file
@@ -286,8 +287,8 @@ class CommitLog:
                     file.advise(max(start, segment.base) - segment.base, size, advice)
 
     def contiguous_end(self, position: int) -> int:
-        """Up to where bytes from `position` on are one run for a read: the end of the used part of
-        its segment; `position` itself at the end of the log. Raises as `read` does."""
+        """The end of the run that a single read from `position` can cover: the end of the used part
+        of its segment; `position` itself at the end of the log. Raises as `read`."""
         if position == self.end:
             return position
         return self._segment_at(position, 1).end

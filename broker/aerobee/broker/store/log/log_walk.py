@@ -1,8 +1,8 @@
 """Walks the log record by record and finds where it ends.
 
 Reads bounded chunks, so memory does not depend on the log's size. A walk goes from segment to
-segment over blank records and ends at the first bytes that are no whole record of that place: a
-record says itself where in the log it is.
+segment over blank records and ends at the first bytes that are not a complete record of that
+position: a record contains its own log position.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from aerobee.broker.store.log.torn_records import before_torn, lengths_add_up
 from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
 
-# Enough for any record's size to be seen.
+# Enough to see any record's size.
 _CHUNK_BYTES_MIN = 512
 
 
 @dataclass(frozen=True, slots=True)
 class WalkedChunk:
-    """Whole records; those of `result` are at `position` + their own positions."""
+    """Complete records; those of `result` are at `position` + their own positions."""
 
     position: int
     result: ScanResult
@@ -49,8 +49,8 @@ class LogWalk:
         on_read: Callable[[], None] = lambda: None,
     ) -> None:
         """Begins with the segment of index `start_index`, at its first record or at the one that
-        begins at the log offset `start`; `end` stops the walk at that log offset. From `torn_from`
-        on records may have lost sectors in a power failure. `on_read` gets each chunk."""
+        begins at the log offset `start`; `end` stops the walk at that log offset. Records from
+        `torn_from` on may have lost sectors in a power failure. `on_read` gets each chunk."""
         self._disk = disk
         self._segments = segments
         self._start_index = start_index
@@ -79,7 +79,7 @@ class LogWalk:
         return self._stop_at is not None and self.end >= self._stop_at
 
     def _walk_segment(self, segment: Segment) -> Iterator[WalkedChunk]:
-        """From `end` on, which is in the segment."""
+        """Starts at `end`, which is in the segment."""
         file = self._disk.open_file(segment.path, read_only=True)
         limit = segment.size
         if self._stop_at is not None:
@@ -104,7 +104,7 @@ class LogWalk:
                 continue
             if result.end is not ScanEnd.TRUNCATED:
                 return
-            # A record that continues after the chunk, if it can: else it is torn.
+            # A record that continues after the chunk, if possible; otherwise it is torn.
             if not has_rest or at + result.end_size > segment.size:
                 return
             chunk_bytes = max(self._chunk_bytes, _CHUNK_BYTES_MIN)
@@ -116,7 +116,7 @@ class LogWalk:
 
 def _before_misplaced(result: ScanResult, position: int) -> ScanResult:
     """The records before the first one that belongs elsewhere in the log: a segment may have been
-    written over by another one's copy, whose records are all whole."""
+    overwritten by a copy of another, whose records are all intact."""
     misplaced = result.physical_offsets != result.positions + position
     if misplaced.any():
         return result.before(int(np.argmax(misplaced)), ScanEnd.MISPLACED)

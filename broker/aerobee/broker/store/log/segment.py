@@ -1,4 +1,4 @@
-"""One file of the commit log: a fixed number of bytes, named by the offset of its first one.
+"""One file of the commit log: a fixed number of bytes, named after the offset of its first byte.
 
 Also what a reader on another thread keeps of it between two reads.
 """
@@ -54,7 +54,7 @@ class SegmentInfo:
 
 
 class RecordRemoved(MessageNotFound):
-    """Bytes [removed_from, readable_from) were in the log, and retention took them."""
+    """Bytes [removed_from, readable_from) were in the log, and retention removed them."""
 
     def __init__(self, message: str, *, removed_from: int, readable_from: int) -> None:
         super().__init__(message)
@@ -63,9 +63,9 @@ class RecordRemoved(MessageNotFound):
 
 
 class SegmentHandle:
-    """The segment that a reader read last, still open.
+    """The segment that a reader last read, still open.
 
-    So the kernel sees one reader that walks forward, and reads ahead of it. Replaced as a whole:
+    So the kernel sees one reader that moves forward, and reads ahead for it. Replaced as a whole:
     two threads that use it by mistake lose a handle, never a byte.
     """
 
@@ -75,7 +75,7 @@ class SegmentHandle:
         self._held: tuple[int, DiskFile] | None = None
 
     def get(self, base: int) -> DiskFile | None:
-        """The handle of the segment that begins at `base`, if it is the one."""
+        """The handle, if it is of the segment that begins at `base`."""
         held = self._held
         return held[1] if held is not None and held[0] == base else None
 
@@ -83,7 +83,7 @@ class SegmentHandle:
         self._held = (base, file)
 
     def drop_below(self, log_min_offset: int) -> None:
-        """Let go of a segment that is no part of the log any more, so that its space is freed."""
+        """Drop a segment that is no longer part of the log, so that its space is freed."""
         held = self._held
         if held is not None and held[0] < log_min_offset:
             self._held = None

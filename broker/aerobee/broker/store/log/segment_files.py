@@ -1,6 +1,6 @@
-"""The log's files as a recovery finds them, and what it does to them.
+"""The log's files as a recovery finds them, and how it changes them.
 
-Nothing that was read as a whole record is touched.
+Nothing that was read as a complete record is touched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aerobee.store_format.record import Record, RecordCorrupt
 
 _CHUNK_BYTES = 1 << 20
 _PAGE_BYTES = 4096
-# The most that a record's head takes: everything in front of the body, both hosts IPv6.
+# The maximum size of a record's head: everything before the body, both hosts IPv6.
 _HEAD_BYTES = 112
 
 
@@ -26,7 +26,7 @@ _HEAD_BYTES = 112
 
 
 def load_segments(disk: Disk, segment_bytes: int, *, read_only: bool) -> list[Segment]:
-    """All segments, taken as full. Empty last files are removed; folders are passed over.
+    """All segments, assumed to be full. Empty last files are removed; folders are ignored.
 
     Raises StoreUnusable for other lengths, other names, and a missing segment in between.
     """
@@ -95,7 +95,7 @@ def first_segment_after_crash(
 
 
 def first_store_timestamp_ms(disk: Disk, segment: Segment) -> int:
-    """Of the segment's first record; 0 if it does not begin with one."""
+    """The store time of the segment's first record; 0 if it does not begin with one."""
     file = disk.open_file(segment.path, read_only=True)
     size = int.from_bytes(file.read_at(0, 4), "big", signed=True)
     if not _HEAD_BYTES <= size <= segment.size:
@@ -110,9 +110,10 @@ def first_store_timestamp_ms(disk: Disk, segment: Segment) -> int:
 
 
 def clear_behind(disk: Disk, segment: Segment, *, read_only: bool) -> int:
-    """Zero what is after the segment's used part, so that nothing there can pass for a record.
+    """Zero what follows the segment's used part, so that nothing there can be mistaken for a
+    record.
 
-    Returns how many bytes, up to the last that was not zero, lay there.
+    Returns how many bytes were there, up to the last non-zero one.
     """
     file = disk.open_file(segment.path, read_only=read_only)
     stale = 0
@@ -130,7 +131,7 @@ def clear_behind(disk: Disk, segment: Segment, *, read_only: bool) -> int:
 
 
 def remove_segments(disk: Disk, segments: Sequence[Segment], *, read_only: bool) -> int:
-    """Remove whole segments, newest first; returns how many bytes in them were in use."""
+    """Remove whole segments, newest first; returns how many bytes of them were in use."""
     used = 0
     for segment in reversed(segments):
         file = disk.open_file(segment.path, read_only=True)
@@ -154,15 +155,15 @@ def _used_bytes(file: DiskFile, size: int) -> int:
 
 def _chunk_size(at: int, size: int) -> int:
     """Up to the next multiple of the chunk: a read that ends inside a page leaves the rest of it in
-    the page cache, where it passes for data, and the walk would never find a hole."""
+    the page cache, where it looks like data, and the walk would never find a hole."""
     return min(_CHUNK_BYTES - at % _CHUNK_BYTES, size - at)
 
 
 def read_from_disk(disk: Disk, segments: Sequence[Segment], start: int) -> None:
-    """Let what is after the log offset `start` be read from the disk, not from the page cache.
+    """Make reads after the log offset `start` come from disk, not from the page cache.
 
-    After a failed sync the page cache shows bytes that are not on the disk, as clean ones that no
-    later sync would write.
+    After a failed sync the page cache has bytes that are not on disk, in clean pages that no later
+    sync would write.
     """
     for segment in segments:
         file = disk.open_file(segment.path, read_only=True)
@@ -172,7 +173,7 @@ def read_from_disk(disk: Disk, segments: Sequence[Segment], start: int) -> None:
 
 
 def sync_segments(disk: Disk, segments: Sequence[Segment]) -> None:
-    """What was read back may be in the page cache only: bring it to the disk."""
+    """What was read back may be only in the page cache: write it to disk."""
     for segment in segments:
         file = disk.open_file(segment.path)
         file.datasync()

@@ -1,15 +1,14 @@
-"""What the log needs before it needs it: the next segments, and memory for the next bytes.
+"""What the log needs ahead of time: the next segments, and memory for the next bytes.
 
-A spare is a file of the segment's size under a name outside the log's folder; it gets its place in
-the log by a rename, at the moment the active segment is full. So the log's folder never holds a
-file of the wrong length, whatever happens in between. One spare is enough where it takes longer to
-fill half a segment than to make one; each time a roll finds none, one more is kept from then on, up
-to a bound.
+A spare is a file of the segment's size under a name outside the log's folder; it is renamed into
+the log when the active segment is full. So the log's folder never has a file of the wrong length,
+whatever happens in between. One spare is enough if filling half a segment takes longer than making
+one; each time a roll finds none, one more is kept from then on, up to a limit.
 
-An append into pages that are not there yet makes the kernel find and clear memory, and on a virtual
-machine the host find it, at a multiple of the price of the copy itself and on the event loop. So
-another thread brings the pages in ahead of the append, a few steps at a time, so that no more
-memory is held than the next moments need. Nothing is written: bytes on the disk never change.
+An append into pages that are not in memory makes the kernel find and clear memory, and on a virtual
+machine the host too, at several times the cost of the copy itself and on the event loop. So another
+thread brings the pages in ahead of the append, a few steps at a time, so that no more memory is
+held than is needed soon. Nothing is written: bytes on disk never change.
 
 Owns: the spares, the works under way, at most one of each kind, and how far the log's pages are
 warm. A work is taken on the loop, run on another thread, and finished on the loop.
@@ -38,13 +37,13 @@ STEP_BYTES = 4 * 1024 * 1024
 
 _LOCK_REFUSED = frozenset({errno.ENOMEM, errno.EPERM, errno.EAGAIN})
 
-# After a spare segment could not be made, how long until the next try.
+# After a spare segment could not be made, how long until the next attempt.
 _PREPARE_PAUSE_S = 1.0
 
 
 def spare_path(disk: Disk, directory: str, name: str) -> str:
-    """Where a file is prepared that will be renamed into `directory`: outside of it, but for one
-    on a file system of its own, across whose border nothing can be renamed."""
+    """Where to prepare a file that will be renamed into `directory`: outside of it, unless that is
+    on a file system of its own, into which nothing can be renamed from outside."""
     path = f"{SPARE_PREFIX}{name}"
     return f"{directory}/{path}" if disk.is_apart(directory) else path
 
@@ -63,7 +62,7 @@ def create_spare(disk: Disk, path: str, size: int, *, keep_free_bytes: int) -> S
     """Allocate `size` bytes at `path`; OSError leaves nothing behind.
 
     A disk that would have less than `keep_free_bytes` left counts as full: the broker's small files
-    need that room when the log has taken all it may.
+    need that room when the log has taken all that it may.
 
     Durable only with the first datasync of the file and of the folder it is renamed into.
     """
@@ -79,7 +78,7 @@ def create_spare(disk: Disk, path: str, size: int, *, keep_free_bytes: int) -> S
 
 
 def _remove(disk: Disk, path: str, file: DiskFile) -> None:
-    """What could not be made; a disk that refuses even that is left with a stray."""
+    """Remove what could not be completed; if the disk refuses even that, a stray file stays."""
     with contextlib.suppress(OSError):
         file.close()
     with contextlib.suppress(OSError):
@@ -109,15 +108,16 @@ class PrepareWork:
         self.error: OSError | None = None
 
     def run(self) -> None:
-        """[any thread] A full disk is kept, not raised: appends continue while the segment lasts.
+        """[any thread] A full disk is recorded, not raised: appends continue while the segment
+        lasts.
 
-        There is a `spare` only if it is durable."""
+        `spare` is set only if it is durable."""
         try:
             spare = create_spare(
                 self._disk, self._path, self._size, keep_free_bytes=self._keep_free_bytes
             )
             try:
-                spare.file.datasync()  # here it costs nobody's time
+                spare.file.datasync()  # nobody waits for it here
             except BaseException:
                 _remove(self._disk, spare.path, spare.file)
                 raise
@@ -130,7 +130,7 @@ class PrepareWork:
 
 
 class Spares:
-    """Those that are ready; loop thread only."""
+    """The spares that are ready; loop thread only."""
 
     def __init__(self, disk: Disk, segment_bytes: int, *, keep_free_bytes: int) -> None:
         self._disk = disk
@@ -148,7 +148,8 @@ class Spares:
         return self._ready[index].file
 
     def wanted(self, *, is_half_full: bool) -> bool:
-        """Whether one more should be made now, given how full the active segment is."""
+        """Whether one more should be made now, depending on whether the active segment is half
+        full."""
         if len(self._ready) >= self._wanted:
             return False
         return is_half_full or self._wanted > 1
@@ -162,13 +163,13 @@ class Spares:
         )
 
     def add(self, spare: Spare) -> None:
-        """Keep what was prepared."""
+        """Keep a prepared spare."""
         self._ready.append(spare)
 
     def first(self, *, is_late: bool) -> Spare:
-        """The next one, made here and now if none is ready; it stays until `pop_first`.
+        """The next spare, made synchronously if none is ready; it stays until `pop_first`.
 
-        `is_late`: none being ready means that they were not made in time. Raises OSError.
+        `is_late`: if none is ready, they were not made in time. Raises OSError.
         """
         if not self._ready:
             self._ready.append(
@@ -184,7 +185,7 @@ class Spares:
         return self._ready[0]
 
     def pop_first(self) -> None:
-        """It has become a segment."""
+        """The first spare has become a segment."""
         self._ready.popleft()
 
     def drop_all(self) -> None:
@@ -200,7 +201,7 @@ class Spares:
 
 
 class WarmUpWork:
-    """Touches, or also locks, one step. `run` may be called on any thread."""
+    """Touches, and possibly locks, one step. `run` may be called on any thread."""
 
     __slots__ = ("_file", "_lock", "_offset", "_size", "end", "lock_error")
 
@@ -214,7 +215,7 @@ class WarmUpWork:
         self.lock_error: OSError | None = None
 
     def run(self) -> None:
-        """[any thread] A refused lock is kept, not raised: the broker works without it."""
+        """[any thread] A refused lock is recorded, not raised: the broker works without it."""
         if self._lock:
             try:
                 self._file.lock_in_memory(self._offset, self._size)
@@ -245,7 +246,7 @@ class SegmentSupply:
         self._warm_up_work: WarmUpWork | None = None
         self._prepare_due_s = 0.0
         self.warm_end = 0
-        """Up to which log offset pages were brought in; may be past the log's end."""
+        """Pages were brought in up to this log offset; may be after the log's end."""
 
     # ------------------------------------------------------------------------------ segments
 
@@ -259,7 +260,7 @@ class SegmentSupply:
         return self._prepare_work
 
     def finish_prepare(self, work: PrepareWork) -> None:
-        """`work.run` returned; without success it is tried again after a pause."""
+        """`work.run` returned; after a failure it is retried after a pause."""
         assert work is self._prepare_work
         self._prepare_work = None
         if work.spare is not None:
@@ -287,7 +288,7 @@ class SegmentSupply:
         return self._warm_up_work
 
     def finish_warm_up(self, work: WarmUpWork) -> None:
-        """`work.run` returned; a refused lock is not asked for again."""
+        """`work.run` returned; a refused lock is not requested again."""
         assert work is self._warm_up_work
         self._warm_up_work = None
         self.warm_end = work.end

@@ -1,14 +1,13 @@
-"""Records that are not whole, though not all of their bytes show it.
+"""Detects torn records, even where not all of their bytes show it.
 
-A power failure may leave zeros where a sector of a record belongs. Mostly the record's lengths or
-the checksum of its body tell; nothing tells if the sector is wholly in the properties, or reaches
-into them from a body that ends in zeros. So where bytes may not have been synced, a record counts
-as torn if one whole sector's share of it is zeros and reaches into its properties. No writer ends
-properties, or fills a sector of them, with zero bytes.
+A power failure may leave zeros in place of a sector of a record. Usually the record's lengths or
+the checksum of its body reveal it, but not if the sector is entirely within the properties, or
+reaches into them from a body that ends in zeros. So where bytes may not have been synced, a record
+counts as torn if a whole sector's share of it is zeros and reaches into its properties. No writer
+ends properties, or fills a sector of them, with zero bytes.
 
-The size that a torn record claims is whatever bytes are there. Reading this much, only to find that
-nothing fits, may take more memory than there is; so of a record that is larger than what is read at
-once the lengths are looked at first.
+The size in a torn record is arbitrary. Reading that much, only to find that nothing fits, may take
+more memory than there is; so for a record larger than a read chunk the lengths are checked first.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from aerobee.store_format.record_layout import (
 )
 from aerobee.store_format.scan import ScanEnd, ScanResult
 
-# The smallest unit that a disk writes whole; larger ones are multiples of it.
+# The smallest unit that a disk writes atomically; larger ones are multiples of it.
 _SECTOR_BYTES = 512
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -51,9 +50,9 @@ def before_torn(data: bytes, result: ScanResult, *, position: int, torn_from: in
 
 
 def _suspects(data: bytes, result: ScanResult, position: int, torn_from: int) -> list[int]:
-    """Indexes of records with a zero where a sector's share ends that reaches into properties.
+    """Indexes of records with a zero at the end of a sector's share that reaches into properties.
 
-    Only bytes of properties are looked at, so bodies of zeros cost nothing.
+    Only bytes of properties are checked, so bodies of zeros cost nothing.
     """
     first = int(np.searchsorted(result.positions, torn_from - position))
     starts = result.properties_starts[first:]
@@ -73,7 +72,7 @@ def _is_torn(data: bytes, result: ScanResult, index: int, position: int) -> bool
     end = start + int(result.sizes[index])
     properties_start = int(result.properties_starts[index])
     if properties_start == end:
-        return False  # what is zero here is the length of the properties
+        return False  # the zero here is in the length of the properties
     first = properties_start - (position + properties_start) % _SECTOR_BYTES
     for sector in range(first, end, _SECTOR_BYTES):
         share = data[max(sector, start) : min(sector + _SECTOR_BYTES, end)]
@@ -83,8 +82,8 @@ def _is_torn(data: bytes, result: ScanResult, index: int, position: int) -> bool
 
 
 def lengths_add_up(file: DiskFile, at: int, size: int) -> bool:
-    """Whether the lengths of body, topic and properties make the record at byte `at`, which claims
-    to be `size` bytes long, more than HEAD_BYTES_MAX, so long. Reads a few bytes of it.
+    """Whether the lengths of body, topic and properties add up to `size`, the claimed size (above
+    HEAD_BYTES_MAX) of the record at byte `at`. Reads a few bytes of it.
 
     Raises OSError."""
     head = file.read_at(at, HEAD_BYTES_MAX)

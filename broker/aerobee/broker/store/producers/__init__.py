@@ -1,1 +1,1 @@
-"""What producers have sent lately, so that what they send again is not stored again."""
+"""What producers have sent recently, so that resent batches are not stored again."""

@@ -1,12 +1,12 @@
-"""All producers' windows: a function of the log that was appended.
+"""All producers' windows: a function of the appended log.
 
 Owns: the windows by topic, queue and producer, in the order of their newest records, and which of
 them changed since they were last written. Bounded: a window whose producer has sent nothing to the
-queue for an hour of the log's own time goes when another one comes, and beyond the bounds those go
-that have been idle for longest. What comes again after its window has gone is stored again.
+queue for an hour of the log's own time is dropped when a new one comes, and above the limits those
+idle longest are dropped. What is resent after its window was dropped is stored again.
 
-The broker's own producers have windows apart: the newest BROKER_WINDOWS_MAX, however long ago. By
-them a new master knows what the last one moved, and clients that came first must not displace them.
+The broker's own producers have separate windows: the newest BROKER_WINDOWS_MAX, of any age. From
+them a new master knows what the last one moved, and clients must not displace them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from aerobee.store_format.scan import ScanResult
 from aerobee.store_format.topic_end import TopicEnd
 
 IDLE_MS: Final = 3_600_000
-"""A producer gives up on a batch long before."""
+"""A producer gives up on a batch long before this."""
 WINDOWS_MAX: Final = 100_000
 INTERVALS_MAX: Final = 1_000_000
-"""Of all windows together: 24 bytes each."""
+"""For all windows together: 24 bytes each."""
 
 
 BROKER_WINDOWS_MAX: Final = 4_096
@@ -48,7 +48,7 @@ class ProducerName(NamedTuple):
 
 
 class WindowRow(NamedTuple):
-    """A window at one moment; without intervals it has gone. `intervals` are native 64-bit."""
+    """A window at one moment; without intervals: it was dropped. `intervals` are native 64-bit."""
 
     name: ProducerName
     floor: int
@@ -68,7 +68,7 @@ class ProducerWindows:
         self._intervals_max = intervals_max
         self._intervals = 0
         self._changed: dict[ProducerName, None] = {}
-        # Forgotten within their hour, because there were too many.
+        # Dropped within their hour, because there were too many.
         self.forgotten_early = 0
 
     def __repr__(self) -> str:
@@ -78,15 +78,15 @@ class ProducerWindows:
         return len(self._windows) + len(self._of_broker)
 
     def items(self) -> Iterator[tuple[ProducerName, ProducerWindow]]:
-        """Those idle for longest first; the broker's own after all others."""
+        """The longest idle first; the broker's own after all others."""
         return chain(self._windows.items(), self._of_broker.items())
 
     def _with(self, name: ProducerName) -> OrderedDict[ProducerName, ProducerWindow]:
-        """Those among which a producer's are."""
+        """The map that contains a producer's windows."""
         return self._windows if name.producer_id < BROKER_PRODUCER_IDS else self._of_broker
 
     def standing(self, name: ProducerName, sequence: int, count: int) -> AlreadyStored | None:
-        """See `ProducerWindow.standing`. Of a producer that is not known everything is new."""
+        """See `ProducerWindow.standing`. For an unknown producer everything is new."""
         window = self._with(name).get(name)
         return NEW if window is None else window.standing(sequence, count)
 
@@ -136,7 +136,7 @@ class ProducerWindows:
         topics, queues = result.topic_codes[chosen], result.queue_ids[chosen]
         offsets = result.queue_offsets[chosen]
         order = np.lexsort((queues, topics, ids))
-        # Each number is one more than that before, within one queue's records of one producer.
+        # Each number is one more than the previous one, within one queue's records of one producer.
         starts = np.ones(len(order), np.bool_)
         starts[1:] = (
             (np.diff(numbers[order]) != 1)
@@ -148,7 +148,7 @@ class ProducerWindows:
         run_starts = np.flatnonzero(starts)
         counts = np.diff(np.append(run_starts, len(order)))
         firsts, lasts = order[run_starts], order[run_starts + counts - 1]
-        # In the order of the log.
+        # In log order.
         in_order = np.argsort(firsts)
         firsts, lasts, counts = firsts[in_order], lasts[in_order], counts[in_order]
         for topic_code, queue_id, producer_id, sequence, count, offset, timestamp_ms in zip(
@@ -184,10 +184,10 @@ class ProducerWindows:
             self._forget_oldest(timestamp_ms)
 
     def _make_room(self, timestamp_ms: int) -> None:
-        """For another window."""
+        """Make room for another window."""
         if len(self._windows) >= self._windows_max:
             self._forget_oldest(timestamp_ms)
-        for _ in range(2):  # more than come, so the idle ones become fewer
+        for _ in range(2):  # drops more than are added, so the idle ones become fewer
             oldest = next(iter(self._windows.values()), None)
             if oldest is None or oldest.timestamp_ms > timestamp_ms - IDLE_MS:
                 return
@@ -206,7 +206,7 @@ class ProducerWindows:
     # ------------------------------------------------------------------------------ files
 
     def cut(self, queue_end: Callable[[str, int], int]) -> None:
-        """Forget the records that the log has lost; `queue_end` says where queues end."""
+        """Drop the records that the log has lost; `queue_end` says where queues end."""
         for name, window in list(self.items()):
             self._intervals -= len(window)
             window.cut(queue_end(name.topic, name.queue_id))
@@ -228,7 +228,7 @@ class ProducerWindows:
         ]
 
     def take_changed(self) -> list[WindowRow]:
-        """The windows that changed since the last taking."""
+        """The windows that changed since they were last taken."""
         rows: list[WindowRow] = []
         for name in self._changed:
             window = self._with(name).get(name)

@@ -1,7 +1,7 @@
-"""The question that a batch must answer before it is appended: is it stored already, and where?
+"""The check before a batch is appended: is it already stored, and where?
 
-The windows know queue offsets; where a record is in the log its queue's entry says, be it in the
-queue or on its way there.
+The windows know queue offsets; a record's position in the log is in its queue entry, whether that
+is in the queue or still on its way there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Producers:
 
     @classmethod
     def of(cls, recovered: Recovered, dispatcher: Dispatcher) -> Self:
-        """Over what recovery has brought."""
+        """Made from what recovery returned."""
         return cls(
             recovered.windows,
             files=recovered.files,
@@ -59,7 +59,7 @@ class Producers:
     def standing(
         self, topic: str, queue_id: int, producer_id: int, sequence: int, count: int
     ) -> AlreadyStored:
-        """How much of a batch is stored; if nothing is, it is new, and may be appended.
+        """How much of a batch is stored; if nothing is, it is new and may be appended.
 
         Raises OutOfSequence: it reaches back too far, or was batched differently before.
         """
@@ -75,7 +75,7 @@ class Producers:
         return standing
 
     def place(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Appended:
-        """Where `count` stored records are; may wait for the disk if that is long ago.
+        """The location of `count` stored records; may wait for the disk if they are old.
 
         Raises OutOfSequence if retention has removed them; StoreFailed.
         """

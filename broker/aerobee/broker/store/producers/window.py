@@ -1,12 +1,12 @@
-"""PURE: which of one producer's records one queue holds, as far back as is remembered.
+"""PURE: which of one producer's records one queue has, as far back as is remembered.
 
-A producer numbers its records to a queue from 0 on. Records with consecutive numbers that are at
-consecutive queue offsets are one interval; where one batch ends in it and the next begins is not
-known, for the log does not tell either. So a window follows from the log alone, on every replica
-that reads it and however it is cut to pieces: master, slave and recovery remember the same.
+A producer numbers its records to a queue from 0. Records with consecutive numbers at consecutive
+queue offsets form one interval; batch boundaries within it are unknown, as the log does not contain
+them either. So a window follows from the log alone, on every replica and however the log is split
+into chunks: master, slave and recovery remember the same.
 
-Always: between `floor` and the newest record, what is in no interval was never stored. Below it
-nothing is known.
+Invariant: between `floor` and the newest record, a number in no interval was never stored. Below
+`floor` nothing is known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIRST, _END, _OFFSET, _WIDTH = 0, 1, 2, 3
 
 
 class AlreadyStored(NamedTuple):
-    """Of a batch, how many records from its first one on are stored, and where that one is."""
+    """How many records of a batch, from its first on, are stored, and where the first one is."""
 
     stored_count: int = 0
     queue_offset: int = 0
@@ -39,10 +39,10 @@ class ProducerWindow:
         self, floor: int = 0, timestamp_ms: int = 0, intervals: array[int] | None = None
     ) -> None:
         self.floor = floor
-        # Of its newest record.
+        # Time of its newest record.
         self.timestamp_ms = timestamp_ms
-        # For each interval in rising order: first number, the one after the last, queue offset of
-        # the first. One flat array: there may be very many windows.
+        # For each interval in ascending order: first number, the one after the last, queue offset
+        # of the first. One flat array, as there may be very many windows.
         self.intervals: array[int] = array("q") if intervals is None else intervals
 
     def __repr__(self) -> str:
@@ -51,12 +51,13 @@ class ProducerWindow:
         return f"ProducerWindow(floor={self.floor}, {', '.join(parts)})"
 
     def __len__(self) -> int:
-        """How many intervals."""
+        """The number of intervals."""
         return len(self.intervals) // _WIDTH
 
     def standing(self, sequence: int, count: int) -> AlreadyStored | None:
-        """Of records `sequence` to `sequence` + `count`; None if they cannot be placed: they reach
-        back too far, or records after the first of them are stored and it is not."""
+        """The state of records `sequence` to `sequence` + `count`; None if they cannot be placed:
+        they reach back too far, or records after the first of them are stored and the first is
+        not."""
         flat = self.intervals
         if sequence >= flat[-2]:
             return NEW
@@ -74,7 +75,7 @@ class ProducerWindow:
         return AlreadyStored(stored, flat[at + _OFFSET] + sequence - flat[at])
 
     def add(self, sequence: int, count: int, queue_offset: int) -> int:
-        """Records that were appended; returns by how much the number of intervals changed."""
+        """Add appended records; returns by how much the number of intervals changed."""
         flat = self.intervals
         end = sequence + count
         if flat and flat[-2] == sequence and flat[-1] + sequence - flat[-3] == queue_offset:
@@ -100,7 +101,7 @@ class ProducerWindow:
         return 0
 
     def cut(self, queue_end: int) -> None:
-        """Forget the records that the queue has lost: those at `queue_end` and after."""
+        """Drop the records that the queue has lost: those at and after `queue_end`."""
         flat = self.intervals
         kept = array("q")
         for at in range(0, len(flat), _WIDTH):
@@ -111,7 +112,7 @@ class ProducerWindow:
         self.intervals = kept
 
     def _interval_before(self, sequence: int) -> int:
-        """Where the last interval is that begins at `sequence` or before; negative: none does."""
+        """The position of the last interval that begins at or before `sequence`; negative: none."""
         flat = self.intervals
         low, high = 0, len(flat) // _WIDTH
         while low < high:

@@ -1,9 +1,9 @@
-"""The file `producers.windows`: the windows as they followed from the log up to a position.
+"""The file `producers.windows`: the windows as derived from the log up to a position.
 
-A start reads it and walks the log after that position. The file is a row of blocks: the first
-holds all windows, each checkpoint appends one with those that changed, and when they have grown too
-long the file is written anew. A block counts from its first byte to its last or not at all. A later
-row replaces an earlier one of the same name; one without intervals takes it away.
+A start reads it and walks the log after that position. The file is a sequence of blocks: the first
+has all windows, each checkpoint appends one with the changed windows, and when these have grown too
+long the file is rewritten. A block is valid as a whole or not at all. A later row replaces an
+earlier one of the same name; one without intervals deletes it.
 
     "AQP1"  u32 crc32 of all that follows, u32 its length
     i64 log position, u32 count of rows
@@ -37,17 +37,17 @@ _HEAD: Final = struct.Struct(">4sII")
 _STAMP: Final = struct.Struct(">qI")
 _ROW: Final = struct.Struct(">iQiqHH")
 _INTERVAL_BYTES: Final = 24
-# Blocks of changes may take as much again as all windows at once, and this.
+# Blocks of changes may take as much again as all windows, plus this.
 _SLACK_BYTES: Final = 1 << 20
 
 
 class WindowsWrite:
-    """What a checkpoint has to write: the windows that changed, or all of them."""
+    """What a checkpoint must write: the windows that changed, or all of them."""
 
     __slots__ = ("_disk", "_position", "_rows", "at", "size")
 
     def __init__(self, disk: Disk, at: int, position: int, rows: Sequence[WindowRow]) -> None:
-        """Appended at byte `at` of the file; 0: the file is written again."""
+        """Append at byte `at` of the file; 0: rewrite the file."""
         self._disk = disk
         self._position = position
         self._rows = rows
@@ -55,8 +55,8 @@ class WindowsWrite:
         self.size = 0
 
     def run(self) -> None:
-        """[any thread] May be repeated after an error; durable with an fsync of the root. Raises
-        OSError."""
+        """[any thread] May be repeated after an error; becomes durable with an fsync of the root.
+        Raises OSError."""
         block = encode_block(self._position, self._rows)
         file = self._disk.open_file(WINDOWS_FILE if self.at else _NEW_FILE, create=not self.at)
         if not self.at:
@@ -70,18 +70,18 @@ class WindowsWrite:
 
 
 class WindowsFile:
-    """The file on its way through the life of a store: how long it is, and when to begin again."""
+    """The file during the life of a store: its length, and when to rewrite it."""
 
     def __init__(self, disk: Disk, windows: ProducerWindows) -> None:
         self._disk = disk
         self._windows = windows
-        # Bytes of the file that are known to be whole; 0: it is to be written again.
+        # Bytes of the file known to be intact; 0: it must be rewritten.
         self._size = 0
         self._whole_size = 0
 
     def take_write(self, position: int) -> WindowsWrite | None:
-        """What the file lacks, now that the log ends at `position`; None if nothing. The next one
-        only when this one is finished, or lost: then the file is written again."""
+        """What the file lacks, now that the log ends at `position`; None if nothing. Take the next
+        one only when this one is finished, or lost: then the file is rewritten."""
         if self._size and not self._windows.has_unwritten:
             return None
         at, self._size = self._size, 0
@@ -112,15 +112,15 @@ def encode_block(position: int, rows: Sequence[WindowRow]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SavedWindows:
-    """What the file says."""
+    """The content of the file."""
 
     position: int
-    """They follow from the log up to here."""
+    """The windows are derived from the log up to here."""
     rows: list[WindowRow]
 
 
 def read_windows(disk: Disk) -> SavedWindows | None:
-    """None if there is no file, or nothing in it is whole."""
+    """None if there is no file or nothing in it is intact."""
     try:
         return decode_windows(disk.read_file(WINDOWS_FILE))
     except OSError:
@@ -128,7 +128,7 @@ def read_windows(disk: Disk) -> SavedWindows | None:
 
 
 def decode_windows(data: bytes) -> SavedWindows | None:
-    """None unless at least the first block is whole."""
+    """None unless at least the first block is intact."""
     position = -1
     rows: list[WindowRow] = []
     for position, block in _blocks(data):  # noqa: B007 - the last one counts
@@ -137,7 +137,7 @@ def decode_windows(data: bytes) -> SavedWindows | None:
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, list[WindowRow]]]:
-    """The whole blocks that the file begins with."""
+    """The intact blocks at the beginning of the file."""
     at = 0
     while at + _HEAD.size + _STAMP.size <= len(data):
         magic, crc, size = _HEAD.unpack_from(data, at)

@@ -1,12 +1,12 @@
-"""Producers' windows on their way back: read from their file, completed from the log.
+"""Recovery of producers' windows: read from their file, completed from the log.
 
     the file's position is in the log           the log is walked from there
     it is past the log's end                  what the log lost is forgotten
     it is before the log's start                another log's: nothing is known
     the file is there but nothing in it is whole  the newest part of the log is walked
 
-Nothing here stops a start. Without a file, as Apache's broker leaves a folder, nothing is known
-but what recovery walks.
+Nothing here prevents a start. Without a file, as in a folder left by Apache's broker, only what
+recovery walks is known.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from aerobee.broker.store.recovery.context import RecoveryContext
 from aerobee.store_format.topic_end import find_topic_ends
 
 WALK_BYTES_MAX: Final = 1 << 30
-"""No more than this, and the rest of a segment, is walked for the windows alone."""
+"""At most this much, and the rest of a segment, is walked only for the windows."""
 
 
 class WindowsRecovery:
-    """One recovery's work on windows; see DerivedRecovery."""
+    """The recovery of the windows; see DerivedRecovery."""
 
     def __init__(self, context: RecoveryContext, queues: QueueSet) -> None:
         """`queues` are complete before the windows are."""
         self._context = context
         self._queues = queues
         self.windows = ProducerWindows()
-        # All below is in the windows.
+        # The windows cover everything below.
         self._known_end = 0
 
     def load(self, *, clean: bool) -> None:
-        """Their file tells by itself what it is good for."""
+        """The file itself shows what it is worth."""
 
     def drop_all(self) -> None:
-        """A file that speaks of another log counts for nothing."""
+        """A file that belongs to another log is ignored."""
 
     def begin_scan(self, start: int) -> None:
         context = self._context
@@ -81,7 +81,7 @@ class WindowsRecovery:
         self.windows.feed(chunk.result, first, ends)
 
     def complete(self, start: int, end: int) -> None:
-        """What is past the log's end is forgotten."""
+        """Drops what is past the log's end."""
         if self._known_end <= end:
             return
 
@@ -95,7 +95,8 @@ class WindowsRecovery:
 
 
 def _write_now(disk: Disk, windows: ProducerWindows, end: int) -> None:
-    """Before anything else is appended: then a position past the log's old end would count.
+    """Write before anything else is appended: afterwards a position past the log's old end would
+    look valid.
 
     Raises OSError, except for a full disk."""
     write = WindowsFile(disk, windows).take_write(end)
@@ -105,8 +106,8 @@ def _write_now(disk: Disk, windows: ProducerWindows, end: int) -> None:
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        # Empty, it is damaged, and the next recovery reads the log. Without a file it would take
-        # the folder for Apache's, and no producer would be known.
+        # An empty file counts as damaged, and the next recovery reads the log. Without a file it
+        # would take the folder for Apache's, and no producer would be known.
         file = disk.open_file(WINDOWS_FILE)
         file.truncate(0)
         file.datasync()

@@ -1,1 +1,1 @@
-"""Consume queues: from a message's place in its queue to its place in the log."""
+"""Consume queues: from a message's place in its queue to its position in the log."""

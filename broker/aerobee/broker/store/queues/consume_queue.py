@@ -5,10 +5,10 @@ files hold entries [.., written_end), the tail [written_end, end); readers see b
 are written on another thread from a copy of the tail, and the tail is trimmed once they are
 durable.
 
-A store may have very many queues, most of them idle. So a queue holds no file open, and what the
-list of queue ends says of its files is believed until they are first used. Files that turn out to
-be wrong make the queue damaged: from then on it serves nothing and writes nothing, it only counts,
-and the next start builds it again from the log.
+A store may have very many queues, most of them idle. So a queue holds no file open, and the list of
+queue ends is trusted about its files until they are first used. Files that turn out to be wrong
+make the queue damaged: from then on it neither serves nor writes anything, it only counts, and the
+next start rebuilds it from the log.
 
 Invariants: first_offset <= min_offset <= end <= next_offset; physical offsets rise with the
 offset; the queue never has an entry that the log does not cover; wrong entries are never served.
@@ -34,7 +34,7 @@ from aerobee.store_format.names import file_name
 
 CONSUME_QUEUE_DIRECTORY = "consumequeue"
 
-# Of `claimed_end`: the files were looked at, or never need to be.
+# A value of `claimed_end`: the files were checked, or never need to be.
 CHECKED = -1
 
 
@@ -51,7 +51,7 @@ class FilePiece(NamedTuple):
 
 
 class EntriesRead:
-    """Entries on their way from the files, off the loop. Holds what it needs of the queue at one
+    """A read of entries from the files, off the loop. Holds what it needs of the queue at one
     moment, so it may wait for the disk while the queue grows. Made by `ConsumeQueue.plan_read`."""
 
     __slots__ = ("_check", "_disk", "_judge", "_pieces", "_tail")
@@ -64,8 +64,8 @@ class EntriesRead:
         judge: Callable[[bytes], bytes],
         tail: bytes,
     ) -> None:
-        """`check` looks at the queue's files before their first use; `judge` raises for entries
-        that are none, and is given all that is in files."""
+        """`check` checks the queue's files before their first use; `judge` gets everything read
+        from files, and raises for invalid entries."""
         self._disk = disk
         self._check = check
         self._pieces = pieces
@@ -73,7 +73,7 @@ class EntriesRead:
         self._tail = tail
 
     def run(self) -> bytes:
-        """[any thread] The entries end to end. Raises QueueDamaged, OSError."""
+        """[any thread] The concatenated entries. Raises QueueDamaged, OSError."""
         if not self._pieces:
             return self._tail
         self._check(self._disk)
@@ -92,7 +92,7 @@ class EntriesRead:
 
 
 class QueueWrite(NamedTuple):
-    """A queue at one moment, and entries to be brought into its files: `data` begins with entry
+    """A queue at one moment, and entries to write to its files: `data` begins with entry
     `first_entry`."""
 
     queue: ConsumeQueue
@@ -107,8 +107,8 @@ class QueueWrite(NamedTuple):
 
 
 class ConsumeQueue:
-    """All methods are for the loop thread, those marked [any thread] excepted:
-    `claimed_end` becomes CHECKED and `damage` is set there too."""
+    """All methods are for the loop thread, except those marked [any thread]: they too may set
+    `claimed_end` to CHECKED, and `damage`."""
 
     __slots__ = (
         "claimed_end",
@@ -136,22 +136,22 @@ class ConsumeQueue:
         # Where the queue's first file begins; messages may begin later.
         self.first_offset = 0
         self.min_offset = 0
-        # Where the record of the first message is in the log; -1 if that is not known.
+        # Log position of the first message's record; -1 if unknown.
         self.min_position = -1
         self.written_end = 0
         self.end = 0
         self.physical_end = 0
         self.tail: bytes | bytearray = b""
-        # Offset of the next record to be appended to the log; it is dispatched here later.
+        # Offset of the next record appended to the log; it is dispatched here later.
         self.next_offset = 0
-        # In the list of queue ends; -1 until the queue is listed.
+        # Its number in the list of queue ends; -1 until the queue is listed.
         self.number = -1
-        # Where the last entry in the files must end in the log, as long as nobody has looked.
+        # Where the last entry in the files must end in the log, until the files are checked.
         self.claimed_end = CHECKED
         self.damage = ""
-        # Files may be going away at the beginning: what is missing there is no damage.
+        # Files at the beginning may be being removed: what is missing there is not damage.
         self.is_trimmed = False
-        # Its topic was deleted, and its files are another queue's from now on.
+        # Its topic was deleted, and its files belong to another queue from now on.
         self.is_gone = False
 
     def __repr__(self) -> str:
@@ -159,7 +159,7 @@ class ConsumeQueue:
 
     @classmethod
     def listed(cls, end: QueueEnd, entries_per_file: int) -> Self:
-        """A queue as the list of queue ends has it; nobody has looked at its files."""
+        """A queue as given in the list of queue ends; its files have not been checked."""
         queue = cls(end.topic, end.queue_id, entries_per_file)
         queue.first_offset = end.first_offset
         queue.min_offset = end.min_offset
@@ -167,7 +167,7 @@ class ConsumeQueue:
         queue.written_end = end.written_end
         queue.end = queue.next_offset = end.end
         queue.physical_end = queue.claimed_end = end.physical_end
-        # Only blank entries in front of a queue's first message are never in a file.
+        # Only blank entries before a queue's first message are never in a file.
         queue.tail = PRE_BLANK_ENTRY * (end.end - end.written_end)
         return queue
 
@@ -181,12 +181,12 @@ class ConsumeQueue:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether any entry is in memory only. Blank ones alone are not worth a file."""
+        """Whether any entry is only in memory. Blank ones alone are not worth a file."""
         return bool(self.tail) and not self.tail.endswith(PRE_BLANK_ENTRY)
 
     @property
     def tail_position(self) -> int:
-        """Where the oldest record is, or an older one, whose entry is in memory only."""
+        """The position of the oldest record whose entry is only in memory, or an earlier one."""
         return int.from_bytes(self.tail[:8], "big")
 
     def append(self, entries: bytes, count: int, physical_end: int) -> None:
@@ -207,7 +207,7 @@ class ConsumeQueue:
             self.next_offset = self.end
 
     def begin_at(self, offset: int) -> int:
-        """Let an empty queue begin at `offset`; returns how many entries stand blank before it."""
+        """Let an empty queue begin at `offset`; returns the number of blank entries before it."""
         assert self.end == 0
         assert not self.tail
         blank = offset % self.entries_per_file
@@ -220,8 +220,8 @@ class ConsumeQueue:
         return blank
 
     def begin_behind_trim(self, first_offset: int, min_offset: int, min_position: int) -> None:
-        """Files before `first_offset` are gone, messages before `min_offset` are not served any
-        more; neither moves back. `min_position` is -1 if it is not known."""
+        """Files before `first_offset` are gone, messages before `min_offset` are no longer served;
+        neither moves back. `min_position` is -1 if unknown."""
         self.first_offset = max(self.first_offset, first_offset)
         if min_offset >= self.min_offset:
             self.min_offset = min_offset
@@ -244,7 +244,7 @@ class ConsumeQueue:
         )
 
     def finish_write(self, write: QueueWrite) -> int:
-        """What `write` holds is durable: forget it. Returns the bytes given back."""
+        """What `write` contains is durable: drop it. Returns the number of bytes freed."""
         if self.damage:
             size = len(self.tail)
             self.tail = b""
@@ -263,7 +263,7 @@ class ConsumeQueue:
         return size
 
     def take_claim(self) -> FileClaim | None:
-        """What the files must hold, for `check_files`; None once that was looked at."""
+        """What the files must hold, for `check_files`; None once they were checked."""
         if self.claimed_end == CHECKED:
             return None
         claim = FileClaim(
@@ -276,20 +276,22 @@ class ConsumeQueue:
             self.claimed_end,
             self.is_trimmed,
         )
-        # Another thread may have looked meanwhile.
+        # Another thread may have checked meanwhile.
         return None if claim.physical_end == CHECKED else claim
 
     def check_files(self, disk: Disk, claim: FileClaim | None) -> None:
-        """[any thread] Look at the files unless that was done before; `claim` is from the loop.
+        """[any thread] Check the files unless that was done before; `claim` is from the loop.
 
-        Raises QueueDamaged, now and from now on, if they are not what they should be; OSError.
+        Raises QueueDamaged, this time and always after, if they are not what they should be;
+        OSError.
         """
         if claim is not None and self.claimed_end != CHECKED and not self.damage:
             found = look_at_files(disk, claim)
             if not found.reason:
                 self.claimed_end = CHECKED
             elif self._is_trimmed_since(claim):
-                # Then nothing is known but the last file; the next one looks at all of them.
+                # Then only the last file is known to be needed; the next check looks at all of
+                # them.
                 found = look_at_files(disk, claim, last_file_only=True)
             if found.reason and self.claimed_end != CHECKED:
                 self.damage = found.reason
@@ -297,8 +299,8 @@ class ConsumeQueue:
             raise QueueDamaged(self.topic, self.queue_id, self.damage)
 
     def _is_trimmed_since(self, claim: FileClaim) -> bool:
-        """[any thread] Whether files may have gone away at the beginning. Asked in the order in
-        which the end of a trim sets the opposite."""
+        """[any thread] Whether files at the beginning may have been removed. Reads the fields in
+        the reverse of the order in which the end of a trim sets them."""
         return claim.is_trimmed or self.is_trimmed or self.first_offset != claim.first_offset
 
     # ------------------------------------------------------------------------------ reading
@@ -306,7 +308,7 @@ class ConsumeQueue:
     def read_entries(self, files: FileCache, start: int, count: int) -> bytes:
         """Entries [start, start + count), cut at the end of the queue; may block on a cold file.
 
-        Fewer come only from below the minimum offset, where files may be gone. Raises QueueDamaged.
+        Returns fewer only below the minimum offset, where files may be gone. Raises QueueDamaged.
         """
         end = min(start + count, self.end)
         if start >= self.written_end:
@@ -322,7 +324,7 @@ class ConsumeQueue:
 
     def read_entries_nowait(self, files: FileCache, start: int, count: int) -> bytes | None:
         """The same without ever waiting for the disk: None if any of it is not in the page cache,
-        or if the queue's files were never used. Then `plan_read` brings it.
+        or if the queue's files were never used. Use `plan_read` then.
         """
         end = min(start + count, self.end)
         if start >= self.written_end:
@@ -343,7 +345,7 @@ class ConsumeQueue:
         return self._with_tail(b"".join(parts), start, end)
 
     def plan_read(self, disk: Disk, start: int, count: int) -> EntriesRead:
-        """The same read, to be run on any thread while the queue continues growing."""
+        """The same read, to run on any thread while the queue keeps growing."""
         end = min(start + count, self.end)
         in_files_end = min(end, self.written_end)
         claim = self.take_claim()
@@ -356,7 +358,7 @@ class ConsumeQueue:
         )
 
     def file_path(self, entry: int) -> str:
-        """The file that holds `entry`."""
+        """The file that contains `entry`."""
         base = (entry - entry % self.entries_per_file) * ENTRY_SIZE
         return f"{self.directory}/{file_name(base)}"
 
@@ -372,7 +374,7 @@ class ConsumeQueue:
             position = piece_end
 
     def _with_tail(self, data: bytes, start: int, end: int) -> bytes:
-        """`data` is what the files hold of [start, end)."""
+        """`data` is what the files have of [start, end)."""
         in_files_end = min(end, self.written_end)
         data = self._judged(data, start, in_files_end)
         if end == in_files_end or len(data) < (in_files_end - start) * ENTRY_SIZE:
@@ -381,7 +383,7 @@ class ConsumeQueue:
 
     def _judged(self, data: bytes, start: int, end: int) -> bytes:
         """[any thread] `data` if it may be entries [start, end) of the files. Raises QueueDamaged,
-        now and from now on, unless they are where files may be going away."""
+        this time and always after, unless they are where files may be being removed."""
         whole = len(data) == (end - start) * ENTRY_SIZE
         data = data[: len(data) // ENTRY_SIZE * ENTRY_SIZE]
         if (whole or self.is_trimmed) and are_sound(data):

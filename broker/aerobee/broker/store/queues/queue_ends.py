@@ -1,14 +1,14 @@
-"""The file `consumequeue.ends`: what each queue's files hold, for a start that reads none of them.
+"""The file `consumequeue.ends`: the content of each queue's files, so a start need not read them.
 
-It counts only beside the checkpoint it was written with, so a folder that another broker used
-meanwhile is not judged by it; then every queue's files are read instead. It also tells a queue that
-lost its files from one that never had any. Losing the file loses nothing but time.
+It is valid only with the checkpoint it was written with, so it is ignored in a folder that another
+broker used meanwhile; every queue's files are then read instead. It also distinguishes a queue that
+lost its files from one that never had any. Losing the file costs only time.
 
-The file is a row of blocks. The first, written when the store is opened, holds all queues; each
-checkpoint appends one with the queues that changed. When they have grown too long the file is
-written anew. A block counts from its first byte to its last or not at all, and is written when what
-it says is on the disk, before the checkpoint of the same times. So every whole block is true, and a
-crash between a block and its checkpoint leaves the block before, which has one.
+The file is a sequence of blocks. The first, written when the store is opened, has all queues; each
+checkpoint appends one with the changed queues. When these have grown too long the file is
+rewritten. A block is valid as a whole or not at all, and is written once its content is on disk,
+before the checkpoint with the same times. So every complete block is true, and after a crash
+between a block and its checkpoint the previous block, which has one, is valid.
 
     "AQE1"  u32 crc32 of all that follows
     i64 physic, i64 logics timestamp, i64 flushed end: those of the checkpoint
@@ -52,14 +52,14 @@ _ROW_DTYPE: Final = np.dtype(
     [("number", ">u4"), ("flags", ">u4"), *((column, ">i8") for column in _COLUMNS)]
 )
 _DAMAGED: Final = 1
-# Blocks may take as much again as all queues at once, and this.
+# Appended blocks may take as much again as all queues, plus this.
 _SLACK_BYTES = 1 << 20
 
 Rows = npt.NDArray[np.void]
 
 
 class QueueEnd(NamedTuple):
-    """One queue; `number` is its place among the names."""
+    """One queue; `number` is its index among the names."""
 
     number: int
     topic: str
@@ -74,7 +74,7 @@ class QueueEnd(NamedTuple):
 
 
 class QueueEndsFile:
-    """The file on its way through the life of a store; one thread at a time.
+    """The file during the life of a store; one thread at a time.
 
     Owns: a copy of the last row of each queue, so that the whole file can be written off the loop.
     """
@@ -84,12 +84,12 @@ class QueueEndsFile:
         self._names = bytearray()
         self._rows = np.zeros(0, _ROW_DTYPE)
         self._count = 0
-        # Bytes of the file that are known to be whole; 0: it is to be written again.
+        # Bytes of the file known to be intact; 0: it must be rewritten.
         self._size = 0
 
     def write(self, checkpoint: Checkpoint, changed: Sequence[QueueEnd]) -> None:
-        """Add what changed. A new queue's number is the count of those before. May be repeated
-        after an error; durable with an fsync of the root. Raises OSError."""
+        """Add what changed. A new queue's number is the count of those before it. May be repeated
+        after an error; becomes durable with an fsync of the root. Raises OSError."""
         size, self._size = self._size, 0
         block = self._apply(checkpoint, changed)
         if size and size + len(block) <= 2 * self._size_of_all + _SLACK_BYTES:
@@ -164,7 +164,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class QueueEnds:
-    """What the file says; nothing unless it counts."""
+    """The content of the file; empty unless it is valid."""
 
     counts: bool = False
     queues: dict[tuple[str, int], QueueEnd] = field(default_factory=dict)
@@ -178,7 +178,7 @@ def read_queue_ends(disk: Disk, checkpoint: Checkpoint) -> QueueEnds:
 
 
 def decode_queue_ends(data: bytes, checkpoint: Checkpoint) -> QueueEnds:
-    """It counts if any of its blocks was written with this checkpoint."""
+    """It is valid if any of its blocks was written with this checkpoint."""
     names: list[str] = []
     parts: list[Rows] = []
     matches = False
@@ -195,7 +195,7 @@ def decode_queue_ends(data: bytes, checkpoint: Checkpoint) -> QueueEnds:
 
 
 def _blocks(data: bytes) -> Iterator[_Block]:
-    """The whole blocks that the file begins with."""
+    """The intact blocks at the beginning of the file."""
     at = 0
     count = 0
     while at + _HEAD.size + _STAMP.size <= len(data):

@@ -1,8 +1,8 @@
-"""Consume queues as a recovery finds them in their files, and what it does to them.
+"""Consume queues as a recovery finds them in their files, and how it changes them.
 
-Where there is no list of queue ends, a queue is taken as it is only if its files are contiguous, of
-the right length, and hold nothing but rising entries up to one point and zeros after it. Everything
-else makes it damaged: it will be built again from the log, so nothing here ever stops a start.
+Without a list of queue ends, a queue is accepted only if its files are contiguous, of the right
+length, and contain only rising entries up to one point and zeros after it. Anything else makes it
+damaged: it will be rebuilt from the log, so nothing here ever prevents a start.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from aerobee.store_format.names import LIGHT_QUEUE_PREFIX, file_name, parse_file
 from aerobee.store_format.record import Record, RecordCorrupt
 
 _ENTRIES_PER_READ = 50_000
-# As many files of a queue, the newest ones, are looked at entry by entry; Apache's recovery does
-# the same. Of the others only the first and the last entry are compared with the log.
+# This many of a queue's newest files are checked entry by entry, as in Apache's recovery. Of the
+# others only the first and the last entry are compared with the log.
 _FILES_CHECKED = 3
 
 
 @dataclass(slots=True)
 class LoadedQueues:
-    """What the folder holds. Damaged queues are named with the reason, not loaded. Untidy ones have
-    a last file without any entry, which must go."""
+    """The content of the folder. Damaged queues are listed with the reason, not loaded. Untidy ones
+    have a last file without any entry, which must be removed."""
 
     queues: list[ConsumeQueue] = field(default_factory=list)
     untidy: list[ConsumeQueue] = field(default_factory=list)
@@ -52,7 +52,7 @@ class _Damaged(Exception):
 
 
 def load_queues(disk: Disk, entries_per_file: int) -> LoadedQueues:
-    """Every queue below `consumequeue/`. Files and folders of other names are passed over."""
+    """Every queue below `consumequeue/`. Files and folders with other names are ignored."""
     loaded = LoadedQueues()
     for topic in disk.list(CONSUME_QUEUE_DIRECTORY):
         if not topic.is_directory:
@@ -75,7 +75,7 @@ def load_queues(disk: Disk, entries_per_file: int) -> LoadedQueues:
 
 
 class _Loader:
-    """One queue."""
+    """Loads one queue."""
 
     def __init__(self, disk: Disk, topic: str, queue_id: int, entries_per_file: int) -> None:
         self._disk = disk
@@ -166,8 +166,8 @@ class _Loader:
 def entries_match(
     disk: Disk, files: FileCache, queue: ConsumeQueue, segments: list[Segment]
 ) -> bool:
-    """Whether the first and the last entry of each file of the queue point to whole records of this
-    queue and offset. Entries of records that retention removed pass.
+    """Whether the first and the last entry of each file of the queue point to intact records of
+    this queue and offset. Entries of records removed by retention pass.
     """
     if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
         return True
@@ -236,7 +236,7 @@ def cut_queue(files: FileCache, queue: ConsumeQueue, log_end: int) -> None:
 
 
 def trim_queue_files(disk: Disk, queue: ConsumeQueue, entries_per_file: int) -> None:
-    """Let the queue's files end where the queue does: zeros after it, no file without an entry."""
+    """Make the queue's files end where the queue does: zeros after it, no file without entries."""
     end = queue.written_end
     in_file = end % entries_per_file
     if in_file:
@@ -253,8 +253,9 @@ def trim_queue_files(disk: Disk, queue: ConsumeQueue, entries_per_file: int) -> 
 def counted_end(
     disk: Disk, topic: str, queue_id: int, entries_per_file: int, *, log_end: int
 ) -> int:
-    """How far a queue has surely counted, by what is left of its last file: after the last entry
-    that may point into a log that ends at `log_end`. 0 if there is no file. Raises OSError."""
+    """How far a queue has certainly counted, according to what is left of its last file: after the
+    last entry that may point into a log ending at `log_end`. 0 if there is no file. Raises
+    OSError."""
     directory = queue_directory(topic, queue_id)
     file_bytes = entries_per_file * ENTRY_SIZE
     names = [

@@ -1,8 +1,8 @@
 """All consume queues of the store.
 
-Owns: the queues by topic and id, which of them changed since the last checkpoint, how many bytes
-their entries in memory take, and the list of queue ends. A checkpoint costs what changed, however
-many queues there are; only the first one after a start writes them all to the list.
+Owns: the queues by topic and id, which of them changed since the last checkpoint, the memory of
+their entries, and the list of queue ends. The cost of a checkpoint depends on what changed, not on
+the number of queues; only the first one after a start writes them all to the list.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def check_queue_name(topic: str, queue_id: int) -> None:
 class QueueSet:
     """Loop thread only.
 
-    A deleted topic's queues are first retired: they go on until everything before the topic's end
-    is dispatched, and new ones take their names. Then they are dropped, and their files go with the
-    next checkpoint, before the new ones get any.
+    A deleted topic's queues are first retired: they continue until everything before the topic's
+    end is dispatched, while new ones take their names. Then they are dropped, and their files are
+    removed by the next checkpoint, before the new ones get any.
     """
 
     def __init__(self, files: FileCache, entries_per_file: int) -> None:
@@ -56,21 +56,21 @@ class QueueSet:
         self._entries_per_file = entries_per_file
         self._queues: dict[QueueName, ConsumeQueue] = {}
         self._queue_ids: dict[str, set[int]] = {}
-        # Queues with entries that are not in files, or whose bounds changed otherwise; and how many
-        # write-outs had been taken when they last changed.
+        # Queues with entries that are not in files, or whose bounds changed otherwise; with the
+        # number of write-outs taken when they last changed.
         self._dirty: dict[ConsumeQueue, int] = {}
         self._write_outs = 0
         self._ends = QueueEndsFile(files.disk)
         self._listed = 0
         self._all_listed = False
-        # Found by readers: these serve nothing until the next start builds them again.
+        # Detected by readers: these serve nothing until the next start rebuilds them.
         self.damaged: dict[QueueName, str] = {}
         self.tail_bytes = 0
-        # Queues whose files must go and which must leave the list.
+        # Queues whose files must be removed and which must leave the list.
         self._dropped: list[DroppedQueue] = []
         self.ended_topics: set[str] = set()
-        """Topics that have ended since the store was opened, or a replica's stream began: what is
-        known of their queues from elsewhere may be of their former lives."""
+        """Topics that have ended since the store was opened or a replica's stream began: what other
+        replicas say of their queues may be about former lives."""
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -80,11 +80,11 @@ class QueueSet:
 
     @property
     def physical_end(self) -> int:
-        """Up to where the log is known to any queue."""
+        """How far the log is known to any queue."""
         return max((queue.physical_end for queue in self._queues.values()), default=0)
 
     def names(self) -> list[QueueName]:
-        """Every queue with at least one entry ever, sorted."""
+        """Every queue that ever had an entry, sorted."""
         return sorted(name for name, queue in self._queues.items() if queue.end)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -132,7 +132,7 @@ class QueueSet:
         self.tail_bytes = 0
 
     def replace_by_empty(self, queue: ConsumeQueue) -> None:
-        """Forget what is known of a queue; its files are the caller's affair."""
+        """Forget what is known of a queue; the caller deals with its files."""
         self.tail_bytes -= len(queue.tail)
         self._dirty.pop(queue, None)
         self._queues[queue.topic, queue.queue_id] = ConsumeQueue(
@@ -140,8 +140,8 @@ class QueueSet:
         )
 
     def emptied(self) -> dict[QueueName, int]:
-        """The queues that had messages and have none any more, with their next offsets: what no log
-        tells."""
+        """The queues whose messages were all removed, with their next offsets, which no log
+        contains."""
         return {
             name: queue.end
             for name, queue in self._queues.items()
@@ -149,11 +149,11 @@ class QueueSet:
         }
 
     def has_topic(self, topic: str) -> bool:
-        """Whether any of its queues ever got a message in the topic's present life."""
+        """Whether any of its queues got a message in the topic's present life."""
         return any(queue.next_offset for queue in self._of_topic(topic))
 
     def first_position(self, topic: str) -> int | None:
-        """Before this log position is no message of the topic; None: it has none."""
+        """No message of the topic is before this log position; None: it has none."""
         positions = [
             queue.min_position for queue in self._of_topic(topic) if queue.min_offset < queue.end
         ]
@@ -162,8 +162,8 @@ class QueueSet:
     # ------------------------------------------------------------------------------ topics' ends
 
     def retire(self, topic: str, position: int) -> list[ConsumeQueue]:
-        """The topic has ended at this log position: its queues lose their names, but for those that
-        hold later messages. Hand them to `drop` once all before the position is dispatched."""
+        """The topic has ended at this log position: its queues lose their names, except those with
+        later messages. Pass them to `drop` once everything before the position is dispatched."""
         self.ended_topics.add(topic)
         retired = [queue for queue in self._of_topic(topic) if queue.physical_end <= position]
         for queue in retired:
@@ -174,7 +174,7 @@ class QueueSet:
         return retired
 
     def drop(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Retired queues are gone."""
+        """Remove retired queues."""
         for queue in queues:
             queue.is_gone = True
             self.tail_bytes -= len(queue.tail)
@@ -192,7 +192,7 @@ class QueueSet:
         self.tail_bytes += len(queue.tail) - held
 
     def begin_at(self, queue: ConsumeQueue, offset: int) -> None:
-        """An empty queue whose first message has, or will have, `offset`.
+        """Let an empty queue begin; its first message has, or will have, `offset`.
 
         No file is written for the blank entries alone."""
         self.tail_bytes += queue.begin_at(offset) * ENTRY_SIZE
@@ -202,21 +202,21 @@ class QueueSet:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether any entry is in memory only, or files of dropped queues are still there."""
+        """Whether any entry is only in memory, or files of dropped queues still exist."""
         return bool(self._dirty or self._dropped)
 
     @property
     def unwritten_from(self) -> int | None:
-        """Where in the log the oldest record may be whose entry is in memory only."""
+        """A lower bound of the log position of the oldest record whose entry is only in memory."""
         positions = (queue.tail_position for queue in self._dirty if queue.has_unwritten)
         return min(positions, default=None)
 
     def unwritten(self) -> list[ConsumeQueue]:
-        """The queues of which any entry is in memory only."""
+        """The queues with any entry that is only in memory."""
         return [queue for queue in self._dirty if queue.has_unwritten]
 
     def take_write_out(self) -> QueueWriteOut:
-        """What a checkpoint has to do for the queues that changed; one at a time."""
+        """A checkpoint's work for the queues that changed; one at a time."""
         self._write_outs += 1
         writes = [queue.take_write() for queue in self._dirty]
         if not self._all_listed:
@@ -238,8 +238,8 @@ class QueueSet:
         self._finish_writes(work.writes)
 
     def spill(self) -> None:
-        """Bring all entries to the files here and now, and no list with them: for recovery, which
-        has more entries than memory. Blocks; raises OSError."""
+        """Write all entries to the files synchronously, without the list: for recovery, which has
+        more entries than memory. Blocks; raises OSError."""
         self._write_outs += 1
         writes = [queue.take_write() for queue in self._dirty]
         dropped = tuple(self._dropped)
@@ -259,8 +259,8 @@ class QueueSet:
             if queue.is_gone:
                 continue
             self.tail_bytes -= queue.finish_write(write)
-            # What changed since is told by the next one: a queue that was trimmed meanwhile has
-            # nothing unwritten, but begins elsewhere.
+            # Later changes are left to the next one: a queue that was trimmed meanwhile has nothing
+            # unwritten, but begins elsewhere.
             changed_since = self._dirty.get(queue) == self._write_outs
             if not (queue.has_unwritten or changed_since):
                 self._dirty.pop(queue, None)
@@ -268,9 +268,9 @@ class QueueSet:
     # ------------------------------------------------------------------------------ retention
 
     def take_trim(self, log_min_offset: int) -> QueueTrim:
-        """What lets each queue begin at its first message that the log still has; run it on the
-        thread that runs checkpoints, then `finish_trim` it. Queues that begin there already are no
-        part of it."""
+        """The work that makes each queue begin at its first message still in the log; run it on the
+        thread that runs checkpoints, then call `finish_trim`. Queues that already begin there are
+        not part of it."""
         queues = self._beginning_below(log_min_offset)
         for queue in queues:
             queue.is_trimmed = True
@@ -290,7 +290,7 @@ class QueueSet:
                 queue.begin_behind_trim(
                     beginning.new_first_offset,
                     beginning.new_min_offset,
-                    # A queue that was empty has got messages since, and nobody looked at those.
+                    # A queue that was empty has got messages since, and those were not considered.
                     beginning.new_min_position
                     if beginning.new_min_offset < beginning.end or beginning.end == queue.end
                     else -1,
@@ -299,14 +299,14 @@ class QueueSet:
             self._dirty[queue] = self._write_outs
 
     def correct_min_offsets(self, log_min_offset: int) -> None:
-        """The same here and now, for recovery; no file goes. Queues may turn out damaged."""
+        """The same synchronously, for recovery; removes no files. Queues may turn out damaged."""
         queues = self._beginning_below(log_min_offset)
         trim = QueueTrim(self._files.disk, log_min_offset, queues, keep_files=True)
         trim.run()
         self.finish_trim(trim)
 
     def _beginning_below(self, log_min_offset: int) -> list[ConsumeQueue]:
-        """Queues that have a message below it, or of which that is not known."""
+        """Queues that have, or may have, a message below it."""
         return [
             queue
             for queue in self._queues.values()

@@ -1,17 +1,17 @@
-"""Letting queues begin where the log does, after the log's oldest segments were removed.
+"""Makes queues begin where the log does, after the log's oldest segments were removed.
 
 Planned on the loop, done on another thread, finished on the loop. Only queues whose first message
-is below the log's new minimum are looked at; the others are passed over by one comparison.
+is below the log's new minimum are examined; the others cost one comparison.
 
-What goes: the files whose last entry is below the minimum, never a queue's last file. A queue
-then begins at its first entry at or above the minimum; one that is below it altogether is empty
-and goes on counting where it was. A file that must not be removed stays with all after it; a queue
-whose files cannot be read begins where it did, until the next trim.
+Removed are the files whose last entry is below the minimum, but never a queue's last file. A queue
+then begins at its first entry at or above the minimum; one that is entirely below it becomes empty
+and continues counting where it was. A file that must not be removed stays together with all later
+ones; a queue whose files cannot be read keeps its beginning until the next trim.
 
-Whatever is before the beginning of a queue is never served again, so no entry counts unless it was
-judged: the files of a queue that nobody has used yet are looked at first, and what is missing or no
-entry makes the queue damaged and leaves its minimum where it was. Files may be missing below a file
-that begins below the log's minimum itself, for so does all that they held.
+What is before the beginning of a queue is never served again, so no entry is trusted unless it was
+checked: the files of a queue that has not been used yet are checked first, and missing or invalid
+entries make the queue damaged and leave its minimum unchanged. Files may be missing below a file
+that itself begins below the log's minimum, because all that they held is below it, too.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from aerobee.store_format.names import parse_file_name
 
 @dataclass(slots=True)
 class QueueBeginning:
-    """One queue as it was when the trim was taken, and what became of it: what is new means
-    nothing if the queue is damaged now."""
+    """One queue as it was when the trim was taken, and the result: the new values are meaningless
+    if the queue is damaged now."""
 
     queue: ConsumeQueue
     first_offset: int
@@ -51,13 +51,13 @@ class QueueBeginning:
     new_first_offset: int
     new_min_offset: int
     new_min_position: int
-    # All before it surely is below the log's minimum.
+    # Everything before it is certainly below the log's minimum.
     below_end: int
     removed: list[str] = field(default_factory=list)
 
 
 class QueueTrim:
-    """Made by `QueueSet.take_trim`, run once, handed to `QueueSet.finish_trim`."""
+    """Made by `QueueSet.take_trim`, run once, passed to `QueueSet.finish_trim`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class QueueTrim:
         *,
         keep_files: bool = False,
     ) -> None:
-        """With `keep_files` the queues' beginnings are only worked out."""
+        """With `keep_files` only the queues' beginnings are computed."""
         self._disk = disk
         self._keep_files = keep_files
         self.log_min_offset = log_min_offset
@@ -94,8 +94,8 @@ class QueueTrim:
         )
 
     def run(self) -> None:
-        """[any thread] Raises OSError, except for what is a `trouble`; then the trim may be run
-        again, or dropped."""
+        """[any thread] Raises OSError, except for what is recorded as a `trouble`; then the trim
+        may be run again, or dropped."""
         for beginning in self.beginnings:
             if beginning.queue.is_gone:
                 continue
@@ -108,7 +108,7 @@ class QueueTrim:
                     beginning.queue.damage = str(error)
 
     def _empty(self, beginning: QueueBeginning) -> None:
-        """The queue is below the minimum altogether."""
+        """The queue is entirely below the minimum."""
         self._remove_before(beginning, self._behind_gaps(beginning), _last_file(beginning))
         beginning.new_min_offset = beginning.end
         beginning.new_min_position = beginning.physical_end
@@ -128,7 +128,7 @@ class QueueTrim:
             behind_gaps = self._behind_gaps(beginning)
             entries.begin = behind_gaps
             if behind_gaps > beginning.below_end:
-                # At the log's very beginning, nothing of this queue that is left is before it.
+                # At the very beginning of the log, nothing left of this queue is before it.
                 if unpack_entry(entries.at(behind_gaps))[0] > self.log_min_offset:
                     path = queue.file_path(behind_gaps - queue.entries_per_file)
                     raise EntriesUnsound(f"its file {path} is missing")
@@ -165,15 +165,15 @@ class QueueTrim:
         found = look_at_files(self._disk, claim.beginning_at(first))
         if found.reason:
             raise EntriesUnsound(found.reason)
-        if not self._keep_files:  # else somebody asks what is past the queue's end
+        if not self._keep_files:  # otherwise someone may ask for what is past the queue's end
             beginning.queue.claimed_end = CHECKED
         beginning.claim = None
 
     def _pass_files_below(
         self, beginning: QueueBeginning, entries: JudgedEntries, first: int
     ) -> int:
-        """The first entry of the first file whose last entry is kept, or of the last file: that
-        stays whatever it holds, for it carries the queue's end."""
+        """The first entry of the first file whose last entry is kept, or of the last file, which
+        always stays because it carries the queue's end."""
         queue = beginning.queue
         last_file = _last_file(beginning)
         while first < last_file:
@@ -185,8 +185,8 @@ class QueueTrim:
         return first
 
     def _find_minimum(self, beginning: QueueBeginning, entries: JudgedEntries, first: int) -> None:
-        """The search looks at the entry that it finds, and at the one before it unless that is
-        known to be below."""
+        """The search checks the entry that it finds, and the one before it unless that is known to
+        be below."""
         offsets = range(max(first, beginning.min_offset), beginning.end)
         index = bisect_left(offsets, True, key=lambda offset: self._is_kept(entries.at(offset)))
         if index == len(offsets):
@@ -201,16 +201,16 @@ class QueueTrim:
         beginning.new_min_position = position
 
     def _is_kept(self, entry: bytes) -> bool:
-        """Entries rise, after blank ones, which have the physical offset 0 even where the log
-        begins there."""
+        """Entries ascend, after blank ones, which have the physical offset 0 even if the log begins
+        there."""
         position, size, _ = unpack_entry(entry)
         return position >= self.log_min_offset and size != PRE_BLANK_SIZE
 
     # ------------------------------------------------------------------------------ removing
 
     def _remove_before(self, beginning: QueueBeginning, behind_gaps: int, first: int) -> None:
-        """Remove the files before the one that begins with entry `first`: also those that came
-        back, for of several removals a power cut may undo any."""
+        """Remove the files before the one that begins with entry `first`, including reappeared
+        ones, as a power cut may undo any of several removals."""
         queue = beginning.queue
         if self._keep_files or beginning.new_first_offset >= first:
             beginning.new_first_offset = behind_gaps
@@ -222,7 +222,7 @@ class QueueTrim:
             try:
                 self._disk.remove(path)
             except FileNotFoundError:
-                continue  # somebody was faster
+                continue  # already removed
             except OSError as error:
                 if error.errno not in LEFT_ALONE:
                     raise
@@ -234,7 +234,7 @@ class QueueTrim:
         beginning.new_first_offset = first
 
     def _file_firsts(self, queue: ConsumeQueue) -> list[int]:
-        """The first entry of each file there is, in order."""
+        """The first entry of each existing file, in order."""
         files = self._disk.list(queue.directory)
         return [parse_file_name(file.name) // ENTRY_SIZE for file in files if is_queue_file(file)]
 

@@ -1,13 +1,13 @@
-"""What a checkpoint does for the queues: their entries to the files, then the list of their ends.
-Files of deleted topics' queues go first, for new ones may have their names.
+"""A checkpoint's work for the queues: it writes their entries to the files, then the list of their
+ends. Files of deleted topics' queues are removed first, as new ones may have their names.
 
 Taken on the loop, where it costs a copy of what changed; run on another thread.
 
 A queue file is never visible without an entry: it is made under a spare name, filled, synced, and
-renamed. An empty one would count as one entry for Apache's broker. Many queues that got a few
-entries each are not synced one by one: that takes about half a millisecond for each of them. All
-are written, then the whole file system is synced once. A file that was there and is gone makes its
-queue damaged, and nothing else: the log and the other queues continue.
+renamed. Apache's broker would count an empty one as one entry. When many queues got a few entries
+each, they are not synced one by one, which takes about half a millisecond each: all are written,
+then the whole file system is synced once. A file that has disappeared only makes its queue damaged:
+the log and the other queues continue.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ SYNC_ALL_FILES_MIN = 32
 
 @dataclass(slots=True, eq=False)
 class DroppedQueue:
-    """A queue that is gone; `number` is its place in the list, -1 if it has none."""
+    """A queue that is gone; `number` is its index in the list, -1 if it has none."""
 
     topic: str
     queue_id: int
     number: int = -1
     has_files: bool = True
-    """Until they are removed; what has these names afterwards is of a later queue."""
+    """Until they are removed; later files with these names belong to a later queue."""
 
 
 def remove_dropped(disk: Disk, dropped: Sequence[DroppedQueue]) -> None:
     """[one thread at a time] Remove the files of dropped queues, durably. May be repeated: after an
-    error a checkpoint comes again, and a later queue's files may be there. Raises OSError."""
+    error a checkpoint is retried, and a later queue's files may exist by then. Raises OSError."""
     with_files = [queue for queue in dropped if queue.has_files]
     for topic, queue_id in dict.fromkeys((queue.topic, queue.queue_id) for queue in with_files):
         remove_queue_files(disk, topic, queue_id)
@@ -56,7 +56,7 @@ def remove_dropped(disk: Disk, dropped: Sequence[DroppedQueue]) -> None:
 
 
 class QueueWriteOut:
-    """Made by `QueueSet.take_write_out`, handed back to `finish_write_out` once it ran."""
+    """Made by `QueueSet.take_write_out`, passed back to `finish_write_out` once it ran."""
 
     __slots__ = ("_disk", "_ends", "dropped", "writes")
 
@@ -73,8 +73,8 @@ class QueueWriteOut:
         self.dropped = dropped
 
     def run(self, checkpoint: Checkpoint) -> None:
-        """[one thread at a time] All of it durable, but for the name of the list in the root; to be
-        followed by `checkpoint`. May be repeated after an error. Raises OSError."""
+        """[one thread at a time] Makes all of it durable, except the list's name in the root; write
+        `checkpoint` afterwards. May be repeated after an error. Raises OSError."""
         remove_dropped(self._disk, self.dropped)
         sound = [write for write in self.writes if write.data and self._is_sound(write)]
         write_entries(self._disk, sound)
@@ -115,7 +115,7 @@ def _end_of(write: QueueWrite) -> QueueEnd:
 
 
 class _FileWrite(NamedTuple):
-    """Entries of one file. A new file is filled under `spare`; else that is empty."""
+    """Entries of one file. A new file is filled under `spare`, otherwise empty."""
 
     queue: ConsumeQueue
     path: str
@@ -126,10 +126,10 @@ class _FileWrite(NamedTuple):
 
 
 def write_entries(disk: Disk, writes: Sequence[QueueWrite]) -> None:
-    """[one thread at a time] Bring the entries to stable storage, with the names of new files.
+    """[one thread at a time] Write the entries to stable storage, with the names of new files.
 
-    Leaves out a queue that lost the file to be written: it is damaged then. May be repeated after
-    an error. Raises OSError.
+    Skips a queue that lost the file to be written, and marks it damaged. May be repeated after an
+    error. Raises OSError.
     """
     files: list[_FileWrite] = []
     try:
@@ -147,7 +147,7 @@ def write_entries(disk: Disk, writes: Sequence[QueueWrite]) -> None:
 
 
 def _write_and_sync(disk: Disk, writes: Sequence[QueueWrite], files: list[_FileWrite]) -> None:
-    """Adds to `files` what is begun."""
+    """Adds each begun write to `files`."""
     at_once = len(writes) >= SYNC_ALL_FILES_MIN
     for file in _split(writes, spare_path(disk, CONSUME_QUEUE_DIRECTORY, "queue")):
         if file.queue.damage:
@@ -174,7 +174,7 @@ def _write_and_sync(disk: Disk, writes: Sequence[QueueWrite], files: list[_FileW
 
 
 def _open(disk: Disk, file: _FileWrite, *, create: bool = False) -> DiskFile | None:
-    """None if it is a queue's file and is gone."""
+    """None if it is a queue's existing file and has disappeared."""
     try:
         return disk.open_file(file.spare or file.path, create=create)
     except FileNotFoundError:
@@ -217,7 +217,7 @@ def _place(disk: Disk, files: Sequence[_FileWrite]) -> list[str]:
         directory = file.path.rpartition("/")[0]
         if directory not in changed:
             disk.make_directory(directory)
-            # Also if it is there already: the process that made it may have been killed before the
+            # Even if it already exists: the process that made it may have been killed before the
             # syncs.
             topic_directory = directory.rpartition("/")[0]
             changed.update(dict.fromkeys((topic_directory, CONSUME_QUEUE_DIRECTORY, "")))

@@ -23,7 +23,7 @@ from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
 from aerobee.store_format.record import RECORD_SIZE_MIN, Record
 
 LOOP_ENTRIES_MAX = 8
-"""So few entries are looked at one by one: for each of them arrays cost more than a loop."""
+"""Up to this many entries are checked one by one, as arrays would cost more than a loop."""
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -57,22 +57,22 @@ class GetStatus(StrEnum):
 
 
 class Filter(Protocol):
-    """Which messages a reader wants: a cheap answer for many entries, and one for a record."""
+    """Which messages a reader wants: a cheap check of many entries, and one of a record."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether the records of a read all match. Otherwise they may match, by their tags codes,
-        and the reader decides."""
+        """Whether the records of a read all match. Otherwise they may match, according to their
+        tags codes, and the reader decides."""
         ...
 
     @property
     def judged_max(self) -> int | None:
-        """Of an exact filter to which tags codes say nothing: how many records one read judges,
-        whatever number of messages it wants. None: the codes let few through that do not match."""
+        """For an exact filter that cannot use tags codes: how many records one read evaluates,
+        however many messages it wants. None: the codes already exclude most that do not match."""
         ...
 
     def may_match(self, tags_codes: Int64Array) -> BoolArray:
-        """For each entry's tags code whether its message may match; a message that matches may."""
+        """For each entry's tags code whether its message may match; has no false negatives."""
         ...
 
     def matches(self, record: Record) -> bool:
@@ -82,11 +82,11 @@ class Filter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where the messages of a read are. All that follows `max_offset` is empty unless FOUND, but
-    for the `runs` of records that an exact filter has then all refused.
+    """Where the messages of a read are. The fields after `max_offset` are empty unless FOUND,
+    except the `runs` of records that an exact filter has all rejected.
 
-    `runs` are the ranges of the log to read; `positions` and `sizes` report each record that is
-    wanted of them, and `offsets`, with a filter, where in the queue it is.
+    `runs` are the ranges of the log to read; `positions` and `sizes` give each wanted record in
+    them, and `offsets`, with a filter, its place in the queue.
     """
 
     status: GetStatus
@@ -103,7 +103,8 @@ class Located:
     brokers (`store_format/consume_queue_ext.py`)."""
 
     def cut(self, count: int) -> Located:
-        """The same, had it ended after its first `count` records, one or more. It has offsets."""
+        """The same, as if it had ended after its first `count` records, at least one. Needs
+        offsets."""
         if count == len(self.positions):
             return self
         positions, sizes = self.positions[:count], self.sizes[:count]
@@ -121,14 +122,14 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How much one read may return; the first message comes whatever its size."""
+    """How much one read may return; the first message is returned whatever its size."""
 
     messages_max: int
     bytes_max: int
 
 
 def out_of_range(bounds: QueueBounds | None, offset: int) -> Located | None:
-    """The answer for an offset at which nothing can be read; None inside the queue."""
+    """The answer for an offset where nothing can be read; None inside the queue."""
     if bounds is None:
         return Located(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
     first, end = bounds.min_offset, bounds.max_offset
@@ -154,11 +155,11 @@ def select(
     filter: Filter | None,
     loop_entries_max: int = LOOP_ENTRIES_MAX,
 ) -> Located:
-    """What to read of `entries`, of which the first one is that of `offset`.
+    """What to read of `entries`, the first of which is at `offset`.
 
-    Entries of removed records are passed over; a blank or invalid one ends the read. Without any
-    usable entry the reader is sent to `next_file_offset`, where the queue's next file begins. Up to
-    `loop_entries_max` entries are looked at without arrays; the result is the same.
+    Entries of removed records are skipped; a blank or invalid one ends the read. Without any usable
+    entry the reader is sent to `next_file_offset`, where the queue's next file begins. Up to
+    `loop_entries_max` entries are processed without arrays; the result is the same.
     """
     if filter is None and len(entries) <= loop_entries_max * ENTRY_SIZE:
         return _select_by_loop(entries, offset, bounds, limits, log_min_offset, next_file_offset)
@@ -183,7 +184,7 @@ def select(
     if count < len(chosen):
         chosen = chosen[:count]
         scanned_all = False
-    # What was looked at and not wanted needs no second look, unless a limit cut the read before it.
+    # Entries checked and not wanted need no second look, unless a limit cut the read before them.
     next_offset = offset + (usable if scanned_all else int(chosen[-1]) + 1)
     return Located(
         GetStatus.FOUND,

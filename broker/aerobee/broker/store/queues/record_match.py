@@ -1,10 +1,10 @@
-"""Whether the bytes that a queue's entries led to are records of that queue.
+"""Whether the bytes that a queue's entries point to are records of that queue.
 
-Entries have no checksum, and a start does not look at every one of them. A bit that flips in one
-would let readers see the middle of a record, or another queue's message; so each read compares what
-it got with what led there, for all of its records at once: size, magic, log offset, queue id and
-topic. Queue offsets are not compared: in folders where an entry was lost once, all after it stand
-one off, and are served.
+Entries have no checksum, and a start does not check every one of them. A flipped bit in one would
+show readers the middle of a record, or another queue's message; so each read compares what it got
+with its entries, for all of its records at once: size, magic, log offset, queue id and topic. Queue
+offsets are not compared: in folders that once lost an entry, all later ones are off by one, and are
+served.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ _HEADS = np.dtype(
         "itemsize": BODY_AT,
     }
 )
-# The same but the body's length.
+# The same except the body's length.
 _HEAD = struct.Struct(">ii4xi12xqi")
 _BODY_LENGTH = struct.Struct(">i")
 _MAGICS = (MAGIC_V1, MAGIC_V2)
 _PROPERTIES_LENGTH_BYTES = 2
-# From this many records on arrays are faster than a loop.
+# From this many records on, arrays are faster than a loop.
 _ARRAYS_FROM = 8
 
 
 class RecordCheck:
-    """Tells whether records are those of one queue."""
+    """Checks whether records belong to one queue."""
 
     __slots__ = ("_queue_id", "_topic")
 
@@ -74,11 +74,12 @@ class RecordCheck:
         self._queue_id = queue_id
 
     def check(self, located: Located, records: bytes) -> None:
-        """[any thread] Raises EntryMismatch unless `records` are what `located` means."""
+        """[any thread] Raises EntryMismatch unless `records` are the ones that `located`
+        describes."""
         self.check_records(records, located.positions, located.sizes)
 
     def check_records(self, records: bytes, positions: Int64Array, sizes: Int64Array) -> None:
-        """[any thread] Raises EntryMismatch unless `records` are so in the log."""
+        """[any thread] Raises EntryMismatch unless `records` are at these places of the log."""
         is_light = self._topic.startswith(LIGHT_QUEUE_PREFIX)
         wrong = find_mismatch(
             records,
@@ -102,8 +103,8 @@ def find_mismatch(
     queue_id: int | None,
     topic: bytes | None,
 ) -> int | None:
-    """One of the records, which are end to end, that is not what an entry of the log offset
-    `positions[i]` and of `sizes[i]` bytes means; None if all are. `queue_id` and `topic` None: any.
+    """One of the concatenated records that does not match its entry, which has log offset
+    `positions[i]` and size `sizes[i]`; None if all match. `queue_id` and `topic` None: any.
     """
     if len(sizes) < _ARRAYS_FROM:
         return _find_by_loop(records, positions.tolist(), sizes.tolist(), queue_id, topic)
@@ -128,7 +129,7 @@ def find_mismatch(
 
 
 def _heads(records: bytes, starts: Int64Array) -> HeadArray:
-    """All fixed fields copied in one go: then each column costs little."""
+    """All fixed fields copied at once: then each column is cheap."""
     views = np.ndarray((len(records) - BODY_AT + 1,), f"V{BODY_AT}", records, 0, (1,))
     return views[starts].view(_HEADS)
 
@@ -136,7 +137,7 @@ def _heads(records: bytes, starts: Int64Array) -> HeadArray:
 def _have_topic(
     records: bytes, heads: HeadArray, starts: Int64Array, ends: Int64Array, topic: bytes
 ) -> BoolArray:
-    """Which of these records are of the topic. Lengths that lead out of a record are none's."""
+    """Which of these records are of the topic; False if lengths point outside the record."""
     body_starts = starts + BODY_AT
     lengths = heads["body_length"]
     if (heads["flags"] & SYSFLAG_HOSTS_MASK).any():
@@ -159,7 +160,7 @@ def _have_topic(
 
 
 def _have_text(records: bytes, at: Int64Array, ends: Int64Array, text: bytes) -> BoolArray:
-    """Where `text` is `at` each position, and the properties' length before the record's end."""
+    """Whether `text` is `at` each position, and the properties' length before the record's end."""
     size = len(text)
     if size > len(records):
         return np.zeros(len(at), np.bool_)
@@ -175,7 +176,7 @@ def _have_text(records: bytes, at: Int64Array, ends: Int64Array, text: bytes) ->
 
 
 def _topic_fields(topic: bytes) -> tuple[bytes, bytes]:
-    """A topic after its length, as records of v1 and of v2 have it."""
+    """A topic preceded by its length, as in records of v1 and of v2."""
     v2_text = len(topic).to_bytes(2, "big") + topic
     return v2_text[1:], v2_text
 
@@ -214,7 +215,8 @@ def _find_by_loop(
 
 
 def _stored_topic(topic: str) -> bytes | None:
-    """A topic as records have it; None if its name does not tell, having been no UTF-8."""
+    """A topic as in records; None if the name was not valid UTF-8, so that its bytes are
+    unknown."""
     if "\ufffd" in topic:
         return None
     try:

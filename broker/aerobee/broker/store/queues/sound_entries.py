@@ -1,16 +1,15 @@
-"""Whether entries may be a queue's: by themselves, by their neighbours, and by what is known of it.
+"""Whether entries may be a queue's: by themselves, by their neighbours, and by what is known.
 
-Entries have no checksum. Looking at every queue at each start would let the start take as long as
-there are queues. So what the list of queue ends says is believed, and a queue's files are looked at
-when they are first used: once, at a few places, in microseconds. Where a queue's last record ends
-in the log is true of no other queue and of no other state of it, so the one comparison with it
-finds files that were lost, cut, shifted or mixed up. What is between is looked at when it is
-read.
+Entries have no checksum. Checking every queue at each start would make the start time grow with the
+number of queues. So the list of queue ends is trusted, and a queue's files are checked when they
+are first used: once, at a few places, in microseconds. The log position where a queue's last record
+ends is unique to this queue and this state of it, so a single comparison finds files that were
+lost, cut, shifted or mixed up. What is in between is checked when it is read.
 
-An entry that decides what may go is judged before it is believed: one that was lost or changed
-would let a search for the first message the log still has end anywhere, and messages that are there
-would never be served again. So it is read together with those around it, and counts only if all of
-them may stand where they do.
+An entry that decides what may be removed is checked before it is trusted: with a lost or changed
+entry, a search for the first message still in the log could end anywhere, and existing messages
+would never be served again. So it is read together with its neighbours, and trusted only if all of
+them are plausible in their places.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from aerobee.store_format.names import file_name, is_file_name
 
 # One page of entries before the end, and one after it.
 _ENTRIES_PER_LOOK = 4_096 // ENTRY_SIZE
-# As many on each side of the entry in question are read with it.
+# This many on each side are read together with the entry in question.
 _NEIGHBOURS = 8
 
 
 class EntriesUnsound(Exception):
-    """What a queue's files hold cannot be its entries; the text says what of it."""
+    """What a queue's files hold cannot be its entries; the text says why."""
 
 
 def are_sound(data: bytes) -> bool:
-    """Whether entries may be right by themselves: valid, and rising after the blank ones."""
+    """Whether entries are plausible by themselves: valid, and ascending after the blank ones."""
     if not data:
         return True
     positions, sizes, _ = unpack_entries(data)
@@ -50,12 +49,12 @@ def are_sound(data: bytes) -> bool:
 
 
 def is_queue_file(entry: DirectoryEntry) -> bool:
-    """Whether a directory's entry has the name of a queue file; others are passed over."""
+    """Whether a directory entry has the name of a queue file; others are ignored."""
     return not entry.is_directory and is_file_name(entry.name)
 
 
 class FiledEntries:
-    """The entries that a queue's files hold. Keeps the file that was read last open."""
+    """The entries in a queue's files. Keeps the file that was last read open."""
 
     __slots__ = ("_directory", "_disk", "_file", "_per_file", "path")
 
@@ -65,10 +64,10 @@ class FiledEntries:
         self._per_file = entries_per_file
         self._file: DiskFile | None = None
         self.path = ""
-        """The file that was read last, or could not be."""
+        """The file that was last read, or could not be."""
 
     def read(self, start: int, end: int) -> bytes:
-        """[any thread] Entries [start, end); less if a file is short. Raises FileNotFoundError,
+        """[any thread] Entries [start, end); fewer if a file is short. Raises FileNotFoundError,
         OSError."""
         parts: list[bytes] = []
         while start < end:
@@ -83,7 +82,7 @@ class FiledEntries:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
-        """The next read opens its file again."""
+        """Close the file; the next read reopens it."""
         self._file, self.path = None, ""
 
 
@@ -97,7 +96,7 @@ def _name(file_start: int) -> str:
 class FileClaim(NamedTuple):
     """What a queue's files must hold: entries [first_offset, written_end), the last of which ends
     at `physical_end` in the log. `min_position` is where the first message's record is, or -1.
-    `is_trimmed`: files were going away at the beginning when the claim was taken.
+    `is_trimmed`: files at the beginning were being removed when the claim was taken.
     """
 
     directory: str
@@ -110,24 +109,24 @@ class FileClaim(NamedTuple):
     is_trimmed: bool = False
 
     def beginning_at(self, first_offset: int) -> Self:
-        """The same of the files from the one that begins with entry `first_offset` on."""
+        """The same for the files from the one that begins with entry `first_offset` on."""
         known = self.min_position if self.min_offset >= first_offset else -1
         return self._replace(first_offset=first_offset, min_position=known)
 
 
 @dataclass(frozen=True, slots=True)
 class FilesFound:
-    """`reason` says why the claim is wrong, empty if it may be right. Untidy files have something
-    past the queue's end."""
+    """`reason` says why the claim is wrong; empty if it may be right. Untidy files have data past
+    the queue's end."""
 
     reason: str = ""
     untidy: bool = False
 
 
 def look_at_files(disk: Disk, claim: FileClaim, *, last_file_only: bool = False) -> FilesFound:
-    """Compare; blocks for a directory and at most two pages. Raises OSError.
+    """Compare; blocks to read a directory and at most two pages. Raises OSError.
 
-    With `last_file_only` whatever is before the last file may be missing."""
+    With `last_file_only` everything before the last file may be missing."""
     if claim.written_end == claim.first_offset:
         return FilesFound()
     if last_file_only:
@@ -136,7 +135,7 @@ def look_at_files(disk: Disk, claim: FileClaim, *, last_file_only: bool = False)
         claim = claim.beginning_at(first_offset)
     try:
         return _look(disk, claim)
-    except FileNotFoundError as error:  # it went away between two looks
+    except FileNotFoundError as error:  # it was removed in between
         return FilesFound(f"a file of it is missing: {error.filename}")
 
 
@@ -181,8 +180,8 @@ def _why_files_lack(sizes: dict[str, int], claim: FileClaim) -> str:
 
 
 class JudgedEntries:
-    """Entries [begin, end) of a queue as it was at one moment: from its files, and from `tail`,
-    which begins with entry `written_end`."""
+    """Entries [begin, end) of a queue at one moment: from its files, and from `tail`, which begins
+    with entry `written_end`."""
 
     def __init__(
         self,
@@ -197,14 +196,14 @@ class JudgedEntries:
         self._files = FiledEntries(disk, directory, entries_per_file)
         self._per_file = entries_per_file
         self.begin = begin
-        """No neighbour is looked at before it."""
+        """No neighbour before it is checked."""
         self._written_end = written_end
         self._end = written_end + len(tail) // ENTRY_SIZE
         self._tail = tail
 
     @property
     def path(self) -> str:
-        """The file that was looked at last."""
+        """The file that was last read."""
         return self._files.path
 
     def at(self, offset: int, *, file_before_gone: bool = False) -> bytes:

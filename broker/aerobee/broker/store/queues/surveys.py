@@ -1,8 +1,8 @@
-"""What an audit wants to know of many queues: when messages were stored, how many match a filter.
+"""What an audit asks about many queues: when messages were stored, how many match a filter.
 
-Each is a work that holds what it needs of the queues at one moment, to be run on any thread. What
-cannot be read, or is not what it should be, is not known; nothing is raised for it, because one
-damaged queue must not hide all others.
+Each is a work that holds what it needs of the queues at one moment, to run on any thread. What
+cannot be read or is not as expected counts as unknown, without an error, because one damaged queue
+must not hide all others.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from aerobee.store_format.record_layout import (
 
 UNKNOWN = -1
 COUNTED_ENTRIES = 65_536
-"""How many entries one `MatchingCount` looks at."""
+"""How many entries one `MatchingCount` examines."""
 
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
@@ -50,7 +50,7 @@ _HEAD_BYTES = STORE_HOST_AT + HOST_V6_EXTRA
 
 
 class TimeSurvey:
-    """Store times of single messages. [loop] `add` them, then `run` it."""
+    """Store times of single messages. [loop] `add` them, then call `run`."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -60,11 +60,11 @@ class TimeSurvey:
         return len(self._wanted)
 
     def add(self, wanted: int | Callable[[], bytes]) -> None:
-        """The message at a log position, or that of an entry that is yet to be read."""
+        """The message at a log position, or of an entry that has yet to be read."""
         self._wanted.append(wanted)
 
     def run(self) -> list[int]:
-        """[any thread] Unix ms in the order of `add`, UNKNOWN where there is no message."""
+        """[any thread] Unix ms in the order of `add`; UNKNOWN if there is no message."""
         return [self._time(wanted) for wanted in self._wanted]
 
     def _time(self, wanted: int | Callable[[], bytes]) -> int:
@@ -86,8 +86,8 @@ class TimeSurvey:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many of some entries match by their tags codes; `positions` and `sizes` are of the
-    records that have to be judged, because their entries do not tell."""
+    """How many of the entries match by their tags codes; `positions` and `sizes` locate the records
+    that must be evaluated because their entries do not decide."""
 
     matching: int
     positions: Int64Array
@@ -95,7 +95,7 @@ class Counted:
 
 
 class MatchingCount:
-    """How many of some entries of a queue may match a filter."""
+    """Counts how many of some entries of a queue may match a filter."""
 
     def __init__(self, load: Callable[[], bytes], count: int, filter: Filter) -> None:
         self._load = load
@@ -122,7 +122,7 @@ class MatchingCount:
 
 
 class JudgedCount:
-    """How many of some records of a queue match a filter."""
+    """Counts how many of some records of a queue match a filter."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class JudgedCount:
         self._sizes = sizes
 
     def run(self) -> int:
-        """[any thread] UNKNOWN if they cannot be read, or are not what their entries mean."""
+        """[any thread] UNKNOWN if they cannot be read, or do not match their entries."""
         sizes = self._sizes.tolist()
         try:
             records = self._log.read(list(zip(self._positions.tolist(), sizes, strict=True)))
@@ -165,7 +165,7 @@ class Surveys:
         return TimeSurvey(self._log)
 
     def entry(self, topic: str, queue_id: int, offset: int) -> Callable[[], bytes] | None:
-        """How to read the entry of a message; None where the queue has none."""
+        """How to read the entry of a message; None if the queue has none."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.end:
             return None
@@ -174,7 +174,7 @@ class Surveys:
     def count_matching(
         self, topic: str, queue_id: int, offset: int, count: int, filter: Filter
     ) -> MatchingCount | None:
-        """Of the entries [offset, offset + count); None unless the queue has all of them."""
+        """For entries [offset, offset + count); None unless the queue has all of them."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset <= offset + count <= queue.end:
             return None
@@ -183,12 +183,12 @@ class Surveys:
     def judge(
         self, topic: str, queue_id: int, filter: Filter, positions: Int64Array, sizes: Int64Array
     ) -> JudgedCount:
-        """Of records of a queue."""
+        """For records of a queue."""
         return JudgedCount(self._log, RecordCheck(topic, queue_id), filter, positions, sizes)
 
 
 def _store_timestamp_ms(head: bytes, position: int) -> int:
-    """Of the record that should begin at `position`."""
+    """The store time of the record that should begin at `position`."""
     if (
         len(head) != _HEAD_BYTES
         or _I32.unpack_from(head, MAGIC_AT)[0] not in (MAGIC_V1, MAGIC_V2)

@@ -1,10 +1,10 @@
-"""Which message of a queue was stored first at, or last before, a point in time.
+"""Which message of a queue was stored first at or after, or last at or before, a point in time.
 
 A binary search over the queue's entries; each probe reads one store timestamp from the log. A
 search holds copies of what it needs, so it may run on any thread while the queue grows.
 
-A wrong answer sends a consumer past messages that it never reads, so the queue's files are looked
-at like those of any other read, and nothing counts as removed but what is below the minimum.
+A wrong answer would make a consumer skip messages, so the queue's files are checked as in any other
+read, and only what is below the minimum counts as removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _HEAD_BYTES = STORE_HOST_AT + HOST_V6_EXTRA
 
-# Removed meanwhile: older than everything asked for.
+# Removed meanwhile: older than any requested time.
 _REMOVED_MS = -1
 
 ReadLog = Callable[[int, int], bytes]
@@ -46,7 +46,7 @@ class Boundary(StrEnum):
 
 
 class TimeSearch:
-    """One queue at one moment."""
+    """A search in one queue at one moment."""
 
     def __init__(self, disk: Disk, queue: ConsumeQueue, read_log: ReadLog) -> None:
         self._disk = disk
@@ -108,10 +108,10 @@ class TimeSearch:
         try:
             try:
                 return self._entries.at(offset)
-            except FileNotFoundError:  # even if it was only a neighbour's file
+            except FileNotFoundError:  # even if only the file of a neighbour is missing
                 return self._entries.at(offset, file_before_gone=True)
         except FileNotFoundError:
-            # In the order in which the end of a trim sets the opposite.
+            # Read in the reverse of the order in which the end of a trim sets them.
             if queue.is_trimmed or offset < queue.min_offset:
                 return None
             queue.damage = f"its file {self._entries.path} is missing"

@@ -1,7 +1,7 @@
-"""Topics whose queues are in `batchconsumequeue/`: Apache keeps them there, and there they stay.
+"""Topics whose queues Apache keeps in `batchconsumequeue/`; they are left there.
 
 An inner batch of such a topic is one record with many messages; an entry in an ordinary consume
-queue would count it as one.
+queue would count it as a single one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TOPICS_FILE = "config/topics.json"
 
 
 class BatchTopics:
-    """Reads the topics' configurations once, with the first question."""
+    """Reads the topics' configurations once, on the first query."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -27,7 +27,7 @@ class BatchTopics:
         return topic in self._names
 
     def _read(self) -> frozenset[str]:
-        """None are known where the file cannot be read; its own loading says so."""
+        """Empty if the file cannot be read; loading the table reports that."""
         try:
             document = parse_object(self._disk.read_file(_TOPICS_FILE))
         except (OSError, ValueError):

@@ -17,7 +17,7 @@ from aerobee.store_format.tags import TagsCodes
 
 @dataclass(slots=True)
 class RecoveryContext:
-    """`segments` are the log as known so far: all files taken as full until the log is cut."""
+    """`segments` are the log as known so far: all files count as full until the log is cut."""
 
     disk: Disk
     config: StoreConfig
@@ -25,10 +25,10 @@ class RecoveryContext:
     segments: list[Segment]
     checkpoint: Checkpoint
     on_read: Callable[[], None] = lambda: None
-    """Told of every chunk of the log that is read, whatever for: recovery makes progress."""
+    """Called for every chunk of the log read for any purpose: recovery is making progress."""
     warnings: list[str] = field(default_factory=list)
     misplaced_records: int = 0
-    """That did not continue where their queue ended."""
+    """Records that did not continue where their queue ended."""
     batch_topics: BatchTopics = field(init=False)
 
     def __post_init__(self) -> None:
@@ -40,11 +40,11 @@ class RecoveryContext:
 
     @property
     def log_files_end(self) -> int:
-        """After the last byte of the last file, used or not."""
+        """The position after the last byte of the last file, used or not."""
         return self.segments[-1].base + self.config.segment_bytes
 
     def index_of(self, offset: int) -> int:
-        """Index of the segment that holds the log offset."""
+        """Index of the segment that contains the log offset."""
         return (offset - self.segments[0].base) // self.config.segment_bytes
 
     def walk(
@@ -56,8 +56,8 @@ class RecoveryContext:
         end: int | None = None,
         torn_from: int | None = None,
     ) -> LogWalk:
-        """A walk from the segment that holds `start`, or from there if a record begins there; see
-        LogWalk."""
+        """A walk from the segment that contains `start`, or from `start` itself if a record begins
+        there; see LogWalk."""
         return LogWalk(
             self.disk,
             self.segments,
@@ -73,10 +73,10 @@ class RecoveryContext:
 
 
 class DerivedRecovery(Protocol):
-    """One recovery's work on something that follows from the log. The steps come in this order."""
+    """Recovery of something derived from the log. The steps come in this order."""
 
     def load(self, *, clean: bool) -> None:
-        """Look at the files and decide; nothing is written before `complete`. `clean`: the last
+        """Examine the files and decide; nothing is written before `complete`. `clean`: the last
         user closed the folder."""
         ...
 
@@ -85,14 +85,14 @@ class DerivedRecovery(Protocol):
         ...
 
     def feed(self, chunk: WalkedChunk) -> None:
-        """The walk's next records: take what follows from them, in memory only."""
+        """The walk's next records: take what is derived from them, only in memory."""
         ...
 
     def complete(self, start: int, end: int) -> None:
-        """The log ends at `end`, and what is past it is gone: bring the files in line with it.
-        `start` is where the walk began. Raises OSError."""
+        """The log ends at `end`, and what was past it is gone: make the files match. `start` is
+        where the walk began. Raises OSError."""
         ...
 
     def drop_all(self) -> None:
-        """Instead of all that: there is no log, so nothing follows from it."""
+        """Called instead of the others: there is no log, so nothing is derived from it."""
         ...

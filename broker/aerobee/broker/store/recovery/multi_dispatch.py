@@ -1,8 +1,8 @@
-"""Records that belong to further queues beside their own: Apache's light message queues.
+"""Records that belong to further queues besides their own: Apache's light message queues.
 
 Such a record names its queues in one property and its offsets in them in another, in the same
-order. Only Apache's broker gives those offsets out; here they are put back into queues that have to
-be completed or built again, as they were.
+order. Only Apache's broker assigns those offsets; here they are restored in queues that must be
+completed or rebuilt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LightEntries(NamedTuple):
 
 
 def light_entries(chunk: WalkedChunk, chosen: Iterable[int]) -> Iterator[LightEntries]:
-    """For each light queue named in the chunk, what the chosen records are in it."""
+    """For each light queue named in the chunk, the places of the chosen records in it."""
     if not chunk.result.may_name_queues:
         return
     found: dict[str, list[tuple[int, int]]] = {}
@@ -47,7 +47,7 @@ def light_entries(chunk: WalkedChunk, chosen: Iterable[int]) -> Iterator[LightEn
 
 
 def _queues_of(chunk: WalkedChunk, index: int) -> list[tuple[str, int]]:
-    """Nothing if the two properties do not fit each other."""
+    """Empty if the two properties do not match each other."""
     result = chunk.result
     start = int(result.properties_starts[index])
     end = int(result.positions[index] + result.sizes[index])

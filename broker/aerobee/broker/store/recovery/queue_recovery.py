@@ -1,12 +1,12 @@
-"""Consume queues on their way back: taken in, compared with the log, completed or built again.
+"""Recovery of consume queues: loaded, compared with the log, completed or rebuilt.
 
-Nothing here stops a start. What is known of the queues before the log is walked comes from
+Nothing here prevents a start. What is known of the queues before the log is walked comes from
 
     the list of queue ends, if it counts   no file is read, however many queues there are
     else the queues' files                 each one is read: another broker used the folder, or the
                                            list was lost
 
-and what becomes of a queue is decided by what is found:
+and what is found decides what happens to a queue:
 
     files gone, of a wrong length, not sound, or not those of this queue   built again
     ahead of the log, which was cut                                        cut
@@ -14,10 +14,10 @@ and what becomes of a queue is decided by what is found:
     the log continues with a later offset                                    built again
     none of these                                                          taken as it is
 
-A listed queue's files are looked at here only if the log's walk came upon the queue, and those of
-this many others; the rest when they are first used. A queue is built again from the log's start.
-Until that is done, the folder says so: `abort` is there and the checkpoint leads the next recovery
-to the log's first segment.
+A listed queue's files are checked here only if the log's walk touched the queue, plus those of a
+limited number of others; the rest are checked when they are first used. A queue is rebuilt from the
+log's start. Until that is done, the folder says so: `abort` exists and the checkpoint directs the
+next recovery to the log's first segment.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class QueueRecovery:
         self._files = files
         self._entries_per_file = context.config.consume_queue_entries_per_file
         self.queues = QueueSet(files, self._entries_per_file)
-        # Queues whose files must go, and why.
+        # Queues whose files must be removed, and why.
         self._damaged: dict[QueueName, str] = {}
-        # Those among them, and others, whose entries the walk could not bring.
+        # Those among them, and others, whose entries the walk could not provide.
         self._incomplete: dict[QueueName, None] = {}
-        # How far queues had counted whose files were removed, by these.
+        # How far queues had counted before their files were removed, according to the files.
         self._counted: dict[QueueName, int] = {}
-        # Queues whose files hold something past their end.
+        # Queues whose files have data past their end.
         self._untidy: list[ConsumeQueue] = []
         self._ends = QueueEnds()
         self._listed_end = 0
@@ -73,7 +73,7 @@ class QueueRecovery:
     # ------------------------------------------------------------------------------ taking in
 
     def load(self, *, clean: bool) -> None:
-        """Take in the queues as the list has them, else as their files are."""
+        """Load the queues from the list, or else from their files."""
         self._ends = read_queue_ends(self._context.disk, self._context.checkpoint)
         if self._ends.counts:
             self._load_list()
@@ -83,7 +83,7 @@ class QueueRecovery:
     def _load_list(self) -> None:
         for name, end in self._ends.queues.items():
             if end.end == 0:
-                continue  # it went with its topic
+                continue  # it was removed with its topic
             if end.is_damaged:
                 self._damaged[name] = "it was found damaged while in use"
             else:
@@ -102,7 +102,7 @@ class QueueRecovery:
                 self.queues.add(queue)
 
     def drop_all(self) -> None:
-        """There is no log, so there is no queue."""
+        """There is no log, so there are no queues."""
         loaded = load_queues(self._context.disk, self._entries_per_file)
         names = [*loaded.damaged, *((queue.topic, queue.queue_id) for queue in loaded.queues)]
         if names:
@@ -119,23 +119,23 @@ class QueueRecovery:
             self.queues,
             context.batch_topics,
             from_log_start=start == context.log_min_offset,
-            # Dispatch goes in the order of the log, so up to its last record all are listed.
+            # Dispatch follows the log, so up to the last listed record all are listed.
             known_end=self._listed_end if self._ends.counts else 0,
         )
         self._replayed_to = start
 
     def feed(self, chunk: WalkedChunk) -> None:
-        """Dispatch a chunk of the walk, in memory only, as long as there is room."""
+        """Dispatch a chunk of the walk, only in memory, as long as there is room."""
         context = self._context
-        # The entries only grow, so once there is no room there is none for the rest either.
+        # Entries only grow, so once there is no room there is none for the rest either.
         has_room = self.queues.tail_bytes < context.config.recovery_tail_bytes_max
         if has_room or context.read_only:
             self._replay.feed(chunk)
             self._replayed_to = chunk.position + chunk.result.valid_end
 
     def last_listed_record(self) -> tuple[int, int] | None:
-        """Where the record that was dispatched last begins and ends, by the list and by the entry
-        in the queue's file; None if there is no list that counts, or the two differ."""
+        """Where the last dispatched record begins and ends, according to both the list and the
+        entry in the queue's file; None if there is no valid list, or the two differ."""
         if not self._listed_end or not self._ends.counts:
             return None
         queue = max(self.queues, key=lambda queue: queue.physical_end)
@@ -154,7 +154,7 @@ class QueueRecovery:
         return (position, position + size) if position + size == self._listed_end else None
 
     def known_behind(self, end: int) -> int:
-        """Up to where queues surely point to whole records of theirs, past `end`; else 0."""
+        """How far past `end` queues certainly point to complete records of theirs; else 0."""
         if self._ends.counts:
             return self._listed_end if self._listed_end > end else 0
         return max(
@@ -169,7 +169,7 @@ class QueueRecovery:
     # ------------------------------------------------------------------------------ the repair
 
     def complete(self, start: int, end: int) -> None:
-        """Let the queues hold exactly the records of the log."""
+        """Make the queues hold exactly the records of the log."""
         if self._ends.counts and self._listed_end > end:
             self._distrust_list(start)
         if self._ends.counts:
@@ -195,21 +195,21 @@ class QueueRecovery:
         self.queues.correct_min_offsets(self._context.log_min_offset)
 
     def _correct_min_offsets(self) -> None:
-        """Let the queues begin where the log does, unless their files make nonsense of it."""
+        """Make the queues begin where the log does, unless their files are unusable for that."""
         self.queues.correct_min_offsets(self._context.log_min_offset)
         for queue in list(self.queues):
             if queue.damage:
                 self._damage(queue, queue.damage)
 
     def _distrust_list(self, scan_start: int) -> None:
-        """The log was cut below what the list knows of: begin again with the queues' files."""
+        """The log was cut below what the list covers: start over with the queues' files."""
         self._ends = QueueEnds(False, self._ends.queues)
         self.queues.clear()
         self._load_files()
         self.begin_scan(scan_start)
 
     def _check_listed(self) -> None:
-        """Look at the files of queues that the walk came upon, and of some others."""
+        """Check the files of queues that the walk touched, and of some others."""
         self._check_touched()
         others = [queue for queue in self.queues if queue.claimed_end != CHECKED]
         for queue in others[: self._context.config.queue_checks_at_start_max]:
@@ -223,7 +223,7 @@ class QueueRecovery:
                 self._untidy.append(queue)
 
     def _check_touched(self) -> None:
-        """What is past the end of their files is what their entries in memory will be."""
+        """Whatever is past the end of their files is overwritten by their entries in memory."""
         for queue in self.queues.unwritten():
             try:
                 queue.check_files(self._context.disk, queue.take_claim())
@@ -231,7 +231,7 @@ class QueueRecovery:
                 self._damage(queue, queue.damage)
 
     def _cut(self, end: int) -> bool:
-        """Bring the queues in line with the log; returns whether any was ahead of it."""
+        """Cut the queues to match the log; returns whether any was ahead of it."""
         ahead = [queue for queue in self.queues if queue.physical_end > end]
         for queue in ahead:
             try:
@@ -245,7 +245,7 @@ class QueueRecovery:
         return bool(ahead)
 
     def _damage(self, queue: ConsumeQueue, reason: str) -> None:
-        """Found when the walk had passed: nothing that it brought can be kept."""
+        """Called after the walk: nothing that it added to this queue can be kept."""
         name = queue.topic, queue.queue_id
         self.queues.replace_by_empty(queue)
         self._damaged[name] = reason
@@ -268,8 +268,8 @@ class QueueRecovery:
     # ------------------------------------------------------------------------------ building
 
     def _begin_rebuild(self, names: list[QueueName]) -> None:
-        """Remove the files of queues to be built again. A crash from here on leads to a recovery
-        that looks at the whole log; what is known of the flushed end is kept."""
+        """Remove the files of queues to be rebuilt. A crash from here on leads to a recovery that
+        walks the whole log; the known flushed end is kept."""
         context = self._context
         for topic, queue_id in names:
             counted = counted_end(
@@ -304,7 +304,8 @@ class QueueRecovery:
         self._context.misplaced_records += replay.misplaced
 
     def _rebuild(self, end: int) -> None:
-        """Some queues lack entries from before the scan's start: build them from the log's."""
+        """Some queues lack entries from before the scan's start: rebuild them from the log's
+        start."""
         context = self._context
         for name in self._incomplete:
             self.queues.replace_by_empty(self.queues.get_or_create(*name))
@@ -315,9 +316,9 @@ class QueueRecovery:
         self._replay_to(end, replay, context.log_min_offset)
 
     def _restore_ends(self) -> None:
-        """A queue that lost its files and whose messages were all removed goes on counting, by the
-        list or by what was left of its files. Of a topic that ended in this log both are of its
-        former life."""
+        """A queue that lost its files and whose messages were all removed continues counting,
+        according to the list or to what was left of its files. For a topic that ended in this log
+        both describe its former life."""
         ended_topics = self.queues.ended_topics
         for topic, queue_id in self._damaged:
             if topic in ended_topics:
@@ -327,7 +328,7 @@ class QueueRecovery:
             queue = self.queues.get_or_create(topic, queue_id)
             if queue.end == 0 and end:
                 self.queues.begin_at(queue, end)
-        # So does one that never had a file here, whatever became of the list.
+        # The same holds for one that never had a file here, whatever happened to the list.
         log_min_offset = self._context.log_min_offset
         for name, known in self._ends.queues.items():
             if name[0] in ended_topics:
@@ -338,7 +339,7 @@ class QueueRecovery:
                     self.queues.begin_at(queue, known.end)
 
     def _spill(self) -> None:
-        """Keep the memory bounded: entries of synced records go to their files early."""
+        """Bound the memory: entries of synced records are written to their files early."""
         context = self._context
         if context.read_only or self.queues.tail_bytes < context.config.queue_tail_bytes_max:
             return

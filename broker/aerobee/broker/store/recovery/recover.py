@@ -1,6 +1,6 @@
 """From the files of the last run to a store that continues where it ended.
 
-First the log is walked and judged, with nothing changed; then what must be repaired is repaired:
+First the log is walked and assessed without changing anything; then the repairs are made:
 
     log, after the last whole record      cut off and zeroed
     segments after that                    removed
@@ -10,13 +10,13 @@ First the log is walked and judged, with nothing changed; then what must be repa
     key index                              cut, completed or built again likewise
     producers' windows                     likewise, but for what is too far back
 
-A record that is not whole is a torn tail, and cut, unless it is known to have been safely on disk:
-below the flushed end of the checkpoint, or (after a clean stop) below what the queues point to.
-Then recovery raises StoreDamaged and an operator decides.
+An incomplete record is a torn tail, and cut, unless it is known to have been safely on disk: below
+the flushed end of the checkpoint, or (after a clean stop) below what the queues point to. In that
+case recovery raises StoreDamaged and an operator decides.
 
-After a clean stop of ours the walk begins at the record that was dispatched last, if that is whole:
-what is before it was synced before the folder was marked as closed. In every other case it begins
-with a segment.
+After a clean stop of our own the walk begins at the last dispatched record, if that is intact: what
+is before it was synced before the folder was marked as closed. In all other cases it begins with a
+segment.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ OnProgress = Callable[[RecoveryProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The parts of a store, ready for work. Everything up to the log's end is on the disk, unless
-    the store was opened for reading only."""
+    """The parts of a store, ready for use. Everything up to the log's end is on disk, unless the
+    store was opened read-only."""
 
     files: FileCache
     log: CommitLog
@@ -78,7 +78,7 @@ def recover(
     on_progress: OnProgress | None,
     read_only: bool,
 ) -> Recovered:
-    """Recover the folder. With `read_only` every repair happens in memory only.
+    """Recover the folder. With `read_only` all repairs are made only in memory.
 
     Raises StoreDamaged, StoreUnusable, OSError.
     """
@@ -115,7 +115,7 @@ class _Recovery:
         self._queues = QueueRecovery(self._context, self._files)
         self._index = IndexRecovery(self._context, clock)
         self._windows = WindowsRecovery(self._context, self._queues.queues)
-        # In the order in which each may build on those before it.
+        # In an order in which each may build on the ones before it.
         self._derived: tuple[DerivedRecovery, ...] = (self._queues, self._index, self._windows)
         checkpoint = self._context.checkpoint
         self._store_timestamp_ms = max(
@@ -133,14 +133,14 @@ class _Recovery:
         start = self._scan_start()
         end, stopped_by = self._scan(start)
         self._judge(end, stopped_by)
-        # Only from here on anything is written.
+        # Nothing was written before this point.
         cut_bytes = self._cut_log(start, end, stopped_by)
         for derived in self._derived:
             derived.complete(start, end)
         return self._recovered(start, end, cut_bytes)
 
     def _begin_without_log(self) -> None:
-        """Raises StoreDamaged if there surely was a log."""
+        """Raises StoreDamaged if there certainly was a log."""
         context = self._context
         safe_end = context.checkpoint.confirm_physical_offset
         if safe_end and not context.config.cut_damaged:
@@ -170,17 +170,17 @@ class _Recovery:
         return base
 
     def _is_whole(self, start: int, end: int) -> bool:
-        """Whether one record is there, and nothing else."""
+        """Whether exactly one record is there."""
         if end > self._context.log_files_end:
             return False
         walk = self._context.walk(start, check_crc=True, is_record_start=True, end=end)
         return sum(chunk.result.count for chunk in walk) == 1 and walk.end == end
 
     def _scan(self, start: int) -> tuple[int, ScanEnd]:
-        """Find the log's end, and what stopped the walk there; dispatch on the way."""
+        """Find the log's end, and what stopped the walk there; dispatches along the way."""
         context = self._context
-        # Sectors are lost in a power failure, and of what was not flushed. In a folder that Apache
-        # left, how far it was flushed is not known, and the log ends where Apache would end it.
+        # Sectors are lost only in a power failure, and only unflushed ones. In a folder left by
+        # Apache's broker the flushed end is unknown, and the log ends where Apache's would end it.
         torn_from = None
         if not self._clean and context.disk.exists(QUEUE_ENDS_FILE):
             torn_from = context.checkpoint.confirm_physical_offset
@@ -214,7 +214,7 @@ class _Recovery:
         self._got_on()
 
     def _got_on(self) -> None:
-        """Also while other parts of the log are read again than those that are counted."""
+        """Called also while parts of the log that do not count as progress are read again."""
         if self._on_progress is not None:
             self._on_progress(self._progress)
 
@@ -238,7 +238,7 @@ class _Recovery:
     # ------------------------------------------------------------------------------ the log
 
     def _cut_log(self, start: int, end: int, stopped_by: ScanEnd) -> int:
-        """Let the log end at `end`; returns how many bytes that were no zeros went with it."""
+        """Cut the log at `end`; returns how many non-zero bytes were removed."""
         context = self._context
         kept = [segment for segment in context.segments if segment.base <= end]
         removed = context.segments[len(kept) :]
@@ -253,7 +253,7 @@ class _Recovery:
                 f"{cut_bytes} bytes after log offset {end} were not whole records and were cut off"
             )
         if not read_only:
-            # What was walked may be in the page cache only.
+            # What was walked may be only in the page cache.
             sync_segments(context.disk, kept[context.index_of(start) :])
         return cut_bytes
 

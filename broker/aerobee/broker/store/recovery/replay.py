@@ -1,6 +1,6 @@
-"""Dispatch from the log's own bytes: where derived files lack records, and where the log is a copy.
+"""Dispatch from the log's own bytes: when derived files lack records, and when the log is a copy.
 
-What becomes of a record in its queue, by the queue offset that it carries:
+What happens to a record in its queue, depending on the queue offset that it carries:
 
     ends in the log where the queue's last record does, or before    passed over: it is there
     the queue's end                                                  added
@@ -10,10 +10,10 @@ What becomes of a record in its queue, by the queue offset that it carries:
                                                                      without any entry begins there
     beyond it, walked from later on                                  left: the queue is incomplete
 
-These are the rules of Apache's dispatch, but for the last: what is missing there may be found at
-the log's start.
+These are the rules of Apache's dispatch, except the last: what is missing there may be found by
+starting at the log's start.
 
-Where a topic ends its queues are dropped, unless they hold later messages: they were completed
+Where a topic ends its queues are dropped, unless they have later messages: these were completed
 before, by a walk that went further.
 """
 
@@ -53,7 +53,7 @@ class QueuedRecords(NamedTuple):
 
     @property
     def ends(self) -> Int64Array:
-        """Where each one ends in the log."""
+        """The log position where each one ends."""
         return self.positions + self.sizes
 
     def part(self, which: slice) -> QueuedRecords:
@@ -62,18 +62,18 @@ class QueuedRecords(NamedTuple):
         )
 
     def entries(self) -> bytes:
-        """The consume queue entries, end to end."""
+        """The concatenated consume queue entries."""
         return pack_entries(self.positions, self.sizes, self.tags_codes)
 
 
 class RecordSink(Protocol):
-    """Takes what comes next in a queue; its `next_offset` has grown by it on return."""
+    """Takes what comes next in a queue; on return its `next_offset` has grown accordingly."""
 
     def __call__(self, queue: ConsumeQueue, records: QueuedRecords) -> None: ...
 
 
 class EndSink(Protocol):
-    """A topic has ended: its queues that hold nothing after that are new ones on return."""
+    """A topic has ended: on return, its queues without later messages are new ones."""
 
     def __call__(self, end: TopicEnd) -> None: ...
 
@@ -81,8 +81,8 @@ class EndSink(Protocol):
 class Replay:
     """Feeds chunks of the log to the queues.
 
-    Queues that cannot be completed, because the walk began after their next message, are left
-    alone and listed in `incomplete`.
+    Queues that cannot be completed, because the walk began after their next message, are left alone
+    and listed in `incomplete`.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class Replay:
         sink: RecordSink | None = None,
         end_sink: EndSink | None = None,
     ) -> None:
-        """All records below `known_end` are in their queues; nobody needs to ask for each. Without
-        sinks records become part of their queues, and topics end, at once."""
+        """All records below `known_end` are in their queues, without checking each. Without sinks,
+        records are added to their queues, and topics end, at once."""
         self._known_end = known_end
         self._queues = queues
         self._batch_topics = batch_topics
@@ -145,7 +145,7 @@ class Replay:
                 self.incomplete[name] = None
 
     def _queued(self, result: ScanResult, position: int) -> Indexes:
-        """Which records have a place in a consume queue that they may not have yet."""
+        """Which records have a place in a consume queue that may not have them yet."""
         queued = (result.sys_flags & UNQUEUED_BIT) == 0
         queued &= result.positions >= self._known_end - position
         inner = np.flatnonzero(queued & ((result.sys_flags & SYSFLAG_INNER_BATCH) != 0))

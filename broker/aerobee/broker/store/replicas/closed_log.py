@@ -1,12 +1,12 @@
-"""What a replica does to its log while nobody has it open: cut its end off, or let it begin again.
+"""What a replica does to its log while it is closed: cut off its end, or restart it.
 
-`cut_log` makes the folder one that a crash has left: the log ends earlier, and what was derived
-from it goes too far. The next start's recovery knows how to mend that, whatever part of the cut has
-reached the disk.
+`cut_log` leaves the folder as a crash would: the log ends earlier, and what was derived from it
+extends too far. The next start's recovery repairs that, whatever part of the cut has reached the
+disk.
 
-`begin_log_at` first writes down where the log is to begin, in the file `commitlog.begin`. From then
-on nothing else in the log and the files derived from it counts: the next opening of the folder
-carries it out to the end, as often as it takes. So the folder is as it was or empties itself.
+`begin_log_at` first records where the log is to begin, in the file `commitlog.begin`. From then on
+the log and the files derived from it are void: the next opening of the folder completes the work,
+however often it is interrupted. So the folder is either unchanged or gets emptied.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ BEGIN_FILE: Final = "commitlog.begin"
 _NEW_BEGIN_FILE: Final = "commitlog.begin.tmp"
 
 OnStep = Callable[[], None]
-"""Told of each file that is gone: a large log takes its time."""
+"""Called for each removed file: a large log takes a while."""
 
 _DERIVED_FILES: Final = (
     CHECKPOINT_FILE,
     QUEUE_ENDS_FILE,
     INDEX_MARK_FILE,
     WINDOWS_FILE,
-    # Apache's, where it used the folder before.
+    # Apache's, if its broker used the folder before.
     "timerwheel",
     "config/timercheck",
 )
@@ -81,12 +81,12 @@ def _locked(disk: Disk, action: str) -> Iterator[None]:
 
 
 def cut_log(disk: Disk, config: StoreConfig, end: int, on_step: OnStep = lambda: None) -> None:
-    """Let the log of a closed folder end at `end`, where a record ends. Durable on return. Nothing
-    happens if the log does not reach so far. Blocks.
+    """Cut the log of a closed folder at `end`, the end of a record. Durable on return. Does nothing
+    if the log is not that long. Blocks.
 
-    A folder that could not be closed in order may be cut, too: a full disk, on which the derived
-    files fall behind, must not keep a replica from giving up what nobody else has. The next start
-    takes it for crashed before and after.
+    A folder that was not closed properly may also be cut: a full disk, on which derived files fall
+    behind, must not keep a replica from cutting what no other replica has. The next start treats
+    the folder as crashed either way.
 
     Raises:
         ValueError: the log begins after `end`; nothing was changed.
@@ -102,7 +102,7 @@ def cut_log(disk: Disk, config: StoreConfig, end: int, on_step: OnStep = lambda:
         if end < segments[0].base:
             raise ValueError(f"the log begins at {segments[0].base}, it cannot be cut at {end}")
         if was_closed:
-            # The next start must expect derived files that go too far, and no damage.
+            # The next start must expect derived files that extend too far, and no damage.
             mark_running(disk)
         write_checkpoint(disk, _checkpoint_of_cut(disk, segments, end))
         disk.fsync_directory("")
@@ -118,8 +118,8 @@ def cut_log(disk: Disk, config: StoreConfig, end: int, on_step: OnStep = lambda:
 
 
 def _checkpoint_of_cut(disk: Disk, segments: Sequence[Segment], end: int) -> Checkpoint:
-    """True of the log as it will be. What is appended from then on may be of earlier times than
-    what is cut off, by another broker's clock; so only times that the log keeps are told."""
+    """A checkpoint valid for the cut log. What is appended later may have earlier times than what
+    was cut off, by another broker's clock; so it contains only times that the log keeps."""
     checkpoint = load_checkpoint(disk)
     kept = [segment for segment in segments if segment.base < end]
     kept_ms = first_store_timestamp_ms(disk, kept[-1]) if kept else 0
@@ -138,8 +138,8 @@ def _checkpoint_of_cut(disk: Disk, segments: Sequence[Segment], end: int) -> Che
 def begin_log_at(
     disk: Disk, config: StoreConfig, position: int, on_step: OnStep = lambda: None
 ) -> None:
-    """Empty the log of a closed folder and everything derived from it; an empty log that begins at
-    `position`, a segment's beginning, takes its place. The epochs go with it; tables stay.
+    """Replace the log of a closed folder, and everything derived from it, by an empty log that
+    begins at `position`, the beginning of a segment. The epochs are removed, too; tables stay.
 
     Durable on return; repeat it after any error. Blocks.
 
@@ -164,8 +164,8 @@ def begin_log_at(
 
 
 def complete_begin(disk: Disk, config: StoreConfig, on_step: OnStep = lambda: None) -> None:
-    """Carry out what a `begin_log_at` left undone; nothing happens without one. For a locked
-    folder. Raises StoreUnusable, OSError."""
+    """Complete an interrupted `begin_log_at`; does nothing without one. For a locked folder. Raises
+    StoreUnusable, OSError."""
     if not disk.exists(BEGIN_FILE):
         return
     position = _read_begin(disk)
@@ -187,7 +187,7 @@ def complete_begin(disk: Disk, config: StoreConfig, on_step: OnStep = lambda: No
     if disk.exists(COMMIT_LOG_DIRECTORY):
         disk.fsync_directory(COMMIT_LOG_DIRECTORY)
     disk.fsync_directory("")
-    # From here on the folder stands for itself.
+    # From here on the folder is consistent by itself.
     disk.remove(BEGIN_FILE)
     disk.fsync_directory("")
 
@@ -216,7 +216,7 @@ def _create_first_segment(disk: Disk, config: StoreConfig, position: int) -> Non
 
 
 def _remove_tree(disk: Disk, path: str, on_step: OnStep) -> None:
-    """With everything in it. A directory that is on a file system of its own stays, empty."""
+    """Remove a directory with its content. One on a file system of its own is kept, empty."""
     for entry in disk.list(path):
         child = f"{path}/{entry.name}"
         if entry.is_directory:

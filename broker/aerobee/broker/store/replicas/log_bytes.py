@@ -1,11 +1,11 @@
-"""A master's log as it comes over the wire, cut anywhere: back into whole records.
+"""A master's log as received over the wire, cut anywhere: reassembled into complete records.
 
-Owns: the bytes that came and are no whole record yet. Everything that can be no part of a log at
-its place is refused before anybody stores it: the frames that brought it have checksums, so it is
-the master's own log that is damaged, or another one than it says.
+Owns: bytes received that do not form a complete record yet. What cannot be part of a log at its
+position is refused before it is stored: the frames have checksums, so the master's own log must be
+damaged, or is not the one that it claims to be.
 
-What is held never exceeds one record: lengths are checked as soon as they are there, and what
-is after a blank record is dropped as it comes.
+At most one record is held: lengths are checked as soon as they arrive, and what follows a blank
+record is dropped on arrival.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from aerobee.store_format.tags import TagsCodes
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
 _HEAD_BYTES_MAX: Final = BODY_AT + 2 * HOST_V6_EXTRA
-# Topic and properties with their lengths: a record is no more than this longer than head and body.
+# Topic and properties with their lengths: the most that a record adds to head and body.
 _TRAILER_BYTES_MAX: Final = 2 + (1 << 15) + 2 + (1 << 16)
 
 
 class WholeRecords(NamedTuple):
-    """Records that are at `position` of the log, the first `result.valid_end` bytes of `data`. At
-    the beginning of a segment the one before ended with its blank record."""
+    """Records at `position` of the log: the first `result.valid_end` bytes of `data`. At the
+    beginning of a segment the previous one ended with its blank record."""
 
     position: int
     data: bytes
@@ -47,7 +47,7 @@ class WholeRecords(NamedTuple):
 
 
 class LogBytes:
-    """Takes bytes cut anywhere, gives whole records; holds at most one."""
+    """Takes bytes cut anywhere, returns complete records; holds at most one."""
 
     def __init__(self, segment_bytes: int, tags: TagsCodes, position: int) -> None:
         self._segment_bytes = segment_bytes
@@ -55,15 +55,16 @@ class LogBytes:
         self.received_end = position
         self._parts: list[bytes] = []
         self._held = 0
-        # As long as fewer bytes are held, there is nothing to be found in them.
+        # While fewer bytes are held, they cannot contain a complete record.
         self._wanted = 0
-        # What is still to come of the filler after a blank record.
+        # Remaining bytes of the filler after a blank record.
         self._filler_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[WholeRecords]:
-        """What `data`, which follows what was fed before, makes whole; each within one segment.
+        """The records completed by `data`, which continues the earlier input; each result is within
+        one segment.
 
-        Raises CorruptFrame; then nothing more can be fed.
+        Raises CorruptFrame; nothing more can be fed after that.
         """
         self.received_end += len(data)
         if self._filler_bytes:
@@ -100,7 +101,7 @@ class LogBytes:
             self._wanted = 0
 
     def _pass_blank(self, result: ScanResult, position: int, available: int) -> int:
-        """How many of the bytes that are there belong to the blank record at `position`."""
+        """How many of the available bytes belong to the blank record at `position`."""
         size = self._segment_bytes - position % self._segment_bytes
         if result.end_size != size:
             raise _corrupt(
@@ -130,7 +131,7 @@ def _check(result: ScanResult, position: int, room: int) -> None:
 
 
 def _size_wanted(piece: bytes, result: ScanResult, position: int, room: int) -> int:
-    """How many bytes of the record at `position` are needed before it is worth another look."""
+    """How many bytes of the record at `position` are needed before checking it again."""
     rest = memoryview(piece)[result.valid_end :]
     if len(rest) < _HEAD_BYTES_MAX:
         return min(_HEAD_BYTES_MAX, result.end_size) or BLANK_BYTES_MIN  # 0: not even the size

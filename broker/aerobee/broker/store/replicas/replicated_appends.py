@@ -1,12 +1,12 @@
-"""Appends to a log that is the copy of a master's: the same bytes at the same places.
+"""Appends to a log that is a copy of a master's: the same bytes at the same places.
 
-Owns: what has come of the master's log and is not stored. Only whole records are stored, and a
-blank record together with the record that follows it; so the log always ends where a record does,
-as the master's, and the next start finds that end again. Segments begin where the master's do.
+Owns: bytes received from the master's log and not stored yet. Only complete records are stored, and
+a blank record together with the record after it; so the log always ends at the end of a record,
+like the master's, and the next start finds that end again. Segments begin where the master's do.
 
-What follows from the records goes the way of all appends: entries and keys wait in the dispatcher
-until they are confirmed. A queue's next offset counts all that is stored, so that this broker can
-continue as master at any moment.
+Derived data takes the path of all appends: entries and keys wait in the dispatcher until they are
+confirmed. A queue's next offset counts all that is stored, so that this broker can become master at
+any moment.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ReplicatedAppends:
         self._admission = admission
         self._counters = counters
         self._tags = TagsCodes(delays_ms=config.delay_levels_ms)
-        # Whatever the log holds of a queue is in the queue or waits to be.
+        # All that the log has of a queue is in the queue or waits to be.
         self._replay = Replay(
             queues,
             BatchTopics(disk),
@@ -79,26 +79,26 @@ class ReplicatedAppends:
 
     @property
     def received_end(self) -> int:
-        """Up to where the master's log has come; what is past the log's end is in memory."""
+        """How far the master's log was received; what is past the log's end is in memory."""
         return self._log.end if self._bytes is None else self._bytes.received_end
 
     def begin(self) -> int:
-        """A stream begins: forget what came and was not stored. Returns the position from which the
-        master is to send, which is the log's end."""
+        """A stream begins: drop what was received and not stored. Returns the position from which
+        the master must send, which is the log's end."""
         self._bytes = None
         self._queues.ended_topics.clear()
         return self._log.end
 
     def append(self, position: int, data: bytes) -> int:
-        """Store what `data` makes whole, which follows `received_end`. Returns the log's end: all
-        before it is stored, in the page cache. Nothing of a piece that is refused is stored.
+        """Store the records completed by `data`, which continues at `received_end`. Returns the
+        log's end: all before it is stored, in the page cache. Nothing of a refused piece is stored.
 
         Raises:
             Busy: nothing was taken; the same call may be repeated.
-            ReplicationGap: `position` is another one than `received_end`; nothing was taken.
-            CorruptFrame: these are no records of that place of a log.
-            NotWritable, ShuttingDown: the log may have grown. This error or the one before: the
-                stream must begin again.
+            ReplicationGap: `position` is not `received_end`; nothing was taken.
+            CorruptFrame: these are not records of that position of a log.
+            NotWritable, ShuttingDown: the log may have grown. After this error or the previous one
+                the stream must restart.
             StoreFailed: the disk failed; whether the bytes are there is unknown.
         """
         log = self._log
@@ -162,11 +162,11 @@ class ReplicatedAppends:
 
     @property
     def misplaced_records(self) -> int:
-        """Records copied that did not continue where their queue ended."""
+        """Copied records that did not continue where their queue ended."""
         return self._replay.misplaced
 
     def take_warnings(self) -> list[str]:
-        """What was odd about records, though whole, since this was asked last."""
+        """What was odd about intact records since the last call."""
         if not self._replay.warnings:
             return []
         warnings, self._replay.warnings = self._replay.warnings, []
@@ -175,9 +175,9 @@ class ReplicatedAppends:
     # ------------------------------------------------------------------------------ queues
 
     def begin_queues(self, next_offsets: Mapping[QueueName, int]) -> None:
-        """Let queues that hold no message here count on from where the master's do, whose messages
-        were all removed: see `QueueSet.emptied`. Others are left as they are, and those
-        of topics that have ended since the master said so."""
+        """Let queues without messages here continue counting where the master's do, whose messages
+        were all removed: see `QueueSet.emptied`. Others are left unchanged, as are those of topics
+        that have ended since the master sent this."""
         for (topic, queue_id), next_offset in next_offsets.items():
             if topic in self._queues.ended_topics:
                 continue

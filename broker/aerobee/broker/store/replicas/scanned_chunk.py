@@ -1,7 +1,7 @@
-"""Records that came as bytes of another's log, on their way to the queues and the key index.
+"""Records received as bytes of another log, on their way to the queues and the key index.
 
-A piece of the log holds records of many queues, and any record may be the last one that is
-confirmed. So what waits keeps where each record ends, and can be divided there.
+A piece of the log has records of many queues, and any record may be the last confirmed one. So the
+end of each record is kept, and the piece can be split there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from aerobee.store_format.scan import ScanResult
 Keys = IndexKeys | UnhashedKeys | Sequence[LooseRecord]
 
 _LOOSE_RECORDS_MAX: Final = 24
-"""The keys of this few records are looked for together with those of others."""
+"""For up to this many records, keys are extracted together with those of others."""
 _COPIED_RECORDS_MAX: Final = 4_096
 
 
 class QueueRun(NamedTuple):
-    """What a queue gets from a piece of the log; `ends` are those of its records."""
+    """A queue's part of a piece of the log; `ends` are those of its records."""
 
     queue: ConsumeQueue
     entries: bytes
@@ -44,15 +44,15 @@ class QueueRun(NamedTuple):
 
 
 class EndedQueues(NamedTuple):
-    """Queues of a topic that ended with the record that ends at `end`."""
+    """Queues of a topic whose end is the record that ends at `end`."""
 
     end: int
     queues: Sequence[ConsumeQueue]
 
 
 class ScannedChunk(NamedTuple):
-    """Whole records in log order; `ends` and `store_timestamps_ms` are those of each, also of those
-    that have no place in a queue."""
+    """Complete records in log order; `ends` and `store_timestamps_ms` cover all of them, including
+    those that have no place in a queue."""
 
     ends: Int64Array
     store_timestamps_ms: Int64Array
@@ -66,7 +66,7 @@ class ScannedChunk(NamedTuple):
 
     @property
     def store_timestamp_ms(self) -> int:
-        """Of the last record."""
+        """The time of the last record."""
         return int(self.store_timestamps_ms[-1])
 
     def divide(self, end: int) -> tuple[ScannedChunk, ScannedChunk] | None:
@@ -108,9 +108,9 @@ def _divide_keys(keys: Keys, end: int) -> tuple[Keys, Keys]:
 
 
 def scanned_keys(result: ScanResult, data: bytes, position: int) -> Keys:
-    """What the key index is to know of scanned records; `data` is at `position` of the log.
+    """The keys of scanned records for the key index; `data` is at `position` of the log.
 
-    Like the keys of a batch: those of many long properties are left for another thread to hash.
+    As for the keys of a batch, hashing many long properties is left to another thread.
     """
     indexed = (result.sys_flags & SYSFLAG_TRANSACTION_MASK) != SYSFLAG_TRANSACTION_ROLLBACK
     chosen = np.flatnonzero(indexed)

@@ -1,1 +1,1 @@
-"""What leaves the log again: when, in which order, and what is said about it."""
+"""What is removed from the log: when, in which order, and how it is reported."""

@@ -1,7 +1,7 @@
 """What an operator can set about retention; Apache's option is named beside each key.
 
-Apache's limits apply here as there: a percentage outside its range is moved to the range's end, so
-that settings that were carried over mean the same.
+Apache's limits apply: a percentage outside its range is moved to the end of the range, so that
+settings taken over from Apache mean the same.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class RetentionConfig:
         return self.file_reserved_hours * _MS_PER_HOUR
 
     def moved_percentages(self) -> list[str]:
-        """One sentence for each percentage that is used otherwise than it was set."""
+        """One sentence for each percentage that is used with a value other than the one set."""
         used = {
             "disk_used_percent_max": self.expire_above_percent,
             "disk_force_percent": self.force_above_percent,
@@ -140,5 +140,5 @@ class RetentionConfig:
 
     @property
     def resume_below_percent(self) -> int:
-        """Once messages are refused, they are taken again from here downwards."""
+        """Once messages are refused, they are taken again at or below this percentage."""
         return min(self.force_above_percent, self.refuse_above_percent)

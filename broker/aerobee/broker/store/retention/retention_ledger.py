@@ -1,4 +1,4 @@
-"""Removal of the log's oldest segments, one at a time: what was taken and what has come back.
+"""Removal of the log's oldest segments, one at a time: works taken and their results.
 
     survey   when were the segments written, how full is the disk    -> a candidate, or none
     search   who has not read the candidate's messages               -> what holds it, if any does
@@ -7,7 +7,7 @@
 
 Owns: the ages of the segments, the totals, and why the oldest segment stays. Each work is taken on
 the loop, run on any thread, and finished on the loop before the next is taken. Readers are refused
-a file's messages before it goes; a reader with the file open reads on.
+a file's messages before it is removed; a reader with the file open continues reading.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Candidate:
 
 
 def local_hour(now_ms: int) -> int:
-    """The hour of the day where this machine stands."""
+    """The hour of the day in this machine's time zone."""
     return time.localtime(now_ms / 1_000).tm_hour
 
 
@@ -107,7 +107,7 @@ class RetentionLedger:
         """Why the oldest segment stays although it is expired; empty if it is not, or is gone."""
 
     def _last_seen_ms(self) -> int:
-        """The latest time that the folder knows of. Not that of the active segment's file, which
+        """The latest time found in the folder, excluding that of the active segment's file, which
         every recovery may write to."""
         sealed = {file_name(segment.base) for segment in self._log.segments()[:-1]}
         times_ms = [
@@ -118,18 +118,18 @@ class RetentionLedger:
         return max([self._log.store_timestamp_ms, *times_ms])
 
     def take_troubles(self) -> list[FileTrouble]:
-        """The files that could not be removed or read since this was asked last."""
+        """The files that could not be removed or read since the last call."""
         troubles, self._troubles = self._troubles, []
         return troubles
 
     # ------------------------------------------------------------------------------ the disk
 
     def observe(self, space: DiskSpace) -> None:
-        """How full the disk is, as measured about every second; appends go by it."""
+        """How full the disk is, measured about every second; appends depend on it."""
         self._admission.measured(space)
 
     def measure_here(self) -> None:
-        """The same at once. Blocks; raises OSError."""
+        """The same synchronously. Blocks; raises OSError."""
         self.observe(measure(self._disk))
 
     @property
@@ -162,7 +162,7 @@ class RetentionLedger:
             self.keep(verdict.kept_because)
             return None
         if segment.end >= self._ledger.flushed_end:
-            # A power failure would leave no log at all, where there surely was one.
+            # A power failure could leave no log at all, where there certainly was one.
             self.keep("what follows it in the log is not on the disk yet")
             return None
         if segment.end > self._in_files_end():
@@ -175,7 +175,7 @@ class RetentionLedger:
         self._ages.know(bases, self._clock.monotonic_s())
 
     def _in_files_end(self) -> int:
-        """Up to where the log's records are in the files of their queues: what goes must not be
+        """How far the log's records are in the files of their queues: what is removed must not be
         needed to find out how far its queue had come."""
         unwritten = self._queues.unwritten_from
         return self._dispatcher.end if unwritten is None else unwritten
@@ -185,8 +185,8 @@ class RetentionLedger:
     def take_search(
         self, candidate: Candidate, readers: Iterable[QueueReaders] = ()
     ) -> UnreadSearch:
-        """Who of `readers`, and of those that are added to the search before it is run, has not
-        read the candidate's messages."""
+        """Which of `readers`, and of those added to the search before it is run, have not read the
+        candidate's messages."""
         search = UnreadSearch(
             self._disk, self._queues, candidate.base, candidate.end, self._log.end
         )
@@ -199,15 +199,15 @@ class RetentionLedger:
         return search.holding
 
     def keep(self, reason: str) -> None:
-        """The oldest segment stays for a reason; empty: not for one that anybody should know."""
+        """The oldest segment stays for a reason; empty: for none worth reporting."""
         self.kept_because = reason
         self._admission.held_by = reason
 
     # ------------------------------------------------------------------------------ removal
 
     def take_removal(self, candidate: Candidate, losing: Iterable[QueueReaders]) -> RemovalWork:
-        """The log begins after the candidate from now on. `losing`: who has unread messages in it,
-        as they are at this moment; from these the losses are counted."""
+        """The log begins after the candidate from now on. `losing`: who has unread messages in it
+        at this moment; the losses are counted from these."""
         assert self._removal is None, "one removal at a time"
         assert self._log.min_offset == candidate.base
         self.keep("")
@@ -221,9 +221,9 @@ class RetentionLedger:
         return work
 
     def finish_removal(self, work: RemovalWork) -> FollowWork | None:
-        """`work.run` returned: queues and index are to follow the log.
+        """`work.run` returned: queues and index must follow the log.
 
-        None if the file must not be touched: then the log begins with it again.
+        None if the file must not be removed: then the log begins with it again.
         """
         assert work is self._removal
         self._removal = None
@@ -239,7 +239,7 @@ class RetentionLedger:
 
     def finish_follow(self, work: FollowWork) -> RemovedSegment:
         """`work.run` returned: queues and index begin where the log does. Files that had to stay
-        are tried again with the next removal."""
+        are retried with the next removal."""
         self._queues.finish_trim(work.trim)
         self._left_over = work.left_over
         self._troubles += work.troubles

@@ -1,7 +1,7 @@
 """Whether the oldest log segment may be removed now: pure decisions over ages and percentages.
 
-Segments go oldest first, one after the other, and the first that stays ends the run. The active
-segment is never asked about. Whether somebody still needs what it has is decided after this, see
+Segments are removed oldest first, one at a time, and the first that stays ends the run. The active
+segment is never considered. Whether its content is still needed is decided later, see
 `aerobee.broker.retention.holds`.
 """
 
@@ -15,12 +15,12 @@ from aerobee.broker.store.retention.retention_config import RetentionConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanRequest:
-    """Why a run takes place: by time, or because an operator wants it now."""
+    """Why a run takes place: by time, or on an operator's command."""
 
     commanded: bool = False
-    """Expired segments go whatever the hour."""
+    """Expired segments are removed at any hour."""
     force: bool = False
-    """Unexpired ones too, as long as the disk is fuller than `disk_used_percent_max`."""
+    """Unexpired ones too, while the disk is fuller than `disk_used_percent_max`."""
     unread: bool = False
     """Also what groups have not read."""
 
@@ -30,14 +30,14 @@ PERIODIC = CleanRequest()
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """A disk as it was measured, see `Disk`; negative: not yet."""
+    """A measured disk, see `Disk`; negative: not measured yet."""
 
     free_bytes: int = -1
     total_bytes: int = -1
 
     @property
     def used_percent(self) -> float | None:
-        """Of what this user may fill, how much is filled, as `df` says; None if not known."""
+        """How much of what this user may fill is used, as in `df`; None if unknown."""
         if self.free_bytes < 0 or self.total_bytes <= 0:
             return None
         return 100 * (self.total_bytes - self.free_bytes) / self.total_bytes
@@ -109,8 +109,8 @@ class RetentionPolicy:
 
 
 class FullDisk:
-    """Whether the disk is too full for more messages: from one percentage on, until it has come
-    down to another, so that a broker at the limit does not change its mind every second."""
+    """Whether the disk is too full for more messages: from one percentage on, until it is down to a
+    lower one, so that a broker at the limit does not flip every second."""
 
     __slots__ = ("_config", "is_full", "space")
 
@@ -130,7 +130,7 @@ class FullDisk:
             self.is_full = False
 
     def describe(self, held_by: str) -> str:
-        """What a sender is told while the disk is full; `held_by`: why nothing can be removed."""
+        """What senders are told while the disk is full; `held_by`: why nothing can be removed."""
         return (
             f"the disk is {self.space.used_percent or 0:.1f} % full: messages are refused above "
             f"{self._config.refuse_above_percent} % and taken again below "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aerobee.broker.store.retention.retention_policy import Cause, DiskSpace
 
 LOSSES_TOLD_MAX = 1_000
-"""At most this many groups and queues are named, those that lost most; the totals count all."""
+"""At most this many groups and queues are listed, those that lost most; totals count all."""
 _LOSSES_KEPT_MAX = 10_000
 
 
@@ -25,7 +25,7 @@ class UnreadRemoval:
 
 @dataclass(frozen=True, slots=True)
 class RemovedSegment:
-    """One segment that is gone, and what groups had not read of it."""
+    """A removed segment, and what groups had not read of it."""
 
     name: str
     base: int
@@ -43,9 +43,9 @@ class RemovedSegment:
 class RetentionStatistics:
     """Totals since the store was opened.
 
-    `removed_unread`: the largest losses, at most LOSSES_TOLD_MAX, the largest first.
-    `removed_unread_messages`: over all groups and queues, also those that are not listed; a message
-    that two groups had not read counts twice.
+    `removed_unread`: the largest losses, at most LOSSES_TOLD_MAX, largest first.
+    `removed_unread_messages`: over all groups and queues, including unlisted ones; a message that
+    two groups had not read counts twice.
     """
 
     space: DiskSpace
@@ -57,8 +57,8 @@ class RetentionStatistics:
 
 
 class RetentionCounters:
-    """Adds up; an entry for each group and queue that lost anything. Beyond _LOSSES_KEPT_MAX of
-    them the smallest are forgotten, and are in the total only."""
+    """Totals, with an entry for each group and queue that lost anything. Above _LOSSES_KEPT_MAX
+    entries the smallest are dropped, and remain only in the total."""
 
     __slots__ = ("_largest", "_unread", "removed_bytes", "removed_segments", "unread_messages")
 
@@ -70,7 +70,7 @@ class RetentionCounters:
         self._largest: tuple[UnreadRemoval, ...] | None = ()
 
     def __len__(self) -> int:
-        """How many groups and queues are remembered."""
+        """How many groups and queues are kept."""
         return len(self._unread)
 
     def add(self, removed: RemovedSegment) -> None:
@@ -81,7 +81,7 @@ class RetentionCounters:
             self._unread[key] = self._unread.get(key, 0) + each.messages
             self.unread_messages += each.messages
         if len(self._unread) > _LOSSES_KEPT_MAX:
-            # To half, so that this is rare.
+            # Down to half, so that this is rare.
             largest = heapq.nlargest(
                 _LOSSES_KEPT_MAX // 2, self._unread.items(), key=lambda item: item[1]
             )
@@ -91,7 +91,7 @@ class RetentionCounters:
 
     @property
     def largest(self) -> tuple[UnreadRemoval, ...]:
-        """At most LOSSES_TOLD_MAX; worked out once after each change."""
+        """At most LOSSES_TOLD_MAX; computed once after each change."""
         if self._largest is None:
             self._largest = largest_removals(
                 UnreadRemoval(*key, messages) for key, messages in self._unread.items()

@@ -1,9 +1,9 @@
-"""What retention asks of the disk, taken on the loop and done on another thread.
+"""Retention's work on the disk, taken on the loop and done on another thread.
 
-The order of a removal is what lets every start find its way: the log's file goes first and its
-folder is synced, so that the log never has a hole; then go queue files and index files that point
-nowhere any more. Whatever a crash leaves of these is passed over by the next start and goes with
-the next removal.
+The order of a removal keeps the folder readable for every start: the log's file is removed first
+and its folder synced, so that the log never has a hole; then queue files and index files that point
+nowhere are removed. What a crash leaves of these is ignored by the next start and removed by the
+next removal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SurveyWork:
 
 
 class RemovalWork:
-    """Removes the file of the segment that the log has let go of."""
+    """Removes the file of the segment that the log has dropped."""
 
     __slots__ = ("_disk", "cause", "error", "losing", "modified_ms", "segment")
 
@@ -50,15 +50,15 @@ class RemovalWork:
         self.segment = segment
         self.cause = cause
         self.modified_ms = modified_ms
-        # Set if the file is still there because it must not be touched.
+        # Set if the file still exists because it must not be removed.
         self.error: OSError | None = None
-        # Who has unread messages here, the queue, and the offset at which it began until now.
+        # Who has unread messages here, the queue, and the offset at which it began so far.
         self.losing: list[tuple[QueueReaders, ConsumeQueue, int]] = []
 
     def run(self) -> None:
         """[any thread] Raises OSError, except for a file that is protected."""
         try:
-            with contextlib.suppress(FileNotFoundError):  # somebody was faster
+            with contextlib.suppress(FileNotFoundError):  # already removed
                 self._disk.remove(self.segment.path)
         except OSError as error:
             if error.errno not in LEFT_ALONE:
@@ -69,8 +69,8 @@ class RemovalWork:
 
 
 class FollowWork:
-    """Removes what led to the records that are gone, and looks what it brought. `troubles`: what
-    could not go; `left_over`: the index files among it."""
+    """Removes what pointed to the removed records, and measures the space gained. `troubles`: what
+    could not be removed; `left_over`: the index files among it."""
 
     __slots__ = ("_disk", "_index_files", "left_over", "removal", "space", "trim", "troubles")
 
@@ -90,7 +90,7 @@ class FollowWork:
         self.troubles: list[FileTrouble] = []
 
     def run(self) -> None:
-        """[any thread] Raises OSError, but not for a derived file that has to stay."""
+        """[any thread] Raises OSError, except for a derived file that has to stay."""
         self.trim.run()
         self.troubles = list(self.trim.troubles)
         for info in self._index_files:

@@ -1,8 +1,9 @@
 """Which queues have unread messages in the log's oldest segment, and which of these hold it.
 
 Taken on the loop with copies of what it needs of the queues, run on another thread because queue
-files may be cold, judged on the loop. Positions of a queue rise with its offsets, so one entry
-tells whether anything unread is in the segment, and a binary search finds what a ceiling leaves.
+files may be cold, evaluated on the loop. Positions of a queue rise with its offsets, so a single
+entry shows whether anything unread is in the segment, and a binary search finds what a ceiling
+leaves.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 class QueueReaders:
     """The groups that read one queue, or what else waits in it.
 
-    A queue that nobody reads, or whose messages nobody shall wait for, is not listed at all.
+    A queue without readers, or whose messages must not be kept for anyone, is not listed at all.
     """
 
     topic: str
     queue_id: int
     offsets: Mapping[str, int]
     """Group -> the next queue offset that it will consume; at least one. Where messages of Apache's
-    broker wait, their kind is named instead of a group."""
+    broker wait, their kind takes the place of a group."""
     keep_bytes_max: int | None = None
-    """Unread messages hold a segment only if at most this many bytes of log follow from them to the
-    log's end; None: however many."""
+    """Unread messages hold a segment only if they are at most this many bytes before the log's end;
+    None: always."""
 
     @property
     def oldest(self) -> int:
@@ -44,14 +45,14 @@ class QueueReaders:
 
     @property
     def slowest(self) -> str:
-        """Whose offset that is; the first by name of several."""
+        """The group with that offset; the first by name if there are several."""
         return min(self.offsets, key=lambda group: (self.offsets[group], group))
 
 
 def removed_unread(
     readers: QueueReaders, min_offset_before: int, min_offset_after: int
 ) -> list[UnreadRemoval]:
-    """What each group lost when the queue's first message changed: exact, because queue offsets
+    """What each group lost when the queue's first message changed; exact, because queue offsets
     have no gaps."""
     lost = []
     for group, offset in sorted(readers.offsets.items()):
@@ -65,8 +66,8 @@ def removed_unread(
 class UnreadQueue:
     """A queue with unread messages in the segment; the first of them is at `position`.
 
-    With a `trouble` that is not known, because a file of the queue cannot be read: then all that
-    its readers have not read counts as lying in the segment."""
+    With a `trouble` this is unknown, because a file of the queue cannot be read: then everything
+    its readers have not read counts as being in the segment."""
 
     readers: QueueReaders
     position: int
@@ -79,7 +80,7 @@ class UnreadQueue:
 
 
 class UnreadSearch:
-    """One segment, and the queues that somebody has not read to the end."""
+    """One segment, and the queues that some reader has not read to the end."""
 
     def __init__(self, disk: Disk, queues: QueueSet, base: int, end: int, log_end: int) -> None:
         """The segment is [base, end) of a log that ends at `log_end`."""
@@ -92,7 +93,7 @@ class UnreadSearch:
         self.found: list[UnreadQueue] = []
 
     def add(self, readers: Iterable[QueueReaders]) -> None:
-        """[loop] Look at these, too. What is clear without a look at a file is decided here."""
+        """[loop] Include these, too. What needs no file is decided here."""
         for each in readers:
             queue = self._queues.get(each.topic, each.queue_id)
             if queue is not None and self._may_be_unread(queue, each):
@@ -127,7 +128,7 @@ class UnreadSearch:
         return UnreadQueue(readers, position, self._holds(readers, entries, position))
 
     def _held_from(self, readers: QueueReaders) -> int:
-        """Only what is here or after may hold a segment."""
+        """Only what is at or after this may hold a segment."""
         if readers.keep_bytes_max is None:
             return 0
         return self._log_end - readers.keep_bytes_max
@@ -148,18 +149,18 @@ class UnreadSearch:
 
     @property
     def holding(self) -> UnreadQueue | None:
-        """Of the queues that hold the segment the one whose unread messages are oldest."""
+        """Of the queues that hold the segment, the one whose unread messages are oldest."""
         holding = (queue for queue in self.found if queue.holds)
         return min(holding, key=lambda queue: queue.position, default=None)
 
     @property
     def unread(self) -> list[QueueReaders]:
-        """Of the queues with unread messages in the segment."""
+        """Readers of the queues with unread messages in the segment."""
         return [queue.readers for queue in self.found]
 
 
 class _Entries:
-    """The entries of a queue from its first unread one on."""
+    """The entries of a queue, starting at its first unread one."""
 
     __slots__ = ("_files", "_tail", "_written_end", "end", "start")
 
@@ -175,8 +176,8 @@ class _Entries:
         return self._files.path
 
     def position(self, offset: int) -> int:
-        """Where the message is in the log. An entry that is not there counts as lying at the
-        log's start: then its messages are unread and in the oldest segment. Raises OSError."""
+        """The message's position in the log. A missing entry counts as being at the log's start:
+        then its messages are unread and in the oldest segment. Raises OSError."""
         at = (offset - self._written_end) * ENTRY_SIZE
         entry = self._tail[at : at + ENTRY_SIZE] if at >= 0 else b""
         if at < 0:

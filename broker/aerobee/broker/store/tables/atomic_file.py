@@ -1,8 +1,8 @@
 """Small files that are replaced as a whole, and read with their backup at hand.
 
-Always holds: a crash or power failure at any moment leaves, for a reader that also looks at the
-backup, the previous content or the new one, never a mix and never nothing. The previous content
-stays beside the file as `<name>.bak`, as Apache's broker keeps it.
+Invariant: after a crash or power failure at any moment, a reader that also uses the backup finds
+the previous content or the new one, never a mix and never nothing. The previous content stays
+beside the file as `<name>.bak`, as with Apache's broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 
 class Source(StrEnum):
-    """Which file answered."""
+    """Which file was used."""
 
     FILE = "file"
     BACKUP = "backup"
@@ -65,11 +65,11 @@ def replace_atomically(disk: Disk, path: str, data: bytes) -> None:
 
 
 def read_with_backup(disk: Disk, path: str, parse: Callable[[bytes], Value]) -> Loaded[Value]:
-    """The parsed content of `path`, or of its backup if it is missing, empty or illegal.
+    """The parsed content of `path`, or of its backup if that is missing, empty or illegal.
 
-    `parse` raises ValueError for illegal content. With neither file the value is None. Raises
-    StoreUnusable if something is there but nothing of it can be read, TableEmpty if there is no
-    content at all: defaults would then lose what the operator could still repair.
+    `parse` raises ValueError for illegal content. Without either file the value is None. Raises
+    StoreUnusable if files exist but none can be read, TableEmpty if they have no content at all:
+    using defaults would lose what the operator could still repair.
     """
     problems: list[str] = []
     for candidate, source in (
@@ -81,7 +81,7 @@ def read_with_backup(disk: Disk, path: str, parse: Callable[[bytes], Value]) -> 
         except FileNotFoundError:
             continue
         if not data.strip(b" \t\r\n\0"):
-            # A file system may leave zeros or nothing after a power failure.
+            # After a power failure a file system may leave zeros or nothing.
             problems.append(f"{candidate} is empty")
             continue
         try:
@@ -104,8 +104,8 @@ def read_with_backup(disk: Disk, path: str, parse: Callable[[bytes], Value]) -> 
 
 
 def _parse_temporary(disk: Disk, path: str, parse: Callable[[bytes], Value]) -> Value | None:
-    """What a replacement left that died between its two renames, having made a damaged file the
-    backup. Its content was complete and synced by then."""
+    """The temporary file of a replacement that was interrupted between its two renames, after a
+    damaged file had become the backup. Its content was complete and synced by then."""
     try:
         return parse(disk.read_file(path + TEMPORARY_SUFFIX))
     except (FileNotFoundError, ValueError):

@@ -1,8 +1,8 @@
-"""What Apache's config files have in common: a data version, one table, and whatever else is there.
+"""The common part of Apache's config files: a data version, one table, and other members.
 
-Always holds: members that we do not use are written back as they were; a document rendered after a
-change has a higher data version. Helpers take typed members out of parsed JSON, with the name of
-the member in the error.
+Invariant: members that we do not use are written back unchanged; a document rendered after a change
+has a higher data version. Helpers take typed members out of parsed JSON, and name the member in
+errors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Member = TypeVar("Member", str, int, bool)
 
 
 class ConfigDocument:
-    """What all these files have around their table: the data version and members we do not use."""
+    """What surrounds the table in all these files: the data version and members we do not use."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -34,18 +34,18 @@ class ConfigDocument:
 
     @property
     def version(self) -> dict[str, JsonValue]:
-        """counter, stateVersion, timestamp, and what else stands there; a copy."""
+        """counter, stateVersion, timestamp, and any other members; a copy."""
         return dict(self._version)
 
     def taken(self, now_ms: int) -> ConfigDocument:
-        """A copy as it is now, for a thread to render; raises the version like `render`."""
+        """A copy as of now, for a thread to render; raises the version like `render`."""
         self.raise_version(now_ms)
         copy = ConfigDocument()
         copy.unknown, copy._version = dict(self.unknown), self.version
         return copy
 
     def raise_version(self, now_ms: int) -> None:
-        """Count up if there was any change since the last time."""
+        """Increment if there was any change since the last time."""
         if self.changes != self._changes_rendered:
             self._changes_rendered = self.changes
             counter = self._version.get("counter")
@@ -71,12 +71,12 @@ class ConfigDocument:
 
 
 def parse_document(data: bytes) -> dict[str, JsonValue]:
-    """A config file's members. Raises ValueError for anything that is not one."""
+    """A config file's members. Raises ValueError if it is not one."""
     return named_members(parse_object(data), "the document")
 
 
 def take_member(bean: dict[str, JsonValue], name: str, default: Member) -> Member:
-    """Removes a member and gives its value, or the default. ValueError if it has another type."""
+    """Removes a member and returns its value, or the default. ValueError for another type."""
     value = bean.pop(name, default)
     if type(value) is not type(default):
         raise ValueError(f"{name!r} must be of type {type(default).__name__}, not {value!r:.40}")
@@ -92,7 +92,7 @@ def take_object(bean: dict[str, JsonValue], name: str) -> dict[str, JsonValue]:
 
 
 def take_attributes(bean: dict[str, JsonValue]) -> dict[str, str]:
-    """Removes the member `attributes`, a map of texts."""
+    """Removes the member `attributes`, a map of strings."""
     attributes = take_object(bean, "attributes")
     texts = {name: value for name, value in attributes.items() if isinstance(value, str)}
     if len(texts) != len(attributes):

@@ -1,10 +1,10 @@
 """topics.json and subscriptionGroup.json in memory; beside them the table of consumer offsets.
 
-Owns: what these tables hold, and how that looks in Apache's files. No I/O: the owner loads bytes,
-calls the tables on the loop, and hands `snapshot_bytes` to `replace_atomically` in a thread.
+Owns: the content of these tables, and its form in Apache's files. No I/O: the owner loads bytes,
+calls the tables on the loop, and passes `snapshot_bytes` to `replace_atomically` in a thread.
 
-Always holds: members that an Apache broker wrote and we do not use are written back as they were;
-a snapshot that follows a change has a higher `dataVersion`.
+Invariant: members that an Apache broker wrote and we do not use are written back unchanged; a
+snapshot after a change has a higher `dataVersion`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ENDING_MEMBER = "endingTopics"
 class TopicConfig:
     """One topic as this broker serves it. Field meanings are Apache's.
 
-    `revision` is the metadata revision that announced it, 0 for topics that no nameserver knows;
+    `revision` is the metadata revision that announced it, 0 for topics unknown to nameservers;
     `unknown` are members of the file's entry that we do not use.
     """
 
@@ -68,14 +68,15 @@ class TopicConfig:
 
     @property
     def has_batch_queues(self) -> bool:
-        """Whether its messages lie in Apache's batch consume queues, which we keep only."""
+        """Whether its messages are in Apache's batch consume queues, which are kept but not
+        served."""
         return self.attributes.get("queue.type") == "BatchCQ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGroupConfig:
-    """What a consumer group may do on this broker. Field meanings are Apache's, but for
-    `last_used_ms`: when the group is known to have been used, Unix ms; 0: not known."""
+    """What a consumer group may do on this broker. Field meanings are Apache's, except
+    `last_used_ms`: when the group is known to have been used last, Unix ms; 0: unknown."""
 
     name: str
     consume_enabled: bool = True
@@ -90,7 +91,7 @@ class SubscriptionGroupConfig:
 
 
 class Named(Protocol):
-    """A configuration that is known by its name."""
+    """A configuration that is identified by its name."""
 
     @property
     def name(self) -> str: ...
@@ -100,12 +101,12 @@ Config = TypeVar("Config", bound=Named)
 
 
 class NamedConfigs(ABC, Generic[Config]):
-    """Configurations by name, with the rest of their file: what both tables are."""
+    """Configurations by name, with the rest of their file: the base of both tables."""
 
     def __init__(self, configs: Mapping[str, Config] | None = None) -> None:
         self._configs = dict(configs or {})
         self._document = ConfigDocument()
-        # As the file has them; a table of thousands is written for each that changes.
+        # Rendered for the file; a table of thousands is written for each that changes.
         self._rendered: dict[str, str] = {}
 
     def __len__(self) -> int:
@@ -115,7 +116,7 @@ class NamedConfigs(ABC, Generic[Config]):
         return name in self._configs
 
     def __iter__(self) -> Iterator[str]:
-        """The names, in no order."""
+        """The names, unordered."""
         return iter(self._configs)
 
     def get(self, name: str) -> Config | None:
@@ -125,11 +126,11 @@ class NamedConfigs(ABC, Generic[Config]):
         return sorted(self._configs)
 
     def configs(self) -> list[Config]:
-        """All in the order of their names."""
+        """All, ordered by name."""
         return [self._configs[name] for name in sorted(self._configs)]
 
     def put(self, config: Config) -> bool:
-        """Add or replace; False if it was there exactly so."""
+        """Add or replace; False if an equal one was there."""
         if self._configs.get(config.name) == config:
             return False
         self._configs[config.name] = config
@@ -146,8 +147,8 @@ class NamedConfigs(ABC, Generic[Config]):
         return True
 
     def _render(self, bean_of: Callable[[Config], dict[str, object]]) -> str:
-        """All configurations as one member of the file; only those are rendered that have changed
-        since the last time."""
+        """All configurations as one member of the file; only those that have changed since the last
+        time are rendered."""
         rendered = self._rendered
         for name, config in self._configs.items():
             if name not in rendered:
@@ -156,28 +157,29 @@ class NamedConfigs(ABC, Generic[Config]):
 
     @property
     def changes(self) -> int:
-        """How often the table changed since it was made: what a saver compares."""
+        """How often the table has changed since it was created; savers compare it."""
         return self._document.changes
 
     def prepare(self) -> Iterator[None]:
-        """Nothing; `snapshot` does it all."""
+        """Nothing to do; `snapshot` does it all."""
         return iter(())
 
     def snapshot(self, now_ms: int) -> Callable[[], bytes]:
-        """The whole file as it is now; it was rendered when it is returned."""
+        """The whole file as of now; already rendered on return."""
         data = self.snapshot_bytes(now_ms)
         return lambda: data
 
     @abstractmethod
     def snapshot_bytes(self, now_ms: int) -> bytes:
-        """The whole file as it is now."""
+        """The whole file as of now."""
 
 
 class TopicTable(NamedConfigs[TopicConfig]):
     """topics.json in memory.
 
     `ending`: deleted topics whose ends are not known to be in the log yet, and when they were
-    deleted, Unix ms. One of that name may be here again: it is served once that is over.
+    deleted, Unix ms. A new topic of that name may already exist here: it is served once the end is
+    in the log.
     """
 
     def __init__(self, configs: Mapping[str, TopicConfig] | None = None) -> None:
@@ -186,7 +188,7 @@ class TopicTable(NamedConfigs[TopicConfig]):
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        """The table in a file's bytes. Raises ValueError for anything that is not one."""
+        """The table in a file's bytes. Raises ValueError for anything else."""
         document = parse_document(data)
         beans = take_object(document, "topicConfigTable")
         table = cls({name: _topic_from_bean(name, bean) for name, bean in beans.items()})
@@ -202,14 +204,14 @@ class TopicTable(NamedConfigs[TopicConfig]):
             self._document.changes += 1
 
     def has_ended(self, name: str, deleted_at_ms: int) -> None:
-        """The end is in the log, for good."""
+        """The end is in the log, permanently."""
         if self.ending.get(name, deleted_at_ms + 1) <= deleted_at_ms:
             del self.ending[name]
             self._document.changes += 1
 
     @property
     def metadata_revision(self) -> int:
-        """Up to which metadata revision the nameservers' announcements are in this table."""
+        """The metadata revision up to which this table has the nameservers' announcements."""
         revision = self._document.unknown.get("metadataRevision", 0)
         return revision if isinstance(revision, int) else 0
 
@@ -221,7 +223,7 @@ class TopicTable(NamedConfigs[TopicConfig]):
 
     @property
     def metadata_history(self) -> str:
-        """Which etcd's history counts by that revision, as nameservers name it; empty: unknown."""
+        """Which etcd's history that revision counts in, as nameservers name it; empty: unknown."""
         history = self._document.unknown.get("metadataHistory", "")
         return history if isinstance(history, str) else ""
 
@@ -232,7 +234,7 @@ class TopicTable(NamedConfigs[TopicConfig]):
             self._document.changes += 1
 
     def snapshot_bytes(self, now_ms: int) -> bytes:
-        """The whole file as it is now."""
+        """The whole file as of now."""
         more = {_ENDING_MEMBER: render_text(self.ending, depth=1)} if self.ending else {}
         return self._document.render(now_ms, "topicConfigTable", self._render(_topic_bean), more)
 
@@ -242,7 +244,7 @@ class SubscriptionGroupTable(NamedConfigs[SubscriptionGroupConfig]):
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        """The table in a file's bytes. Raises ValueError for anything that is not one."""
+        """The table in a file's bytes. Raises ValueError for anything else."""
         document = parse_document(data)
         beans = take_object(document, "subscriptionGroupTable")
         table = cls({name: _group_from_bean(name, bean) for name, bean in beans.items()})
@@ -250,7 +252,7 @@ class SubscriptionGroupTable(NamedConfigs[SubscriptionGroupConfig]):
         return table
 
     def snapshot_bytes(self, now_ms: int) -> bytes:
-        """The whole file as it is now."""
+        """The whole file as of now."""
         self._document.unknown.setdefault("forbiddenTable", {})
         return self._document.render(now_ms, "subscriptionGroupTable", self._render(_group_bean))
 

@@ -1,11 +1,11 @@
 """consumerOffset.json: what each group will consume next, in memory.
 
-Owns: the committed offsets of this broker's queues, and how they look in Apache's file. They are a
-snapshot of the offset journal: one member more, which Apache's broker ignores, says how far the
-journal is in them, and what else the journal says. No I/O: the owner takes a `snapshot` and has a
-thread render and write it.
+Owns: the committed offsets of this broker's queues, and their form in Apache's file. They are a
+snapshot of the offset journal: an additional member, which Apache's broker ignores, says how far
+they include the journal, and has the journal's other state. No I/O: the owner takes a `snapshot`
+and has a thread render and write it.
 
-Always holds: entries that are not `topic@group` with queue offsets are written back as they were.
+Invariant: entries that are not `topic@group` with queue offsets are written back unchanged.
 """
 
 from __future__ import annotations
@@ -29,56 +29,56 @@ from aerobee.store_format.json_config import JsonValue, render_text
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
 
 JOURNAL_MEMBER = "aerobeeJournal"
-"""The member that is ours: see docs/offset-journal.md."""
+"""Our own member: see docs/offset-journal.md."""
 
 ROWS_PER_TURN: Final = 256
-"""What a group has of a topic is a row; copying one takes some microseconds."""
+"""A row is what a group has of a topic; copying one takes some microseconds."""
 TOPIC_ENDS_MAX: Final = 20_000
-"""How many are remembered: twice as many as nameservers report."""
+"""How many are kept: twice as many as nameservers report."""
 
 _OFFSET_END = 1 << 63
 
 
 class OpenCopy(NamedTuple):
-    """A copy of a message that was sent back, which may not be in the log yet."""
+    """A copy of a sent-back message which may not be in the log yet."""
 
     record: int
-    """The number of the journal's record that says so."""
+    """The number of the journal record with this entry."""
     text: str
     """The entry, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalMark:
-    """How far the offset journal is in the table."""
+    """How far the table includes the offset journal."""
 
     next_offset: int = 0
-    """The queue offset of the first record that is not."""
+    """The queue offset of the first record that is not included."""
     image_position: int = 0
-    """Everything that stands is in the journal from this log position on; -1: perhaps not."""
+    """The journal from this log position on contains the whole state; -1: possibly not."""
     is_whole: bool = True
-    """Whether the whole state is in the table."""
+    """Whether the table has the whole state."""
     lease: str = ""
     """The newest record of queue leases, as JSON; empty: none yet."""
     topic_ends_from_ms: int = 0
     """Ends of topics that were deleted before this time, Unix ms, may be missing in the table."""
     next_copy: int = 0
-    """The number of the next copy of a message that is sent back."""
+    """The number of the next copy of a sent-back message."""
     copied_through: int = 0
     """All copies with lower numbers are in the log."""
     open_copies: tuple[OpenCopy, ...] = ()
 
 
 class Tried(NamedTuple):
-    """A message that is handled in order, and how often it has failed."""
+    """A message consumed in order, and how often it has failed."""
 
     offset: int
     attempts: int
 
 
 class TopicEnd(NamedTuple):
-    """A deleted topic's end: when it was deleted, Unix ms; in which record that stands; the newest
-    queue lease that was granted before."""
+    """A deleted topic's end: when it was deleted, Unix ms; the record that says so; the newest
+    queue lease granted before."""
 
     deleted_at_ms: int
     record: int
@@ -88,33 +88,34 @@ class TopicEnd(NamedTuple):
 class ConsumerOffsetTable:
     """consumerOffset.json in memory: per group, topic and queue the next offset to consume.
 
-    A snapshot renders only what was committed since the last one: on the loop it must stay short.
+    A snapshot renders only what was committed since the last one: its time on the loop must stay
+    short.
     """
 
     def __init__(self) -> None:
         self._offsets: dict[str, dict[str, dict[int, int]]] = {}
-        # Of queues on which a lease was shown; by (topic, group), as the file has them.
+        # Lease epochs of queues, if a lease was presented; by (topic, group), as in the file.
         self._epochs: dict[tuple[str, str], dict[int, int]] = {}
         self._mark: JournalMark | None = JournalMark()
         self._last = LastChanges()
         self._texts = OffsetTexts()
         self._changed: set[tuple[str, str]] = set()
-        """Of which (topic, group) the texts do not know the newest yet."""
+        """The (topic, group) pairs whose texts are out of date."""
         self.rendered_mark: JournalMark | None = None
-        """The mark in the newest snapshot."""
+        """The mark in the latest snapshot."""
         self._topic_ends: dict[str, TopicEnd] = {}
         self.finished = FinishedTable()
-        """What is finished beyond the offsets; who changes it sets the `mark`, too."""
+        """What is finished after the offsets; a caller that changes it also sets the `mark`."""
         self.tried: dict[QueueKey, Tried] = {}
-        """One for each queue at most; who changes it sets the `mark`, too."""
+        """At most one per queue; a caller that changes it also sets the `mark`."""
         self._document = ConfigDocument()
         self.rewinds = 0
-        """How often a group has come to want more than before: by its first offset on a queue, or
-        by a smaller one."""
+        """How often a group has come to need more than before: through its first offset on a queue,
+        or a smaller one."""
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        """The table in a file's bytes. Raises ValueError for anything that is not one."""
+        """The table in a file's bytes. Raises ValueError for anything else."""
         document = parse_document(data)
         table = cls()
         for key, queues in take_object(document, "offsetTable").items():
@@ -126,13 +127,13 @@ class ConsumerOffsetTable:
                 table._offsets.setdefault(group, {})[topic] = offsets
                 table._changed.add((topic, group))
         table._load_journal(take_object(document, JOURNAL_MEMBER))
-        # Apache derives this one from the offsets each time it writes, and never reads it.
+        # Apache derives this from the offsets on each write, and never reads it.
         document.pop("groupTopicMap", None)
         table._document = ConfigDocument.load(document)
         return table
 
     def _load_journal(self, member: dict[str, JsonValue]) -> None:
-        """Without the member the file is Apache's, or of a time before the journal."""
+        """Without the member the file is Apache's, or from before the journal existed."""
         self._mark = None
         if not member:
             return
@@ -172,7 +173,7 @@ class ConsumerOffsetTable:
 
     @property
     def mark(self) -> JournalMark | None:
-        """None: nobody knows how far the journal is in this table; it came from elsewhere."""
+        """None: how far this table includes the journal is unknown; it came from elsewhere."""
         return self._mark
 
     @mark.setter
@@ -187,7 +188,7 @@ class ConsumerOffsetTable:
         return self._topic_ends
 
     def note_topic_end(self, topic: str, end: TopicEnd) -> None:
-        """The topic has ended; a name may end again and again."""
+        """The topic has ended; a name may end repeatedly."""
         self._topic_ends.pop(topic, None)
         self._topic_ends[topic] = end
         if len(self._topic_ends) > TOPIC_ENDS_MAX:
@@ -195,13 +196,13 @@ class ConsumerOffsetTable:
         self._document.changes += 1
 
     def cut_topic_ends(self, journal_end: int) -> None:
-        """Forget those that are in records from this one on."""
+        """Drop those in journal records from this one on."""
         kept = {name: end for name, end in self._topic_ends.items() if end.record < journal_end}
         self._topic_ends = kept
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set the next offset to consume; a smaller one than before is as good (a reset). Who did
-        it is not known."""
+        """Set the next offset to consume; it may be smaller than before (a reset). Who did it is
+        unknown."""
         self._set(group, topic, queue_id, offset)
         self.note_change(group, topic, queue_id, None)
 
@@ -223,8 +224,8 @@ class ConsumerOffsetTable:
             self._document.changes += 1
 
     def put(self, group: str, topic: str, queue_id: int, offset: int, epoch_min: int) -> None:
-        """Set the offset, and below which lease epoch commits count no more; 0: there is no such
-        one. Say who did it by `note_change`."""
+        """Set the offset, and the lease epoch below which commits are ignored; 0: none. Record who
+        did it with `note_change`."""
         self._set(group, topic, queue_id, offset)
         if self.epoch_min(group, topic, queue_id) != epoch_min:
             self._epochs.setdefault((topic, group), {})[queue_id] = epoch_min
@@ -232,7 +233,7 @@ class ConsumerOffsetTable:
             self._document.changes += 1
 
     def note_change(self, group: str, topic: str, queue_id: int, change: LastChange | None) -> None:
-        """What changed the offset last; None: it is not known."""
+        """What last changed the offset; None: unknown."""
         if change is None:
             self._last.forget(topic, group, queue_id)
         else:
@@ -240,11 +241,11 @@ class ConsumerOffsetTable:
         self._changed.add((topic, group))
 
     def last_changes(self, group: str, topic: str) -> Mapping[int, LastChange]:
-        """What changed the group's offsets on a topic last, by queue id, as far as it is known."""
+        """What last changed the group's offsets on a topic, by queue id, as far as known."""
         return self._last.of_queues(topic, group)
 
     def newest_change_ms(self, group: str, topic: str) -> int:
-        """When any of the group's offsets on the topic changed last; 0: not known."""
+        """When any of the group's offsets on the topic last changed; 0: unknown."""
         return self._last.newest_ms(topic, group)
 
     def epochs_min(self, group: str, topic: str) -> Mapping[int, int]:
@@ -261,20 +262,20 @@ class ConsumerOffsetTable:
         return self._offsets.get(group, {}).get(topic, {}).get(queue_id)
 
     def groups(self) -> list[str]:
-        """Groups that committed anything, sorted."""
+        """Groups that have committed anything, sorted."""
         return sorted(self._offsets)
 
     @property
     def group_count(self) -> int:
-        """How many groups committed anything."""
+        """How many groups have committed anything."""
         return len(self._offsets)
 
     def topics_of(self, group: str) -> list[str]:
-        """Topics on whose queues the group committed anything."""
+        """Topics on whose queues the group has committed anything."""
         return list(self._offsets.get(group, ()))
 
     def has_committed(self, group: str, topic: str) -> bool:
-        """Whether the group committed anything on any of the topic's queues."""
+        """Whether the group has committed anything on any of the topic's queues."""
         return topic in self._offsets.get(group, ())
 
     def of_topic(self, group: str, topic: str) -> dict[int, int]:
@@ -286,7 +287,7 @@ class ConsumerOffsetTable:
         return {topic: dict(queues) for topic, queues in self._offsets.get(group, {}).items()}
 
     def remove(self, group: str, topic: str, queue_id: int) -> None:
-        """Forget the group's offset on one queue; nothing happens if there is none."""
+        """Forget the group's offset on one queue; does nothing if there is none."""
         queues = self._offsets.get(group, {}).get(topic, {})
         if queue_id not in queues:
             return
@@ -301,7 +302,7 @@ class ConsumerOffsetTable:
         self._document.changes += 1
 
     def forget(self, mark: JournalMark) -> None:
-        """Without any offset, as far as the journal is concerned at `mark`."""
+        """Drop every offset; the table is then at the journal's `mark`."""
         for group, topics in list(self._offsets.items()):
             for topic in list(topics):
                 self._remove(group, topic)
@@ -320,11 +321,11 @@ class ConsumerOffsetTable:
 
     @property
     def changes(self) -> int:
-        """How often the table changed since it was made: what a saver compares."""
+        """How often the table has changed since it was created; savers compare it."""
         return self._document.changes
 
     def as_json(self) -> dict[str, dict[str, int]]:
-        """`topic@group` -> queue id -> offset, as the file has it."""
+        """`topic@group` -> queue id -> offset, as in the file."""
         return {
             f"{topic}@{group}": {str(queue_id): offset for queue_id, offset in queues.items()}
             for group, topics in self._offsets.items()
@@ -332,12 +333,12 @@ class ConsumerOffsetTable:
         }
 
     def snapshot_bytes(self, now_ms: int) -> bytes:
-        """The whole file as it is now."""
+        """The whole file as of now."""
         return self.snapshot(now_ms)()
 
     def prepare(self) -> Iterator[None]:
-        """Take copies of most of what has changed, a few milliseconds' worth at a time, so that the
-        next `snapshot` is quick. The table may change meanwhile."""
+        """Take copies of most of what has changed, a few milliseconds of work at a time, so that
+        the next `snapshot` is quick. The table may change meanwhile."""
         for _ in range(2 * len(self._changed) // ROWS_PER_TURN):
             if len(self._changed) <= ROWS_PER_TURN:
                 return
@@ -348,8 +349,8 @@ class ConsumerOffsetTable:
         self._texts.take([self._row(*self._changed.pop()) for _ in range(count)])
 
     def snapshot(self, now_ms: int) -> Callable[[], bytes]:
-        """The whole file as it is now. Taking it costs as much as has changed since the last one,
-        what was prepared excepted. Call what it returns on any thread; never two at a time."""
+        """The whole file as of now. Its cost is proportional to what has changed since the last
+        one, minus what was prepared. Call the result on any thread; never two at a time."""
         mark = self.rendered_mark = self._mark
         self._take(len(self._changed))
         texts = self._texts
@@ -393,7 +394,7 @@ def _journal(
     finished: Sequence[tuple[QueueKey, FinishedRanges]],
     tried: Mapping[QueueKey, Tried],
 ) -> str:
-    """The member that is ours."""
+    """Our own member."""
     changes = texts.changes()
     topic_ends = ",".join(
         f"\n\t\t\t{render_text(topic)}:[{end.deleted_at_ms},{end.record},{end.lease_epoch}]"

@@ -1,4 +1,4 @@
-"""timermetrics and transactionMetrics: how many messages of each topic wait for their moment.
+"""timermetrics and transactionMetrics: how many messages of each topic wait to be delivered.
 
 Both files are one line of JSON: a data version, and per topic a count with the time it changed.
 """
@@ -26,7 +26,7 @@ _TABLE_NAMES = ("timingCount", "transactionCount")
 
 @dataclass(frozen=True, slots=True)
 class TopicCount:
-    """Messages that wait, and when that number last changed (Unix ms)."""
+    """Waiting messages, and when that number last changed (Unix ms)."""
 
     count: int
     changed_ms: int
@@ -43,8 +43,8 @@ class CountTable:
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        """The table in a file's bytes; its name is what the file has. Raises ValueError for
-        anything that is not one."""
+        """The table in a file's bytes, under the name that the file has. Raises ValueError for
+        anything else."""
         document = parse_document(data)
         names = [name for name in _TABLE_NAMES if name in document]
         if len(names) != 1:
@@ -59,7 +59,7 @@ class CountTable:
         return table
 
     def add(self, topic: str, count: int, now_ms: int) -> None:
-        """Adds this many waiting messages of the topic; removes them if negative."""
+        """Add this many waiting messages of the topic, or remove them if negative."""
         known = self._counts.get(topic, TopicCount(0, 0))
         self._counts[topic] = TopicCount(known.count + count, now_ms)
         self._document.changes += 1
@@ -70,11 +70,11 @@ class CountTable:
 
     @property
     def changes(self) -> int:
-        """How often the table changed since it was made: what a saver compares."""
+        """How often the table has changed since it was created; savers compare it."""
         return self._document.changes
 
     def as_json(self) -> dict[str, Any]:
-        """The file's members as they are now."""
+        """The file's members as of now."""
         counts = {
             topic: {"count": known.count, "timeStamp": known.changed_ms}
             for topic, known in self._counts.items()
@@ -83,7 +83,7 @@ class CountTable:
         return {"dataVersion": self._document.version, **members}
 
     def snapshot_bytes(self, now_ms: int) -> bytes:
-        """The whole file as it is now."""
+        """The whole file as of now."""
         self._document.raise_version(now_ms)
         text = json.dumps(self.as_json(), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         return encode_text(text)

@@ -1,6 +1,6 @@
 """delayOffset.json: how far each delay level of the schedule topic was delivered.
 
-Always holds: entries that are no level with an offset are written back as they were.
+Invariant: entries that are not a level with an offset are written back unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DelayOffsetTable:
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        """The table in a file's bytes. Raises ValueError for anything that is not one."""
+        """The table in a file's bytes. Raises ValueError for anything else."""
         document = parse_document(data)
         table = cls()
         for level, offset in take_object(document, "offsetTable").items():
@@ -43,15 +43,15 @@ class DelayOffsetTable:
             self._document.changes += 1
 
     def offsets(self) -> dict[int, int]:
-        """By level, in their order; a copy."""
+        """By level, in order; a copy."""
         return {level: self._offsets[level] for level in sorted(self._offsets)}
 
     @property
     def changes(self) -> int:
-        """How often the table changed since it was made: what a saver compares."""
+        """How often the table has changed since it was created; savers compare it."""
         return self._document.changes
 
     def snapshot_bytes(self, now_ms: int) -> bytes:
-        """The whole file as it is now."""
+        """The whole file as of now."""
         members = {**self._foreign, **{str(level): at for level, at in self._offsets.items()}}
         return self._document.render(now_ms, "offsetTable", render_text(members, depth=1))

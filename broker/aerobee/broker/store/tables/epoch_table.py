@@ -1,7 +1,7 @@
 """The epoch file in a store's root, loaded and saved as a whole, with its backup.
 
-`save_epochs` is to return before anything is done under a new epoch. So where only the backup can
-be read, and no damage was reported, the epoch that it lacks was never used.
+`save_epochs` must return before anything is done under a new epoch. So if only the backup can be
+read, and no damage was reported, the epoch that it lacks was never used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def load_epochs(disk: Disk) -> Loaded[list[EpochEntry]]:
     """(epoch, first log offset) pairs, oldest first; None without a file. Blocks.
 
     A `problem` with a value means that the newest epochs may be missing. Raises StoreUnusable if
-    there are files and none of them can be read.
+    files exist and none of them can be read.
     """
     return read_with_backup(disk, EPOCH_FILE, decode_epochs)
 
@@ -34,7 +34,7 @@ def save_epochs(disk: Disk, entries: Iterable[EpochEntry]) -> None:
 
 
 def remove_epochs(disk: Disk) -> None:
-    """Of a log that is gone. Durable with an fsync of the root."""
+    """Remove those of a log that is gone. Becomes durable with an fsync of the root."""
     for suffix in (TEMPORARY_SUFFIX, BACKUP_SUFFIX, ""):
         if disk.exists(EPOCH_FILE + suffix):
             disk.remove(EPOCH_FILE + suffix)

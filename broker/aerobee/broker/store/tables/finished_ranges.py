@@ -1,11 +1,12 @@
-"""PURE: what groups have finished beyond their committed offsets, queue by queue.
+"""PURE: what groups have finished after their committed offsets, queue by queue.
 
-A committed offset says that everything below it is finished. A message that is finished while an
-older one is not, as one that was sent back, is in a range of its own here, and reading for
-the group leaves it out. A range goes as soon as the committed offset has passed it.
+A committed offset says that everything below it is finished. A message that is finished before an
+older one, such as a sent-back message, is in a range here, and reads for the group skip it. A range
+is dropped as soon as the committed offset has passed it.
 
-Owns: the ranges by group, topic and queue, and in which record of the offset journal each queue
-changed last. Always: the ranges of a queue neither overlap nor touch. Callers bound their number.
+Owns: the ranges by group, topic and queue, and the record of the offset journal in which each queue
+last changed. Invariant: the ranges of a queue neither overlap nor touch. Callers bound their
+number.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ _OFFSET_END = 1 << 63
 
 
 class Range(NamedTuple):
-    """Offsets from `begin` up to, not including, `end`."""
+    """Offsets in [begin, end)."""
 
     begin: int
     end: int
 
 
 class FinishedRanges:
-    """Of one group on one queue."""
+    """The ranges of one group on one queue."""
 
     __slots__ = ("_begins", "_ends", "record")
 
     def __init__(self, ranges: Sequence[Range] = (), record: int = 0) -> None:
-        """`record`: the number of the journal's record that changed them last."""
+        """`record`: the number of the journal record that last changed them."""
         self._begins = array("q", [each.begin for each in ranges])
         self._ends = array("q", [each.end for each in ranges])
         self.record = record
@@ -43,7 +44,7 @@ class FinishedRanges:
         return f"FinishedRanges({', '.join(f'{each.begin}..{each.end}' for each in self)})"
 
     def __len__(self) -> int:
-        """How many ranges."""
+        """The number of ranges."""
         return len(self._begins)
 
     def __iter__(self) -> Iterator[Range]:
@@ -64,7 +65,7 @@ class FinishedRanges:
         return at < len(self._begins) and self._begins[at] < end
 
     def first_outside(self, offset: int) -> int:
-        """The first offset from this one on that is not in a range."""
+        """The first offset at or after this one that is not in a range."""
         at = bisect_right(self._begins, offset) - 1
         return self._ends[at] if at >= 0 and offset < self._ends[at] else offset
 
@@ -74,7 +75,7 @@ class FinishedRanges:
         return map(Range, self._begins[first:], self._ends[first:])
 
     def add(self, begin: int, end: int) -> None:
-        """These are finished, too; some of them may have been before."""
+        """Mark these as finished; some of them may already be."""
         first = bisect_left(self._ends, begin)
         last = bisect_right(self._begins, end)
         if first < last:
@@ -84,7 +85,7 @@ class FinishedRanges:
         self._ends[first:last] = array("q", (end,))
 
     def drop_below(self, offset: int) -> bool:
-        """The committed offset says so of these; whether anything changed."""
+        """The committed offset now covers these; returns whether anything changed."""
         passed = bisect_right(self._ends, offset)
         del self._begins[:passed]
         del self._ends[:passed]
@@ -99,7 +100,7 @@ class FinishedRanges:
         return copy
 
     def as_json(self) -> list[int]:
-        """The record, then begins and ends in turn."""
+        """The record, then begins and ends alternating."""
         flat = [self.record]
         for each in self:
             flat += each
@@ -107,7 +108,7 @@ class FinishedRanges:
 
     @classmethod
     def from_json(cls, flat: JsonValue) -> FinishedRanges:
-        """Raises ValueError for anything that is not what `as_json` makes."""
+        """Raises ValueError for anything that `as_json` does not produce."""
         if not isinstance(flat, list) or len(flat) % 2 == 0:
             raise ValueError("finished ranges are a record's number and pairs of offsets")
         numbers: list[int] = []
@@ -122,7 +123,7 @@ class FinishedRanges:
 
 
 class QueueKey(NamedTuple):
-    """A queue as one group reads it."""
+    """A queue as read by one group."""
 
     group: str
     topic: str
@@ -130,17 +131,17 @@ class QueueKey(NamedTuple):
 
 
 class FinishedTable:
-    """All groups' ranges. Queues without any are not in it."""
+    """All groups' ranges. It has no queues without ranges."""
 
     def __init__(self) -> None:
         self._queues: dict[tuple[str, str, int], FinishedRanges] = {}
 
     def __len__(self) -> int:
-        """How many queues of groups have any."""
+        """How many queues of groups have ranges."""
         return len(self._queues)
 
     def of(self, group: str, topic: str, queue_id: int) -> FinishedRanges | None:
-        """Not to be changed; None: none."""
+        """Do not modify; None: there are none."""
         return self._queues.get((group, topic, queue_id))
 
     def items(self) -> Iterator[tuple[QueueKey, FinishedRanges]]:
@@ -150,7 +151,7 @@ class FinishedTable:
     def add(
         self, group: str, topic: str, queue_id: int, begin: int, end: int, *, record: int
     ) -> None:
-        """Finished by a record of the journal."""
+        """Add what a journal record has finished."""
         key = group, topic, queue_id
         ranges = self._queues.get(key)
         if ranges is None:
@@ -168,7 +169,7 @@ class FinishedTable:
                 del self._queues[group, topic, queue_id]
 
     def forget(self, group: str | None, topic: str | None, queue_id: int | None) -> bool:
-        """Take away what is selected; None selects all. Whether there was any."""
+        """Remove what is selected; None selects all. Returns whether there was any."""
         selected = [
             key
             for key in self._queues
@@ -179,9 +180,9 @@ class FinishedTable:
         return bool(selected)
 
     def cut(self, journal_end: int) -> None:
-        """The journal has lost its records from this one on, and what they began with them: what
-        they finished is not. Other ranges of these queues go, too, since which of them is of an
-        older record is not known: their messages may come twice, but none is lost."""
+        """The journal has lost its records from this one on, so what they finished is not finished.
+        Other ranges of these queues are dropped, too, since it is unknown which of them come from
+        older records: their messages may be delivered twice, but none is lost."""
         for key in [key for key, each in self._queues.items() if each.record >= journal_end]:
             del self._queues[key]
 
@@ -204,7 +205,7 @@ class FinishedTable:
 
 
 def render_finished(taken: Sequence[tuple[QueueKey, FinishedRanges]]) -> str:
-    """As the file has them."""
+    """The ranges as in the file."""
     by_name: dict[str, dict[str, list[int]]] = {}
     for (group, topic, queue_id), ranges in taken:
         by_name.setdefault(f"{topic}@{group}", {})[str(queue_id)] = ranges.as_json()

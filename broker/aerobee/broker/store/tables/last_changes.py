@@ -1,10 +1,10 @@
-"""Who changed each committed offset last, when, and how: what the offset journal said.
+"""Who last changed each committed offset, when, and how, according to the offset journal.
 
 Owns: one packed number per queue of a group, in arrays, because a broker may have hundreds of
-thousands of them; and the names of the clients, each once, as long as an offset is theirs. No I/O.
+thousands of them; and the names of the clients, each once, while an offset refers to them. No I/O.
 
-Always holds: what is not known is absent, never guessed. Of a queue id or a client beyond what is
-kept nothing is known.
+Invariant: what is unknown is absent, never guessed. Queue ids and clients beyond the limits are
+unknown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IS_RESET = 1 << _CLIENT_BITS
 _HAS_NO_LEASE = 1 << (_CLIENT_BITS + 1)
 _TIME_SHIFT = _CLIENT_BITS + 2
 _CLIENT_MASK = (1 << _CLIENT_BITS) - 1
-# How a change is said in the file: under a lease, without one, a reset.
+# The kinds of changes in the file: under a lease, without one, a reset.
 _KINDS = (0, _HAS_NO_LEASE, _IS_RESET)
 
 
@@ -35,14 +35,14 @@ class LastChange(NamedTuple):
     client_id: str = ""
     is_reset: bool = False
     has_lease: bool = True
-    """Whether the member showed its lease."""
+    """Whether the member presented its lease."""
 
 
 class LastChanges:
     """By (topic, group) and queue id."""
 
     def __init__(self) -> None:
-        # Indexed by queue id; 0: not known.
+        # Indexed by queue id; 0: unknown.
         self._packed: dict[tuple[str, str], array[int]] = {}
         self._codes: dict[str, int] = {"": 0}
         self._clients: list[str] = [""]
@@ -54,7 +54,7 @@ class LastChanges:
 
     @property
     def client_count(self) -> int:
-        """Clients whose names are kept."""
+        """The number of client names kept."""
         return len(self._codes) - 1
 
     def note(self, topic: str, group: str, queue_id: int, change: LastChange) -> None:
@@ -76,7 +76,7 @@ class LastChanges:
         row[queue_id] = change.timestamp_ms << _TIME_SHIFT | _kind_bits(change) | code
 
     def forget(self, topic: str, group: str, queue_id: int) -> None:
-        """The offset has changed, and nothing is known of it."""
+        """The offset has changed, and it is unknown how."""
         row = self._packed.get((topic, group))
         if row is not None and queue_id < len(row):
             self._release(row[queue_id] & _CLIENT_MASK)
@@ -88,14 +88,14 @@ class LastChanges:
             self._release(packed & _CLIENT_MASK)
 
     def get(self, topic: str, group: str, queue_id: int) -> LastChange | None:
-        """None: not known."""
+        """None: unknown."""
         row = self._packed.get((topic, group))
         if row is None or queue_id >= len(row) or not row[queue_id]:
             return None
         return self._unpack(row[queue_id])
 
     def newest_ms(self, topic: str, group: str) -> int:
-        """When any of the queues changed last; 0: not known."""
+        """When any of the queues last changed; 0: unknown."""
         return max(self._packed.get((topic, group), ()), default=0) >> _TIME_SHIFT
 
     def of_queues(self, topic: str, group: str) -> Mapping[int, LastChange]:
@@ -111,7 +111,7 @@ class LastChanges:
         return array("Q") if row is None else row[:]
 
     def clients(self) -> list[str]:
-        """The names that the codes of all rows mean; a copy."""
+        """The names behind the codes of all rows; a copy."""
         return self._clients.copy()
 
     def load(
@@ -120,8 +120,8 @@ class LastChanges:
         clients: JsonValue,
         query: Callable[[str, str, int], int | None],
     ) -> None:
-        """What a file says, of queues on which `query` knows an offset. What cannot be read is not
-        known."""
+        """Load a file's content, for queues on which `query` knows an offset. What cannot be read
+        is unknown."""
         names = clients if isinstance(clients, list) else []
         for key, row in changes.items():
             topic, _, group = key.partition("@")
@@ -143,7 +143,7 @@ class LastChanges:
     # ------------------------------------------------------------------------------ clients
 
     def _use(self, client_id: str) -> int:
-        """The client's code, for one offset more; 0 if no more clients are kept."""
+        """The client's code, counting one more offset; 0 if no more clients are kept."""
         code = self._codes.get(client_id)
         if code is None:
             if not self._free and len(self._clients) > CLIENTS_MAX:

@@ -1,7 +1,7 @@
-"""The text of consumerOffset.json, made again only where something has changed.
+"""The text of consumerOffset.json, rendered again only where something has changed.
 
-Owns: the text of each group's offsets on a topic, with what else is known of them. Copies of what
-has changed come from the event loop; a thread makes the text, or hundreds of thousands of offsets
+Owns: the text of each group's offsets on a topic, with what else is known of them. The event loop
+provides copies of what has changed; a thread renders the text, as hundreds of thousands of offsets
 would hold up the loop for seconds.
 """
 
@@ -17,7 +17,7 @@ from aerobee.store_format.json_config import JsonValue, render_text
 
 
 class OffsetRow(NamedTuple):
-    """A group's offsets on a topic, by queue id; nobody changes these copies."""
+    """A group's offsets on a topic, by queue id; these copies are never modified."""
 
     topic: str
     group: str
@@ -28,7 +28,7 @@ class OffsetRow(NamedTuple):
 
 
 class OffsetTexts:
-    """One renders at a time, on any thread."""
+    """One thread renders at a time, any thread."""
 
     def __init__(self) -> None:
         self._waiting: deque[Sequence[OffsetRow]] = deque()
@@ -39,17 +39,17 @@ class OffsetTexts:
         self._changes: dict[str, str] = {}
 
     def keep(self, key: str, value: JsonValue) -> None:
-        """An entry of the file that is no group's, as it was."""
+        """An entry of the file that is not a group's, unchanged."""
         name = render_text(key)
         self._offsets[name] = render_text(value, depth=2)
         self._names = sorted(self._offsets)
 
     def take(self, rows: Sequence[OffsetRow]) -> None:
-        """[loop] What has changed since the last time."""
+        """[loop] Take in what has changed since the last time."""
         self._waiting.append(rows)
 
     def update(self) -> None:
-        """Make the text of everything that was taken."""
+        """Render everything that was taken in."""
         added: list[str] = []
         while self._waiting:
             for row in self._waiting.popleft():
@@ -60,7 +60,7 @@ class OffsetTexts:
                 _set(self._epochs, name, _numbers(row.epochs))
                 _set(self._changes, name, changes_text(row.changes))
         if added or len(self._names) != len(self._offsets):
-            # Sorting what is sorted but for a few is quick.
+            # Sorting a list that is almost sorted is fast.
             names = [name for name in dict.fromkeys(self._names + added) if name in self._offsets]
             names.sort()
             self._names = names

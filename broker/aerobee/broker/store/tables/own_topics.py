@@ -1,5 +1,6 @@
-"""The topics that every broker has for itself, which no nameserver knows: journals, and those in
-which messages wait until they are due or decided. Clients read them, and cannot send to them."""
+"""The topics that every broker has for itself and that nameservers do not know: journals, and those
+in which messages wait until they are due or decided. Clients can read them, but not send to
+them."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ OWN_TOPICS: Final = (
 
 
 def add_own_topics(topics: TopicTable, *, delay_levels: int) -> None:
-    """With a queue for each delay level. A topic that Apache's broker has left stays otherwise as
-    it was."""
+    """Includes a queue for each delay level. A topic left by Apache's broker otherwise stays as it
+    was."""
     for name in OWN_TOPICS:
         queues = delay_levels if name == SCHEDULE_TOPIC else 1
         known = topics.get(name) or TopicConfig(
