@@ -112,8 +112,8 @@ class Attempts:
         return _WORKERS_AT + 2 * number if number < WORKERS_MAX else _OTHER_WORKERS_AT
 
     def mark(self, queue: MessageQueue) -> int:
-        """Added to an offset, it names a message of this queue; 0: there is no room for the queue.
-        """
+        """Added to an offset, it names a message of this queue; 0: there is no room for the
+        queue."""
         known = self._marks.get(queue)
         if known is not None:
             return known
@@ -269,8 +269,8 @@ def counted_in(buffer: memoryview | bytes) -> list[Counted]:
 
 
 def _weight(counted: Counted) -> tuple[int, bool]:
-    """Sort key for two files' entries about one message: the one that has seen more of it is right.
-    """
+    """Sort key for two files' entries about one message: the one that has seen more of it is
+    right."""
     return counted.attempts, counted.is_suspect
 
 

@@ -85,8 +85,8 @@ class AttemptsFile:
         self.take_over()
 
     def _let_go(self) -> None:
-        """In a child: the file belongs to the parent alone. Unlocking it would unlock the parent's.
-        """
+        """In a child: the file belongs to the parent alone. Unlocking it would unlock the
+        parent's."""
         file, self._file = self._file, None
         if file is not None:
             self._attempts.let_go()

@@ -161,8 +161,8 @@ class Consumption:
             holding.owned.drop()
 
     def restart(self, queue: MessageQueue, offset: int) -> None:
-        """Continue at another offset; what was fetched is dropped, running listeners are cancelled.
-        """
+        """Continue at another offset; what was fetched is dropped, running listeners are
+        cancelled."""
         starting = self._starting.pop(queue, None)
         holding = self._holdings.get(queue)
         if starting is not None:

@@ -14,8 +14,8 @@ from aerobee.runtime import errors
 
 
 class GroupRoute:
-    """The group with one broker name, as seen by one of its users, which records its failures here.
-    """
+    """The group with one broker name, as seen by one of its users, which records its failures
+    here."""
 
     __slots__ = ("_failure", "_routes", "_topic", "_was_used", "broker_name")
 

@@ -326,8 +326,8 @@ class PulledQueues:
             pulled.set_paused(pulled.assignment.queue in self._paused)
 
     def close(self) -> None:
-        """A consumer that is closing is not working on messages: no queue waits for another poll.
-        """
+        """A consumer that is closing is not working on messages: no queue waits for another
+        poll."""
         self._is_closed = True
         self._has_come.set()
         for pulled in self._turn:

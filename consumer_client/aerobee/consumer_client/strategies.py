@@ -64,8 +64,8 @@ class Averagely:
 
 @dataclass(frozen=True, slots=True)
 class AveragelyByCircle:
-    """Every c-th queue for each of c members: neighbouring queues, often of one broker, are spread.
-    """
+    """Every c-th queue for each of c members: neighbouring queues, often of one broker, are
+    spread."""
 
     @property
     def name(self) -> str:

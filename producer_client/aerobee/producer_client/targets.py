@@ -31,8 +31,8 @@ NOT_YET = (
 
 
 class Target:
-    """One route's queues, and by `Batch.level` the batches that messages without a key are filling.
-    """
+    """One route's queues, and by `Batch.level` the batches that messages without a key are
+    filling."""
 
     __slots__ = ("current", "keyed_queues", "queues", "route")
 

@@ -118,8 +118,8 @@ def cut_network(cluster: VirtualCluster, one: str, other: str = CLIENT) -> Itera
 
 @contextmanager
 def lost_registry(cluster: VirtualCluster) -> Iterator[None]:
-    """Within the block nameservers cannot reach the replacement of etcd. Only in a VirtualCluster.
-    """
+    """Within the block nameservers cannot reach the replacement of etcd. Only in a
+    VirtualCluster."""
     if not isinstance(cluster, VirtualCluster):
         raise NotPossible("only in a VirtualCluster can the registry be away")
     cluster.nodes.registry.go_away()

@@ -15,8 +15,8 @@ StepTest = Callable[[str, str], bool]
 
 
 class PowerCut(BaseException):
-    """There is no power: whatever runs ends here. Not an Exception, so that no handler catches it.
-    """
+    """There is no power: whatever runs ends here. Not an Exception, so that no handler catches
+    it."""
 
 
 class PowerSupply:

@@ -1,5 +1,5 @@
-"""Several small results from one job, and ordering by a list, for what is made from a run's tables.
-"""
+"""Several small results from one job, and ordering by a list, for what is made from a run's
+tables."""
 
 from __future__ import annotations
 

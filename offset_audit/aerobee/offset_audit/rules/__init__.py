@@ -1,2 +1,2 @@
-"""What a finding is, and its wording: texts that Spark reads, and `aerobee doctor` without Spark.
-"""
+"""What a finding is, and its wording: texts that Spark reads, and `aerobee doctor` without
+Spark."""

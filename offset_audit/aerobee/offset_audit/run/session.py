@@ -263,8 +263,8 @@ def _end_gateway(gateway: Any) -> None:
 
 
 def _join_submitted(master: str | None, settings: Mapping[str, str]) -> SparkSession:
-    """The JVM is already running; settings given to `spark-submit` stay, unless the caller insists.
-    """
+    """The JVM is already running; settings given to `spark-submit` stay, unless the caller
+    insists."""
     builder = SparkSession.builder.appName(APPLICATION)
     for key, value in {**({"spark.master": master} if master else {}), **settings}.items():
         builder = builder.config(key, value)

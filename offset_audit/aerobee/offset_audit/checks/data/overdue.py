@@ -76,8 +76,8 @@ def _told(name: str, before: str) -> Column:
 
 
 def _alive_until(tables: Tables, limits: Limits) -> DataFrame:
-    """Until when each store's broker certainly worked: its newest record, or its reading as master.
-    """
+    """Until when each store's broker certainly worked: its newest record, or its reading as
+    master."""
     newest = (
         tables.queue_ranges.groupBy(*STORE)
         .agg(F.max("last_store_ms").alias("newest_ms"))

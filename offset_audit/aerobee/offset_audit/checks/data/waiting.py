@@ -138,8 +138,8 @@ def _sent_back(tables: Tables, states: DataFrame) -> DataFrame:
 
 
 def _resent(tables: Tables) -> DataFrame:
-    """Letters that their queues still have; once each, although each replica's journal contains it.
-    """
+    """Letters that their queues still have; once each, although each replica's journal contains
+    it."""
     begins = (
         tables.queues.where(F.col("topic").startswith(DEAD_LETTER_PREFIX))
         .groupBy(*_QUEUE)

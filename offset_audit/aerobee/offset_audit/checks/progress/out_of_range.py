@@ -19,8 +19,8 @@ from aerobee.offset_audit.tables import Tables
 
 
 def _held(tables: Tables, limits: Limits) -> DataFrame:
-    """Judged rows with `held_min` and `held_end`: the start and end of what queue and log contain.
-    """
+    """Judged rows with `held_min` and `held_end`: the start and end of what queue and log
+    contain."""
     rows = judged(tables, limits).filter(
         "committed_offset < min_offset or committed_offset > max_offset"
     )

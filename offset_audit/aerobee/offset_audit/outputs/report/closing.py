@@ -15,8 +15,8 @@ def anchor_of(check: str) -> str:
 
 
 def checks(data: ReportData) -> Markup:
-    """Every check with its counts, including those that found nothing and those that did not run.
-    """
+    """Every check with its counts, including those that found nothing and those that did not
+    run."""
     by_check: dict[str, dict[str, int]] = {}
     for count in data.counts:
         by_check.setdefault(count.check, {})[count.severity] = count.findings

@@ -46,8 +46,8 @@ class BrokerAddress:
 
 @dataclass(slots=True)
 class BrokerAnswer:
-    """One complete reading, or the reason why there is none. Times are those of the asking clock.
-    """
+    """One complete reading, or the reason why there is none. Times are those of the asking
+    clock."""
 
     asked: BrokerAddress
     asked_at_ms: int
@@ -124,8 +124,8 @@ def ask_broker(asked: BrokerAddress, options: LiveOptions, tables: list[int]) ->
 
 
 def ask_checksums(asked: BrokerAddress, options: LiveOptions) -> LogAnswer:
-    """Checksums of one broker's log, as far as it gives them; never raises because of the broker.
-    """
+    """Checksums of one broker's log, as far as it gives them; never raises because of the
+    broker."""
     return asyncio.run(_ask_checksums(asked, options))
 
 

@@ -42,8 +42,8 @@ def gather(buffer: Buffer, starts: Int64Array, ends: Int64Array, *, is_text: boo
 
 
 def content(array: Any) -> tuple[npt.NDArray[np.uint8], Int64Array]:
-    """All bytes of a gathered array, end to end, and the start of each piece; plus the final end.
-    """
+    """All bytes of a gathered array, end to end, and the start of each piece; plus the final
+    end."""
     count = len(array)
     if count == 0:
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)

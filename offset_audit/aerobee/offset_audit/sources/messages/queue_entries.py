@@ -148,8 +148,8 @@ class QueueEntries:
         return end
 
     def _search(self, begin: int, end: int, holds: Callable[[int], bool]) -> int:
-        """The first offset of [begin, end) from which on `holds` is true; `end` if there is none.
-        """
+        """The first offset of [begin, end) from which on `holds` is true; `end` if there is
+        none."""
         while begin < end:
             middle = (begin + end) // 2
             if holds(middle):

@@ -55,8 +55,8 @@ this."""
 
 
 class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's side of it; one instance lives as long as the query, others are pickled for reading.
-    """
+    """Spark's side of it; one instance lives as long as the query, others are pickled for
+    reading."""
 
     def __init__(self, options: MessageOptions) -> None:
         self._options = options

@@ -1,5 +1,5 @@
-"""Faults visible from names, lengths and small files: gaps between files, tables that do not parse.
-"""
+"""Faults visible from names, lengths and small files: gaps between files, tables that do not
+parse."""
 
 from __future__ import annotations
 

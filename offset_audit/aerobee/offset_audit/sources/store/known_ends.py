@@ -24,8 +24,8 @@ _MAGIC: Final = b"AQE1"
 
 @dataclass(frozen=True, slots=True)
 class KnownEnd:
-    """Of one queue: its first message and that message's log position, or -1; and after its last.
-    """
+    """Of one queue: its first message and that message's log position, or -1; and after its
+    last."""
 
     min_offset: int
     min_position: int

@@ -146,8 +146,8 @@ class PendingTimers:
 
 
 def _deletes(record: Record | None) -> tuple[str, ...]:
-    """What a message deletes: a unique key, or topic and unique key; empty if it deletes nothing.
-    """
+    """What a message deletes: a unique key, or topic and unique key; empty if it deletes
+    nothing."""
     key = None if record is None else record.property_value(PropertyName.TIMER_DEL_UNIQKEY)
     return () if key is None else (key,)
 

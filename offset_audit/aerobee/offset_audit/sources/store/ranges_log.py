@@ -106,8 +106,8 @@ class LogRanges:
             self._log_end = min(self._log_end, stop.position)
 
     def finish(self) -> Iterator[RecordBatch]:
-        """One row for each whole range, and for each step of the others that has bytes of the log.
-        """
+        """One row for each whole range, and for each step of the others that has bytes of the
+        log."""
         rows = list(map(self._row, self._spans()))
         if not rows:
             return

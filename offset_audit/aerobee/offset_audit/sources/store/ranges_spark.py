@@ -45,8 +45,8 @@ _FILES: Final = "store string, number int, block long"
 
 
 def split_summaries(rows: DataFrame) -> dict[str, DataFrame]:
-    """The tables of kind `summaries` by name; persist `rows` first, or each is a separate reading.
-    """
+    """The tables of kind `summaries` by name; persist `rows` first, or each is a separate
+    reading."""
     return {
         table: rows.where(F.col("table") == table).select(*COLUMNS[table].names)
         for table in SUMMARY_TABLES
@@ -73,8 +73,8 @@ def log_begins(session: SparkSession, facts: _Facts) -> DataFrame:
 
 
 def first_whole_minutes(session: SparkSession, facts: _Facts) -> DataFrame:
-    """The origin of each store, and `whole_from`: the first minute for which its log is complete.
-    """
+    """The origin of each store, and `whole_from`: the first minute for which its log is
+    complete."""
     found: dict[Origin, int] = {}
     for one in facts.values():
         origin = one.store.origin
