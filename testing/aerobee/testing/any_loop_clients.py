@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Sequence
 
 from aerobee.client_core.message import Message, ReceivedMessage
-from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client import PullConsumer, StartFrom
+from aerobee.consumer_client import MessageQueue, PullConsumer, StartFrom
 from aerobee.producer_client import Producer, Receipt
 from aerobee.testing.real_cluster import RealCluster
 
