@@ -160,6 +160,8 @@ def test_each_shell_has_a_script(shell: str) -> None:
     if shell == "bash":
         checked = subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=False)
         assert checked.returncode == 0
+    if shell == "zsh":  # The context of all calls but the first, which loads the file, is shfunc.
+        assert "$zsh_eval_context[-1] == (loadautofunc|shfunc) ]]" in done.stdout
 
 
 @pytest.mark.slow

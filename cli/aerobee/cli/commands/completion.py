@@ -30,4 +30,6 @@ def completion(shell: str) -> None:
     root = click.get_current_context().find_root().command
     # Its own check of bash's version would fail where bash is not installed, as in an image.
     script = found(root, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE")
-    say(script.source_template % script.source_vars(), keep="\n\t")
+    text = script.source_template % script.source_vars()
+    # zsh loads a file of $fpath at its first call; click's would complete nothing at the second.
+    say(text.replace("== loadautofunc ]]", "== (loadautofunc|shfunc) ]]"), keep="\n\t")
