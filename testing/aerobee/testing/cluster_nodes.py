@@ -19,9 +19,9 @@ from aerobee.broker.config import BrokerConfig, SessionConfig
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.topics import Topics
-from aerobee.cluster_view.methods import GET_STATS
 from aerobee.nameserver.config import BrokerLeaseConfig, NameserverConfig
 from aerobee.nameserver.stored import Keys
 from aerobee.runtime.clock import Clock
@@ -29,7 +29,6 @@ from aerobee.testing.memory_network import MemoryNetwork
 from aerobee.testing.memory_registry import MemoryRegistry
 from aerobee.testing.nodes import BrokerNode, NameserverNode
 from aerobee.testing.process_node import BrokerProcess
-from aerobee.v1 import broker_pb2, common_pb2
 
 CLUSTER = "aerobee"
 ANY_PORT = "127.0.0.1:0"
@@ -186,14 +185,12 @@ class ClusterNodes:
 
     async def _until_taken(self, connection: ClusterConnection) -> None:
         """Every master knows that it is one: the registry says so a moment earlier."""
+        admin = Admin(connection)
         async with asyncio.timeout(SERVING_TIMEOUT_S):
             for group in dict.fromkeys(group for group, _ in self.shape.names().values()):
                 address = self.broker(await self.master(group)).address
                 while True:
-                    stats = await connection.channels.call(
-                        address, GET_STATS, broker_pb2.GetStatsRequest()
-                    )
-                    if stats.role == common_pb2.MASTER:
+                    if (await admin.broker_stats(address)).writable:
                         break
                     await asyncio.sleep(LOOK_S)
 
