@@ -22,7 +22,7 @@ EPOCH_MS: Final = 1_700_000_000_000
 
 
 class Stored(NamedTuple):
-    """A record's bytes as they are in the log, and the number of the broker's own producer."""
+    """A record's bytes as in the log, and the number of the broker's own producer."""
 
     data: bytes
     run: ProducerRun | None
@@ -33,7 +33,7 @@ class Stored(NamedTuple):
 
 
 class PlaceClock:
-    """The machine's clocks; somebody sets the one for people."""
+    """The machine's clocks; its wall clock can be set."""
 
     def __init__(self, broker: Broker) -> None:
         self._kernel = broker.world.kernel
@@ -54,20 +54,20 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """A term, as a journal sees it."""
+    """A term, as seen by a journal."""
 
     epoch: int
     is_unclean: bool
 
 
 class Queues:
-    """The records of the queues that have bytes, with their positions; confirmed or not."""
+    """Records of the queues that have bytes, with their positions; confirmed or not."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._queues: dict[QueueName, list[tuple[int, Record]]] = {}
         self.store_timestamp_ms = 0
-        """The newest time of storing in the log."""
+        """The newest store time in the log."""
         log = broker.folder.log
         for start, record in zip(log.starts, log.records, strict=True):
             self.add(start, record)
@@ -88,7 +88,7 @@ class Queues:
         return QueueBounds(end - len(found), end)
 
     def records(self, name: QueueName, offset: int, count: int) -> list[tuple[int, Record]]:
-        """From an offset on; none if it is not there any more."""
+        """Starting at an offset; empty if it is gone."""
         first = offset - self.bounds(name).min_offset
         return self._queues.get(name, [])[first : first + count] if first >= 0 else []
 

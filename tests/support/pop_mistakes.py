@@ -16,7 +16,7 @@ from tests.support.pop_scene import PopScene
 
 
 class _TermOf(PopTerm):
-    """With queues of another kind."""
+    """With another kind of queues."""
 
     kind: type[QueueState] = QueueState
 
@@ -33,7 +33,7 @@ class _TermOf(PopTerm):
 
 
 class LosesAcknowledgements(PopScene):
-    """Now and then an acknowledgement does not get into the journal."""
+    """Sometimes an acknowledgement does not get into the journal."""
 
     def journalled(self, entries: list[Any]) -> list[Any]:
         return [
@@ -44,7 +44,7 @@ class LosesAcknowledgements(PopScene):
 
 
 class LosesAttempts(PopScene):
-    """The journal does not say how often a message was delivered."""
+    """The journal does not record how often a message was delivered."""
 
     def journalled(self, entries: list[Any]) -> list[Any]:
         return [
@@ -53,14 +53,14 @@ class LosesAttempts(PopScene):
 
 
 class TellsAtOnce(PopScene):
-    """Clients hear of messages before the journal knows."""
+    """Clients are told of messages before the journal has them."""
 
     def is_told_at_once(self) -> bool:
         return True
 
 
 class LetsOthersPass(PopScene):
-    """A message that is to come again later does not hold up those after it."""
+    """A message to be redelivered later does not hold up those after it."""
 
     def made_term(self) -> PopTerm:
         class Queue(QueueState):

@@ -41,8 +41,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A copy is owed for the message, which is finished by that: a dead letter, or one that comes
-    by the retry topic. As `sentBack` in the offset journal."""
+    """A copy is owed for the message, which this finishes: a dead letter, or one in the retry
+    topic. As `sentBack` in the offset journal."""
 
     key: GroupQueue
     offset: int
@@ -51,19 +51,19 @@ class Replaced:
 
 @dataclass(slots=True)
 class Told:
-    """A delivery that a client knows."""
+    """A delivery known to a client."""
 
     client_id: str
     key: GroupQueue
     delivery: Delivery
     at_ms: int
     end: int
-    """Of the log with its entry."""
+    """The log's end after its entry."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """An answer that waits for its record. `tell` makes the answer."""
+    """An answer waiting for its record. `tell` sends the answer."""
 
     done: Written
     tell: Callable[[int], None]
@@ -71,19 +71,19 @@ class Pending:
 
 @dataclass(slots=True)
 class Knowledge:
-    """What the judge knows of one message for one group."""
+    """The judge's knowledge of one message for one group."""
 
     told: list[Told] = field(default_factory=list)
     taken_serial: int = 0
-    """Of the newest delivery, told or not."""
+    """The serial of the newest delivery, told or not."""
     uncounted: int = 0
-    """Deliveries that were taken back on a client's wish."""
+    """Deliveries that were undone on a client's request."""
     earliest_ms: int = 0
-    """When it may come again at the earliest."""
+    """The earliest time at which it may be redelivered."""
     may_be_finished: list[Written] = field(default_factory=list)
-    """Acknowledgements that were taken, told or not."""
+    """Accepted acknowledgements, told or not."""
     finished_end: int = 0
-    """Of the log with an acknowledgement that was told."""
+    """The log's end after an acknowledgement that was told."""
 
 
 def place_of(record: Message | Replaced | Journalled) -> object:

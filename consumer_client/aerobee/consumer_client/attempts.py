@@ -1,23 +1,24 @@
-"""How often messages were given to the listener, where the death of the process does not take it.
+"""Counts how often messages were given to the listener, in a place that survives the process's
+death.
 
-Owns: one buffer, a file mapped into memory in practice, of which three tables are made. A worker
-writes into its cell what it hands to the listener and takes it out when the listener is done, two
-stores into memory for a call; what stands there when the process dies was in the listener's hands.
-Messages whose listener failed stand in a second table until they are finished. Queues stand in the
-third, with the times of what came from them: a message is only believed to be the one that was
-counted if it was stored within these, for another cluster's may have the same queue and offset.
-All tables are bounded: what does not fit is counted in memory alone.
+Owns: one buffer, in practice a memory-mapped file, divided into three tables. A worker writes into
+its cell what it hands to the listener and clears it when the listener is done, two stores into
+memory per call; whatever is in a cell when the process dies was being handled. Messages whose
+listener failed are in a second table until they are finished. Queues are in the third, with the
+store times of their messages: a message is believed to be the counted one only if it was stored
+within these, because another cluster's may have the same queue and offset.
+All tables are bounded: what does not fit is counted in memory only.
 
-Of several messages that were in hand when the process died, one may have ended it, and nobody knows
-which. So an attempt is counted only for a message that was there alone. The others are suspects:
-they come again one at a time, and the one that ends the next process is alone then.
+If several messages were being handled when the process died, one of them may have caused it, and it
+is unknown which. So an attempt is counted only for a message that was alone. The others are
+suspects: they are redelivered one at a time, and the one that kills the next process is then alone.
 
     cells of 8 bytes   header | workers: mark + offset, span | failed: mark + offset, span,
                        attempts, stored from, until, 1 if in hand at a death | queues: from, until,
                        name's length, name
 
-Invariants: a mark is the number of a queue, from 1, times 2**47; 0 is nobody. What is finished
-stands nowhere. PURE but for the buffer.
+Invariants: a mark is the number of a queue, from 1, times 2**47; 0 means none. Finished messages
+are in no table. PURE except for the buffer.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _FAILED_AT = _WORKERS_AT + 2 * WORKERS_MAX
 _QUEUES_AT = _FAILED_AT + _FAILED_CELLS * FAILED_MAX
 CELLS = _QUEUES_AT + _QUEUE_CELLS * QUEUES_MAX
 SIZE = CELLS * 8
-"""Of the buffer in bytes."""
+"""Size of the buffer in bytes."""
 _MARK_SHIFT = 47
 _OFFSET_MASK = (1 << _MARK_SHIFT) - 1
 _NAME_BYTES_MAX = (_QUEUE_CELLS - 3) * 8
@@ -61,12 +62,12 @@ class Counted:
     stored_from_ms: int
     stored_until_ms: int
     is_reported: bool = False
-    """Whether the broker of the queue has counted so far, too."""
+    """Whether the queue's broker also knows this count."""
     is_suspect: bool = False
-    """Whether a process died while it was in hand: it is handed out with no other."""
+    """Whether a process died while it was being handled: it is then handled alone."""
 
     def is_of(self, store_timestamp_ms: int) -> bool:
-        """Whether a message at this place that was stored then can be the one."""
+        """Whether a message at this offset, stored at this time, can be the counted one."""
         return self.stored_from_ms <= store_timestamp_ms <= self.stored_until_ms
 
 
@@ -75,7 +76,7 @@ class Attempts:
 
     def __init__(self, buffer: memoryview | bytearray | None = None) -> None:
         self.cells: memoryview
-        """For workers, who look at nothing else; see `worker_cell`."""
+        """For workers, who use nothing else; see `worker_cell`."""
         self._marks: dict[MessageQueue, int] = {}
         self._slots: dict[int, int] = {}
         """Of failed messages: mark + offset to the cell."""
@@ -85,7 +86,7 @@ class Attempts:
         self.use(buffer if buffer is not None else bytearray(SIZE))
 
     def use(self, buffer: memoryview | bytearray) -> None:
-        """Write into this buffer of SIZE bytes from now on, which is emptied."""
+        """Write into this buffer of SIZE bytes from now on; it is cleared first."""
         self.cells = memoryview(buffer).cast("B").cast("q")
         for cell in range(_OTHER_WORKERS_AT, _QUEUES_AT):
             if self.cells[cell]:
@@ -97,8 +98,8 @@ class Attempts:
         self.cells[0] = MAGIC
 
     def let_go(self) -> None:
-        """Leave the buffer as it is and hold it no longer. What is counted from now on is lost, and
-        a worker that still has the old cells is refused."""
+        """Leave the buffer as it is and release it. Anything counted from now on is lost, and a
+        worker that still has the old cells is refused."""
         self.cells.release()
         self.cells = memoryview(bytearray(SIZE)).cast("q")
 
@@ -106,12 +107,13 @@ class Attempts:
 
     @staticmethod
     def worker_cell(number: int) -> int:
-        """The cell of a worker; the next one has the span of its batch. Those beyond the table
-        share the header's last ones, which tell only that there are some."""
+        """The cell of a worker; the next one has the span of its batch. Workers beyond the table
+        share the header's last cells, which only show that there are some."""
         return _WORKERS_AT + 2 * number if number < WORKERS_MAX else _OTHER_WORKERS_AT
 
     def mark(self, queue: MessageQueue) -> int:
-        """What is added to an offset to name a message of this queue; 0: it finds no room."""
+        """Added to an offset, it names a message of this queue; 0: there is no room for the
+        queue."""
         known = self._marks.get(queue)
         if known is not None:
             return known
@@ -130,7 +132,7 @@ class Attempts:
         return mark
 
     def on_received(self, mark: int, first_ms: int, last_ms: int) -> None:
-        """Messages came that were stored between these times."""
+        """Messages arrived that were stored between these times."""
         if mark:
             at = _queue_cell(mark >> _MARK_SHIFT)
             known_from, known_until = self.cells[at], self.cells[at + 1]
@@ -146,14 +148,14 @@ class Attempts:
     # ------------------------------------------------------------------------------ failed
 
     def on_failed(self, mark: int, first: int, last: int, attempts: int) -> None:
-        """These messages were given to the listener so often, and are not finished."""
+        """These messages were given to the listener this many times, and are not finished."""
         if mark:
             at = _queue_cell(mark >> _MARK_SHIFT)
             from_ms, until_ms = self.cells[at], self.cells[at + 1]
             self._note(mark + first, last - first, attempts, from_ms, until_ms, is_suspect=False)
 
     def on_finished(self, queue: MessageQueue, mark: int, offsets: Sequence[int]) -> None:
-        """These need no count any more."""
+        """These no longer need a count."""
         past = self._past.get(queue)
         for offset in offsets:
             self._forget(mark + offset)
@@ -184,7 +186,7 @@ class Attempts:
     # ------------------------------------------------------------------------------ the past
 
     def inherit(self, counted: Sequence[Counted]) -> None:
-        """Go on counting what a consumer that is gone left."""
+        """Continue the counts that a consumer that is gone has left."""
         for each in counted:
             past = self._past.setdefault(each.queue, {})
             known = past.get(each.offset)
@@ -198,15 +200,15 @@ class Attempts:
                 self._note(name, 0, each.attempts, from_ms, until_ms, is_suspect=each.is_suspect)
 
     def past_of(self, queue: MessageQueue, start_offset: int) -> dict[int, Counted]:
-        """By offset, what was counted on a queue that is read from here on; the rest is finished.
-        The same object as long as the queue is owned."""
+        """By offset, what was counted on a queue that is read from here on; anything earlier is
+        finished. The same object as long as the queue is owned."""
         past = self._past.setdefault(queue, {})
         done = [offset for offset in past if offset < start_offset]
         self.on_finished(queue, self.mark(queue), done)
         return past
 
     def know(self, queue: MessageQueue, offset: int, attempts: int) -> None:
-        """The queue's broker has counted so far; what is written here may be newer."""
+        """The queue's broker has this count; the one here may be newer."""
         past = self._past.setdefault(queue, {})
         known = past.get(offset)
         if known is None or known.attempts <= attempts:
@@ -215,8 +217,9 @@ class Attempts:
             past[offset] = replace(counted, is_suspect=is_suspect)
 
     def sent_back(self, counted: Counted, origin_message_id: str) -> None:
-        """Of this one a process died, and its broker is told: it is a suspect when it comes again.
-        Only this process remembers that; one more death in company is what another one needs."""
+        """A process died handling this message, and its broker is being told: it is a suspect when
+        it is redelivered. Only this process remembers that; another one needs one more death in
+        company."""
         self._deaths[origin_message_id] = None
         if len(self._deaths) > DEATHS_MAX:
             del self._deaths[next(iter(self._deaths))]
@@ -239,12 +242,12 @@ class Attempts:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is in hand or has failed."""
+        """Whether nothing is being handled or has failed."""
         return not self._slots and not any(self.cells[_WORKERS_AT:_FAILED_AT:2])
 
 
 def counted_in(buffer: memoryview | bytes) -> list[Counted]:
-    """What the buffer of a consumer that died says; nothing if it is no such buffer."""
+    """What the buffer of a consumer that died contains; nothing if it is not such a buffer."""
     if len(buffer) != SIZE:
         return []
     cells = memoryview(buffer).cast("B").cast("q")
@@ -266,7 +269,8 @@ def counted_in(buffer: memoryview | bytes) -> list[Counted]:
 
 
 def _weight(counted: Counted) -> tuple[int, bool]:
-    """What two files say of one message: the one that has seen more of it is right."""
+    """Sort key for two files' entries about one message: the one that has seen more of it is
+    right."""
     return counted.attempts, counted.is_suspect
 
 

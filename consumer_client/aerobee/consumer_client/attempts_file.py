@@ -1,12 +1,12 @@
 """The files in which consumers on this machine keep what their listeners have in hand.
 
 Owns: finding a file that is not in use, and taking over those of processes that died. A process
-keeps a lock on its file; the kernel gives it up however the process ends, so a file without one
-belongs to nobody. A child of `fork` would share the lock and outlive its parent with it, so it lets
-go of the file at once. Two members of a group, even of one client id, have files of their own. A
-file is never synced: it is there for the death of a process, not for that of the machine.
-Invariant: a file has all its blocks before it is mapped. A store into a hole of a mapped file on a
-full disk ends the process by SIGBUS, which nothing can catch.
+holds a lock on its file; the kernel releases it however the process ends, so a file without a lock
+belongs to nobody. A child of `fork` would share the lock and hold it longer than its parent, so it
+releases the file at once. Two members of a group, even with the same client id, have separate
+files. A file is never synced: it is there for the death of a process, not of the machine.
+Invariant: all blocks of a file are allocated before it is mapped. A store into a hole of a mapped
+file on a full disk ends the process with SIGBUS, which cannot be caught.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 FOLDER = "attempts"
 FILES_MAX = 256
 LOOK_PAUSE_S = 1.0
-"""Queues that are granted within this time look once for processes that died."""
+"""Queues granted within this time share one search for processes that died."""
 
 
 def attempts_folder(
@@ -44,7 +44,7 @@ def attempts_folder(
 
 
 class AttemptsFile:
-    """A consumer's own file, once it is open. Its calls block for a moment."""
+    """A consumer's own file, once it is open. Its calls block briefly."""
 
     def __init__(self, folder: Path, attempts: Attempts, *, group: str, clock: Clock) -> None:
         self._folder = folder
@@ -56,8 +56,8 @@ class AttemptsFile:
         self._next_look_s = float("-inf")
 
     def open(self) -> None:
-        """Take a file and what processes that died left; without one, or without room for it on the
-        disk, attempts are counted in memory."""
+        """Take a file and what dead processes have left; without a file, or without room for it on
+        the disk, attempts are counted in memory."""
         try:
             self._path, self._file = self._take_one()
             os.ftruncate(self._file, SIZE)
@@ -80,19 +80,20 @@ class AttemptsFile:
             )
             return
         let_go = weakref.WeakMethod(self._let_go)
-        # Python forgets no such function: each consumer leaves a few hundred bytes.
+        # Python cannot unregister such a function: each consumer leaves a few hundred bytes.
         os.register_at_fork(after_in_child=lambda: (method := let_go()) and method())
         self.take_over()
 
     def _let_go(self) -> None:
-        """In a child: the file is the parent's alone. To unlock it would unlock the parent's."""
+        """In a child: the file belongs to the parent alone. Unlocking it would unlock the
+        parent's."""
         file, self._file = self._file, None
         if file is not None:
             self._attempts.let_go()
             os.close(file)
 
     def take_over(self) -> None:
-        """Go on counting what processes that have died since had in hand."""
+        """Continue the counts of processes that have died since."""
         now_s = self._clock.monotonic_s()
         if self._file is None or now_s < self._next_look_s:
             return
@@ -124,7 +125,7 @@ class AttemptsFile:
             if self._attempts.is_empty:
                 self._path.unlink(missing_ok=True)
                 _remove_if_empty(self._folder, self._folder.parent)
-            # The mapping keeps the file open, and would keep the lock.
+            # The mapping keeps the file open, and thus the lock.
             fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
         except OSError:
@@ -142,11 +143,11 @@ class AttemptsFile:
 
 
 def default_folder() -> Path:
-    """Where all clients of this user keep what is theirs."""
+    """Where all clients of this user keep their files."""
     try:
         return Path.home() / FOLDER_DEFAULT
     except RuntimeError:
-        # A user without a home: no folder can be made there.
+        # A user without a home: no folder can be created there.
         return Path(os.devnull) / FOLDER_DEFAULT
 
 
@@ -159,7 +160,7 @@ def _remove_if_empty(*folders: Path) -> None:
 
 
 def _locked(path: Path, *, create: bool) -> int | None:
-    """The file, if no other process has it."""
+    """The file, if no other process holds its lock."""
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     try:
         file = os.open(path, flags, 0o600)

@@ -1,7 +1,7 @@
-"""The tasks of one consumer: born in one group, and ended together.
+"""The tasks of one consumer: started in one group, and ended together.
 
-A task group waits for its tasks; endless ones must be cancelled first, wherever they were started
-and however late. Owns: the list that makes this possible.
+A task group waits for its tasks; endless ones must be cancelled first, wherever and however late
+they were started. Owns: the list that makes this possible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BackgroundTasks:
         self._group = asyncio.TaskGroup()
         self._alive: set[asyncio.Task[Any]] = set()
         self.failure: errors.AerobeeError | None = None
-        """What ended a task, and with it the group."""
+        """What ended a task, and thereby the group."""
 
     def create_task(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Start a task; its failure ends the whole group."""
@@ -70,8 +70,8 @@ async def keep_in_step(
     topics: Collection[str],
     interval_ms: int,
 ) -> None:
-    """Take the step at once, at every change of these topics' routes, whenever `changed` is set,
-    and at intervals; endless."""
+    """Run the step now, at every change of these topics' routes, whenever `changed` is set, and at
+    intervals; never returns."""
 
     async def watch() -> None:
         with routes.changes() as changes:
@@ -89,7 +89,7 @@ async def keep_in_step(
 
 
 async def wait_event(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Until the event is set or the time, if it is limited, is over."""
+    """Wait until the event is set, or the time limit, if any, is over."""
     if timeout_s is not None and timeout_s <= 0:
         await asyncio.sleep(0)
         return

@@ -1,14 +1,14 @@
 """Where a group begins on queues on which it never committed, fixed before anything can be missed.
 
-Owns: the rule. With `StartFrom.LAST` a consumer's start asks for the ends of all queues of its
-topics, for whichever members will read them, and has them stored as the group's first offsets; the
-first who says so decides, so that members that start together agree. Whatever is stored after the
-start lies at or past it. A queue without a committed offset that turns up later, or that a group
-finds beside queues on which it has committed, is new since the group exists, and is read from its
-first message. Where the group is deleted under its members, the queues that the broker had then
-begin once more by the start policy, as soon as the broker can be joined again, before anything of
-them is read.
-Invariants: a queue is begun only after its topic is settled; what was begun is begun again only
+Owns: the rule. With `StartFrom.LAST`, a starting consumer asks for the ends of all queues of its
+topics, whichever members will read them, and has them stored as the group's first offsets; the
+first to store one decides, so that members that start together agree. Everything stored after the
+start is at or after these offsets. A queue without a committed offset that appears later, or that a
+group finds beside queues on which it has committed, is newer than the group, and is read from its
+first message. If the group is deleted while it has members, the queues that the broker had then
+begin once more by the start policy, as soon as the broker can be joined again, before anything is
+read from them.
+Invariants: a queue is begun only after its topic is settled; a begun queue is begun again only
 after a deletion.
 """
 
@@ -34,8 +34,8 @@ from aerobee.runtime.whole_number import check_whole_number
 log = logging.getLogger(__name__)
 
 OTHER_BROKERS_PATIENCE_S = 2.0
-"""A group that is known to have begun waits so long for brokers that do not answer: their queues
-have begun, too, or are new."""
+"""How long a group that is known to have begun waits for brokers that do not answer: their queues
+have begun too, or are new."""
 OTHER_MEMBERS_PATIENCE_S = 2.0
 """How long another member that is just starting may take to fix the rest of what it began."""
 ASK_AGAIN_S = 0.05
@@ -49,12 +49,12 @@ class _Standing:
 
     committed: dict[MessageQueue, int] = field(default_factory=dict)
     failures: dict[str, errors.AerobeeError] = field(default_factory=dict)
-    """By name, brokers that did not."""
+    """By name, brokers that did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartPolicy:
-    """Asked only where the group never committed: a committed offset always wins."""
+    """Used only if the group never committed: a committed offset always wins."""
 
     start_from: StartFrom = StartFrom.LAST
     timestamp_ms: int | None = None
@@ -75,8 +75,8 @@ class StartPolicy:
             )
 
     def for_new_queues(self) -> Self:
-        """The policy for queues that are younger than their group: there is nothing in them that
-        the group came too late for."""
+        """The policy for queues that are younger than their group: they contain nothing from before
+        the group existed."""
         return type(self)(StartFrom.FIRST) if self.start_from is StartFrom.LAST else self
 
     async def start_offsets(
@@ -96,7 +96,7 @@ class StartPolicy:
 
 
 class Beginnings:
-    """Of one consumer."""
+    """The beginnings of one consumer."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Beginnings:
         self._offsets = Offsets(connection, timeout_ms=options.request_timeout_ms)
         self._settled: dict[str, asyncio.Event] = {}
         self._forgotten: set[MessageQueue] = set()
-        """Where the group began, and was deleted since."""
+        """Where the group had begun, and was deleted since."""
         self._renewing = asyncio.Lock()
 
     # ------------------------------------------------------------------------------ topics
@@ -124,8 +124,8 @@ class Beginnings:
         return self._event(topic).is_set()
 
     def settle_as_new(self, topic: str) -> None:
-        """Nothing is to be fixed: the topic did not exist when this consumer was started, or begins
-        at its first message or one of a certain time, whenever that is looked for."""
+        """Nothing has to be fixed: the topic did not exist when this consumer was started, or
+        begins at its first message or one of a certain time, whenever that is looked up."""
         self._event(topic).set()
 
     async def settle(self, topic: str, *, timeout_ms: int) -> frozenset[str]:
@@ -134,7 +134,8 @@ class Beginnings:
 
         Raises:
             TopicNotFound: no such topic.
-            AerobeeError: a group that begins could not ask a broker in time; some queues may have
+            AerobeeError: a group that is just beginning could not ask a broker in time; some queues
+            may have
                 begun.
         """
         end_s = self._now_s() + timeout_ms / 1_000
@@ -151,8 +152,8 @@ class Beginnings:
         return frozenset(route.queues_by_broker) - standing.failures.keys()
 
     async def _ask(self, queues: Sequence[MessageQueue], end_s: float) -> _Standing:
-        """What the group has committed. One broker that does not answer decides nothing if another
-        one knows the group."""
+        """What the group has committed. If one broker does not answer, that does not matter as long
+        as another one knows the group."""
         standing = _Standing()
         async with asyncio.TaskGroup() as group:
             tasks = {
@@ -238,7 +239,7 @@ class Beginnings:
         return {queue: error for answer in answers for queue, error in answer.items()}
 
     async def _await_others(self, queues: Sequence[MessageQueue], standing: _Standing) -> None:
-        """Another member may be half-way through `_begin_all`: what it has not begun after a while
+        """Another member may be in the middle of `_begin_all`: what it has not begun after a while
         is new."""
         end_s = self._now_s() + OTHER_MEMBERS_PATIENCE_S
         missing = [
@@ -257,7 +258,7 @@ class Beginnings:
     # ------------------------------------------------------------------------------ queues
 
     async def of_queue(self, queue: MessageQueue) -> int:
-        """Where the group begins on a queue that it was given without a committed offset, once the
+        """Where the group begins on a queue that was granted without a committed offset, once the
         topic is settled.
 
         Raises:
@@ -268,13 +269,13 @@ class Beginnings:
             await self.begin_again(queue.topic, queue.broker_name)
         policy = self._policy.for_new_queues()
         if is_retry_topic(queue.topic):
-            # Nobody came too late for what the group itself has sent back.
+            # Nobody can be too late for what the group itself has sent back.
             policy = StartPolicy(StartFrom.FIRST)
         return (await self._begin([queue], policy))[queue]
 
     def on_group_deleted(self, broker_name: str, topics: Iterable[str]) -> None:
-        """A broker is forgetting the group: its queues that are known now begin again. Not before
-        it has forgotten, which is when the group can be joined there."""
+        """A broker is forgetting the group: its currently known queues begin again. Not before it
+        has forgotten, which is when the group can be joined there."""
         if self._policy.for_new_queues() == self._policy:
             return
         for topic in topics:
@@ -307,8 +308,8 @@ class Beginnings:
             self._forgotten -= forgotten
 
     async def of_chosen(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """The committed offsets of queues that a user has chosen, and where the start policy says
-        on those without one.
+        """The committed offsets of queues chosen by a user, and the offsets of the start policy for
+        those without one.
 
         Raises:
             AerobeeError: the brokers could not be asked.
@@ -325,7 +326,7 @@ class Beginnings:
         begun = await policy.start_offsets(self._offsets, fresh)
         refused = await self._store_all(begun)
         for queue, error in refused.items():
-            # Only for this consumer then; its commits will tell the group.
+            # Only for this consumer then; its commits will inform the group.
             log_event(
                 log,
                 "beginning not stored yet",

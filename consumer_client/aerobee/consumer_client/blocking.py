@@ -1,4 +1,4 @@
-"""Consumers for code without an event loop: the same calls, which block.
+"""Consumers for code without an event loop: the same calls, but blocking.
 
 Each owns a thread in which its asynchronous twin lives; any number of threads may call it.
 """
@@ -55,7 +55,7 @@ class _BlockingConsumer(BlockingClient[Consumer]):
 
 
 class _PullConsumerOfThread(PullConsumer):
-    """Its thread leaves it in another way than its user leaves the `with` block."""
+    """Its thread leaves it differently than its user leaves the `with` block."""
 
     async def __aexit__(
         self,
@@ -76,8 +76,8 @@ class _PullConsumerOfThread(PullConsumer):
 
 
 class _HandingOut:
-    """Around a call that takes messages: if an interrupt ends it, what was taken meanwhile for a
-    caller who never sees it is put back."""
+    """Around a call that takes messages: if an interrupt ends it, messages taken for a caller that
+    never receives them are put back."""
 
     def __init__(self, thread: LoopThread[_PullConsumerOfThread]) -> None:
         self._thread = thread
@@ -85,7 +85,7 @@ class _HandingOut:
         self._taken: Sequence[ReceivedMessage] | Sequence[ReceivedBatch] = ()
 
     async def take(self, asked: Coroutine[Any, Any, list[Taken]]) -> list[Taken]:
-        """Called where the consumer lives."""
+        """Called in the consumer's thread."""
         self._task = asyncio.current_task()
         self._taken = taken = await asked
         return taken
@@ -100,7 +100,7 @@ class _HandingOut:
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None and not issubclass(kind, Exception):
-            with suppress(errors.AerobeeError):  # Of a consumer that has ended.
+            with suppress(errors.AerobeeError):  # The consumer has ended.
                 self._thread.call(self._put_back)
 
     async def _put_back(self, consumer: _PullConsumerOfThread) -> None:
@@ -167,13 +167,13 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
     ) -> None:
         try:
             if kind is None:
-                with suppress(errors.AerobeeError):  # Closing says what ended the consumer.
+                with suppress(errors.AerobeeError):  # Closing reports what ended the consumer.
                     self._thread.do(lambda consumer: consumer.settle_on_leaving())
         finally:
             self.close()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Each message as it comes, without end; see `PullConsumer.__aiter__`."""
+        """Each message as it arrives, endlessly; see `PullConsumer.__aiter__`."""
         while True:
             with _HandingOut(self._thread) as handing:
                 (message,) = self._thread.call(
@@ -208,7 +208,7 @@ class BlockingPullConsumer(_BlockingConsumer[_PullConsumerOfThread]):
             with block.watched:
                 yield message
         except BaseException as error:
-            failure = error  # The name of `except` is gone when the thread uses it.
+            failure = error  # `except` deletes its name before the thread uses it.
             self._thread.do(lambda _: block.end(failure))
             raise
         self._thread.do(lambda _: block.end(None))
@@ -352,7 +352,7 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
             self._thread.call(lambda consumer: consumer.stopped())
 
     def stop(self) -> None:
-        """Have `run` return. From any thread, a listener, or a handler of signals."""
+        """Make `run` return. From any thread, a listener, or a signal handler."""
         self._consumer.stop()
 
     def statistics(self) -> ConsumerStatistics:

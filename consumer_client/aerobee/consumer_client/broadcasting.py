@@ -44,7 +44,7 @@ class Broadcasting:
         self.sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
 
     async def run(self) -> None:
-        """Take queues as routes show them; endless.
+        """Take queues as they appear in routes; never returns.
 
         Raises:
             InvalidArgument: the local offsets cannot be read.
@@ -58,7 +58,7 @@ class Broadcasting:
         )
 
     async def close(self) -> None:
-        """Stop all queues, their offsets committed, and leave the group."""
+        """Stop all queues, commit their offsets, and leave the group."""
         self._consumption.begin_close()
         async with asyncio.TaskGroup() as tasks:
             for queue in self._consumption.queues:
@@ -94,7 +94,7 @@ class Broadcasting:
     # -------------------------------------------------------------------------- sessions' news
 
     def on_joined(self, broker_name: str) -> None:
-        """Offsets are local: nothing of theirs can be lost with a broker."""
+        """Offsets are local: they cannot be lost with a broker."""
         self.sessions.on_joined()
 
     def on_members(self, broker_name: str, members: Sequence[Member]) -> None:

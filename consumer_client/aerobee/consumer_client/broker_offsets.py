@@ -15,8 +15,8 @@ from aerobee.v1 import broker_pb2, common_pb2
 
 
 class BrokerOffsetStore:
-    """An entry under a lease that is not the current one is refused with LeaseExpired; the other
-    entries are not affected.
+    """An entry under a lease that is no longer current is refused with LeaseExpired; other entries
+    are not affected.
     """
 
     def __init__(
@@ -28,8 +28,8 @@ class BrokerOffsetStore:
         timeout_ms: int,
         read_timeout_ms: int = 0,
     ) -> None:
-        """`timeout_ms` of one commit. `read_timeout_ms` of a read, which waits for a master; 0: the
-        same."""
+        """`timeout_ms` for one commit. `read_timeout_ms` for a read, which waits for a master; 0:
+        the same."""
         self._connection = connection
         self._group = group
         self._client_id = client_id

@@ -1,13 +1,13 @@
-"""Commits of owned queues: to each broker group one after the other, and again until a master took
+"""Commits of owned queues: to each broker group one at a time, repeated until a master accepts
 them.
 
-Owns: the order of commits. A broker group that has no master for a while, or one that has not
-confirmed our leases yet, is no failure of a commit; it is made again when there is one. Broker
-groups do not wait for each other, so one that hangs costs the queues of the others nothing; and
-a commit while a call to a group is under way goes with the next one, so that many queues
-cost a group that hangs no more time than one.
-Invariants: an older commit never overtakes a newer one; nothing is committed for a queue that was
-lost; what one master did not acknowledge is committed again to the next.
+Owns: the order of commits. A broker group that has no master for a while, or whose master has not
+confirmed our leases yet, does not fail a commit; it is repeated once there is one. Broker groups do
+not wait for each other, so one that hangs does not delay the queues of others; and a commit made
+while a call to a group is running goes with the next one, so that many queues cost a hanging group
+no more time than one.
+Invariants: an older commit never overtakes a newer one; nothing is committed for a lost queue; what
+one master did not acknowledge is committed again to the next.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PASSING_ERRORS = (
     errors.Unreachable,
     errors.DeadlineExceeded,
 )
-"""Made again, the commit may be taken."""
+"""If repeated, the commit may succeed."""
 
 BACKOFF = Backoff(base_ms=50, max_ms=500)
 
@@ -69,8 +69,8 @@ class OffsetStore(Protocol):
     async def begin(
         self, offsets: Mapping[MessageQueue, int]
     ) -> Mapping[MessageQueue, errors.AerobeeError]:
-        """Store offsets of one broker's queues where none is stored yet; the first to say so
-        decides. Returns the queues that were refused or not reached, and why."""
+        """Store offsets of one broker's queues where none is stored yet; the first one stored wins.
+        Returns the queues that were refused or not reached, and why."""
         ...
 
     async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, errors.AerobeeError]:
@@ -80,19 +80,19 @@ class OffsetStore(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """An owned queue and what its brokers said of it last."""
+    """An owned queue and its brokers' last answers about it."""
 
     owned: OwnedQueue
     reads: GroupReads
     committed_offset: int | None
-    """None: nothing that is certain."""
+    """None: nothing certain."""
     max_offset: int = 0
     refusal: errors.AerobeeError | None = None
-    """Why the last commit was not taken; None: it was, or there was none."""
+    """Why the last commit was refused; None: it was accepted, or there was none."""
 
     @property
     def is_committed(self) -> bool:
-        """Whether all that is finished is certainly committed."""
+        """Whether everything that is finished is certainly committed."""
         return self.owned.safe_offset == self.committed_offset
 
 
@@ -101,7 +101,7 @@ Refusals = Mapping[Holding, errors.AerobeeError]
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """Somebody waits for the commit of these queues."""
+    """A caller waiting for the commit of these queues."""
 
     holdings: Sequence[Holding]
     refused: Refusals | None = None
@@ -110,7 +110,7 @@ class _Request:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """Of one broker group."""
+    """The pending commits of one broker group."""
 
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: list[_Request] = field(default_factory=list)
@@ -127,13 +127,13 @@ class Committing:
         self._confirmed = asyncio.Event()
 
     def on_confirmed(self) -> None:
-        """A master knows our leases now: commits that wait for that try again."""
+        """A master now knows our leases: commits that wait for that are repeated."""
         self._confirmed.set()
 
     async def commit(
         self, holdings: Iterable[Holding], *, wait_ms: int
     ) -> Mapping[MessageQueue, errors.AerobeeError]:
-        """Commit the safe offsets; returns what was not committed, after up to `wait_ms`."""
+        """Commit the safe offsets; returns what was not committed after at most `wait_ms`."""
         by_broker: dict[str, list[Holding]] = {}
         for holding in holdings:
             by_broker.setdefault(holding.owned.assignment.queue.broker_name, []).append(holding)
@@ -166,7 +166,7 @@ class Committing:
             left = [holding for holding, error in refused.items() if _may_pass(holding, error)]
             left_s = end_s - clock.monotonic_s()
             if left_s < -OVERSLEPT_S and may_oversleep:
-                # This process stood still: the time to wait has not passed for anybody else.
+                # This process was suspended: for everyone else the time has not passed.
                 may_oversleep = False
                 end_s = clock.monotonic_s() + wait_s
                 left_s = wait_s
@@ -180,13 +180,13 @@ class Committing:
             await wait_event(self._confirmed, min(left_s, delay_s))
 
     async def _commit_once(self, broker_name: str, holdings: Sequence[Holding]) -> Refusals:
-        """One call, shared with all who wait for one."""
+        """One call, shared by everyone who waits for one."""
         line = self._lines.setdefault(broker_name, _Line())
         request = _Request(holdings)
         line.waiting.append(request)
         try:
             async with line.one_at_a_time:
-                # Commits of this very moment come along.
+                # Commits made at this same moment are included.
                 await asyncio.sleep(0)
                 if request.refused is None:
                     served, line.waiting = {request, *line.waiting}, []
@@ -259,8 +259,8 @@ def _lost(queue: MessageQueue, safe_offset: int) -> errors.LeaseExpired:
 
 
 def _known_better(holding: Holding, error: errors.AerobeeError) -> errors.AerobeeError:
-    """A queue that was lost while its commit was under way (this process stood still) is lost,
-    whatever became of the call."""
+    """A queue that was lost while its commit was in flight (this process was suspended) stays lost,
+    whatever the result of the call."""
     assignment = holding.owned.assignment
     if holding.owned.is_dropped and assignment.lease_epoch and isinstance(error, PASSING_ERRORS):
         return _lost(assignment.queue, holding.owned.safe_offset)
@@ -268,8 +268,8 @@ def _known_better(holding: Holding, error: errors.AerobeeError) -> errors.Aerobe
 
 
 def _may_pass(holding: Holding, error: errors.AerobeeError) -> bool:
-    """Whether a commit that was refused may be taken when it is made again. One whose lease a
-    master does not know may, for the master may be new: as long as the queue is still ours."""
+    """Whether a refused commit may succeed when repeated. One whose lease is unknown to a master
+    may, because the master may be new, as long as the queue is still ours."""
     if holding.owned.is_dropped:
         return False
     if isinstance(error, LEASE_ERRORS):

@@ -1,8 +1,8 @@
 """What runs between the start and the close of a consumer, push or pull: the composition root.
 
-Owns: the connection and every background task. A failure that waiting cannot heal (a client id in
+Owns: the connection and every background task. A failure that waiting cannot fix (a client id in
 use, an illegal subscription) ends the `async with` block with that error. Closing is graceful and
-bounded: no more messages, running listeners end, safe offsets are committed, leases are given back,
+bounded: no more messages, running listeners end, safe offsets are committed, leases are returned,
 the group is left; then the tasks end.
 """
 
@@ -60,12 +60,12 @@ NOT_YET = (
     errors.RegistryUnavailable,
     errors.ShuttingDown,
 )
-"""Waiting can heal it."""
+"""Waiting can fix it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Everything a consumer is told, checked."""
+    """All settings of a consumer, checked."""
 
     nameservers: tuple[str, ...] | str
     group: str
@@ -107,7 +107,7 @@ class ConsumerRuntime:
         *,
         work: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """`subscriptions` by topic. `make_queue` is given the offset to begin at.
+        """`subscriptions` by topic. `make_queue` gets the offset to begin at.
         `work`: a task to run beside the others."""
         for topic in subscriptions:
             check_topic_name(topic)
@@ -160,13 +160,13 @@ class ConsumerRuntime:
         )
 
     async def open(self) -> None:
-        """Connect, join the group, and fix where it begins: nothing that is sent after this is
-        missed.
+        """Connect, join the group, and fix where it begins: nothing sent after this is missed.
 
         Raises:
             TopicNotFound: a subscribed topic does not exist (unless `await_topics`).
             Unreachable, DeadlineExceeded, RegistryUnavailable: no nameserver answers (likewise).
-            NoBrokerAvailable, DeadlineExceeded: the group begins, or could not be joined anywhere,
+            NoBrokerAvailable, DeadlineExceeded: the group is just beginning, or could not be joined
+            anywhere,
                 and a broker group was without a master for `failover_timeout_ms`.
             DuplicateClient: another live member has this client id.
         """
@@ -187,10 +187,10 @@ class ConsumerRuntime:
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> bool:
-        """Close gracefully; an error of the `async with` block itself goes on as it is.
+        """Close gracefully; an error of the `async with` block itself is passed on unchanged.
 
         Raises:
-            AerobeeError: what ended the consumer before, if something did.
+            AerobeeError: what ended the consumer before, if anything did.
         """
         try:
             return bool(await self._stack.__aexit__(kind, error, traceback))
@@ -203,18 +203,18 @@ class ConsumerRuntime:
             raise
 
     def check_usable(self) -> None:
-        """Raises what ended the consumer, if something did; UsedAfterFork in a child of the process
+        """Raises what ended the consumer, if anything did; UsedAfterFork in a child of the process
         that started it."""
         self._process.check()
         if self.tasks.failure is not None:
             raise shortened(self.tasks.failure) from None
 
     def failure(self) -> errors.AerobeeError | None:
-        """What ended the consumer, if something did."""
+        """What ended the consumer, if anything did."""
         return self.tasks.failure
 
     def obstacles(self) -> list[str]:
-        """What keeps messages away now, in sentences."""
+        """What prevents delivery now, in sentences."""
         routes = self.connection.routes
         missing = [
             f"no broker or nameserver knows topic {topic!r}"
@@ -305,7 +305,7 @@ class ConsumerRuntime:
             ) from None
 
     async def _settle_later(self, topic: str) -> None:
-        """With `await_topics`: when somebody can be asked."""
+        """With `await_topics`: once a broker can be asked."""
         options = self.settings.options
         failures = 0
         while not self.beginnings.is_settled(topic):

@@ -1,10 +1,10 @@
 """The queues that one consumer reads: started, read, committed, stopped.
 
-Owns: the owned queues, and when they are committed. Who gives queues (leases, broadcasting, the
-user) is somebody else's care; from which replica they are read (GroupReads), how a commit reaches
-its broker (Committing) and what is done with messages too.
-Invariants: a queue is owned once; its reading ends before its last commit; a queue that was lost is
-never committed again.
+Owns: the owned queues, and when they are committed. Other parts decide which queues are ours
+(leases, broadcasting, the user), from which replica they are read (GroupReads), how a commit
+reaches its broker (Committing), and what is done with messages.
+Invariants: a queue is owned once; its reading ends before its last commit; a lost queue is never
+committed again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Consumption:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """Owned now, ascending."""
+        """Currently owned, ascending."""
         return sorted(self._holdings)
 
     def owned(self, queue: MessageQueue) -> OwnedQueue | None:
@@ -131,7 +131,7 @@ class Consumption:
             return
         del self._starting[queue]
         self._own(assignment, offset, None)
-        # Known to the group at once, also if it could not be stored before.
+        # Tell the group at once, even if it could not be stored before.
         self._commit_now.set()
 
     async def stop(self, queue: MessageQueue) -> None:
@@ -143,7 +143,7 @@ class Consumption:
         holding.reads.remove(holding.owned)
         drain_ms = self._options.release_timeout_ms
         if self._is_closing:
-            # Listeners that take too long leave time to commit what others have finished.
+            # Slow listeners must leave time to commit what others have finished.
             drain_ms = min(drain_ms, self._options.close_timeout_ms * 3 // 4)
         await holding.owned.drain(drain_ms / 1_000)
         if self._holdings.get(queue) is holding:
@@ -153,7 +153,7 @@ class Consumption:
             self.drop(queue)
 
     def drop(self, queue: MessageQueue) -> None:
-        """Stop a queue at once, without a commit: it is somebody else's by now."""
+        """Stop a queue at once, without a commit: it belongs to another member by now."""
         self._starting.pop(queue, None)
         holding = self._holdings.pop(queue, None)
         if holding is not None:
@@ -161,7 +161,8 @@ class Consumption:
             holding.owned.drop()
 
     def restart(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset; what was fetched is forgotten, running listeners cancelled."""
+        """Continue at another offset; what was fetched is dropped, running listeners are
+        cancelled."""
         starting = self._starting.pop(queue, None)
         holding = self._holdings.get(queue)
         if starting is not None:
@@ -248,7 +249,7 @@ class Consumption:
             owned.on_records(b"", 0, result.next_offset)
 
     def _on_refused(self, owned: OwnedQueue, error: errors.AerobeeError) -> None:
-        """A replica ended a queue's subscription: lost, illegal, or tried again by itself."""
+        """A replica ended a queue's subscription: it is lost, illegal, or retried automatically."""
         queue = owned.assignment.queue
         holding = self._holdings.get(queue)
         if holding is None or holding.owned is not owned:
@@ -269,7 +270,7 @@ class Consumption:
     # ------------------------------------------------------------------------------ committing
 
     async def run(self) -> None:
-        """Commit at intervals; endless.
+        """Commit at intervals; never returns.
 
         Raises:
             InvalidArgument: a broker will never serve a subscription as it is.
@@ -287,16 +288,16 @@ class Consumption:
     ) -> Mapping[MessageQueue, errors.AerobeeError]:
         """Commit the safe offsets of some or all owned queues; returns what was not committed.
 
-        A queue whose lease is found to be lost is dropped. While a broker group has no master, or
-        that one does not know our leases yet, its queues are tried again for up to `wait_ms`.
+        A queue whose lease turns out to be lost is dropped. While a broker group has no master, or
+        a master that does not know our leases yet, its queues are retried for up to `wait_ms`.
         """
         wanted = list(self._holdings) if queues is None else list(queues)
         holdings = [self._holdings[queue] for queue in wanted if queue in self._holdings]
         return await self._committing.commit(holdings, wait_ms=wait_ms)
 
     def on_confirmed(self, broker_name: str) -> None:
-        """A master knows our leases: go on there. What the one before it was told is committed
-        again, for it may have crashed since and lost it."""
+        """A master knows our leases: continue there. What its predecessor was told is committed
+        again, because it may have crashed and lost that."""
         for queue, holding in self._holdings.items():
             if queue.broker_name == broker_name:
                 holding.committed_offset = None
@@ -310,11 +311,11 @@ class Consumption:
             )
 
     def on_group_deleted(self, broker_name: str, topics: Iterable[str]) -> None:
-        """What the group had there is gone: its queues come again as those of a new group."""
+        """The group's data there is gone: its queues are granted again as those of a new group."""
         self._beginnings.on_group_deleted(broker_name, topics)
 
     async def _begin_again(self, topic: str, broker_name: str) -> None:
-        """At once and not when a queue is granted, perhaps to a member that never comes."""
+        """Immediately, not when a queue is granted, which may be to a member that never appears."""
         try:
             await self._beginnings.begin_again(topic, broker_name)
         except errors.AerobeeError as error:
@@ -341,7 +342,7 @@ class Consumption:
             self.drop(queue)
 
     def _tell_if_uncommitted(self, holding: Holding) -> None:
-        """A queue is given up: what is finished of it after this is not committed."""
+        """A queue is given up: anything finished after this is not committed."""
         if holding.is_committed:
             return
         log_event(

@@ -1,7 +1,7 @@
-"""A consumer's `run` ends in order when its process is asked to end.
+"""Makes a consumer's `run` end in order when its process is asked to end.
 
-What the user has set counts: signals are taken only where SIGTERM would end the process at once,
-or Ctrl-C would cancel the main task of `asyncio.run`, and are given back when `run` is left.
+The user's own handlers take precedence: signals are handled only if SIGTERM would end the process
+at once, or Ctrl-C would cancel the main task of `asyncio.run`, and are restored when `run` ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def sigterm_interrupts() -> Iterator[None]:
 
     def interrupt(number: int, frame: object) -> None:
         if os.getpid() != process_id:
-            # A child that the user's code has forked ends as if this were not here.
+            # A child forked by the user's code ends as if this did not exist.
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         raise KeyboardInterrupt
@@ -40,8 +40,8 @@ def sigterm_interrupts() -> Iterator[None]:
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first SIGINT or SIGTERM calls `stop`, if this is the main task of `asyncio.run`: others
-    end with that, and one of many tasks must not keep a signal from the rest."""
+    """The first SIGINT or SIGTERM calls `stop`, if this is the main task of `asyncio.run`: other
+    tasks end with that one, and one of many must not withhold a signal from the rest."""
     former = signal.getsignal(signal.SIGINT)
     if not _is_main_thread() or not _is_for_this_task(former):
         yield
@@ -59,7 +59,7 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(signal.SIGINT, former)
 
     def on_signal() -> None:
-        # The next one does what it did before: it does not wait.
+        # The next one has its original effect: it does not wait.
         give_back()
         stop()
 
@@ -76,7 +76,8 @@ def _is_main_thread() -> bool:
 
 
 def _is_for_this_task(handler: object) -> bool:
-    """Whether it is the one by which `asyncio.Runner` cancels its main task, and that is this."""
+    """Whether the handler is the one with which `asyncio.Runner` cancels its main task, and that is
+    this task."""
     return (
         isinstance(handler, partial) and handler.keywords.get("main_task") is asyncio.current_task()
     )

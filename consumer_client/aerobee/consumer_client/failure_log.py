@@ -1,11 +1,11 @@
-"""What the log has of failed calls of a listener: one line each, and the traceback where it is new.
+"""What is logged about failed calls of a listener: one line each, with the traceback if it is new.
 
-Owns: the places that were logged with a traceback, a bounded number of them. A failure that comes
-again at each attempt, or with each message, is one line from then on; and a traceback begins where
-the user's code does, because the frames that called it are the same every time.
+Owns: the places that were logged with a traceback, a bounded number of them. A failure that repeats
+at each attempt, or with each message, is one line from then on; and a traceback starts where the
+user's code does, because the frames that called it are always the same.
 
-A line says what follows. Of messages that go back to their broker only that one knows, so their
-line waits for its answer, `ANSWER_WAITS_S` at most.
+A line says what happens next. For messages that go back to their broker only the broker knows, so
+their line waits for its answer, `ANSWER_WAITS_S` at most.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from aerobee.runtime.log import log_event
 from aerobee.store_format.record import RecordCorrupt
 
 PLACES_MAX = 1_000
-"""After so many, lines alone: code that is made anew for each message has no end of places."""
+"""After this many, lines without tracebacks: code generated anew for each message has no end of
+places."""
 
 ANSWER_WAITS_S = 1.0
 UNKNOWN = "unknown"
@@ -36,11 +37,11 @@ _CALLERS = frozenset(
         "aerobee.otel.telemetry",
     }
 )
-"""Between an event loop and a listener."""
+"""Frames between an event loop and a listener."""
 
 
 class FailureLine:
-    """A line that is written once, when it is known what follows."""
+    """A line that is written once, when it is known what happens next."""
 
     def __init__(self, write: Callable[[str, int | str, bool], None]) -> None:
         self._write: Callable[[str, int | str, bool], None] | None = write
@@ -49,13 +50,13 @@ class FailureLine:
         """The attempt after which nothing follows."""
 
     def wait(self) -> None:
-        """For an answer, but not for long."""
+        """Wait for an answer, but not for long."""
         if self._write is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(ANSWER_WAITS_S, self.complete, NOT_ANSWERED)
 
     def complete(self, follows: str, is_last: bool = False) -> None:
-        """Write it, unless it is written. `is_last`: there is no other attempt."""
+        """Write it, unless it has been written. `is_last`: there is no further attempt."""
         write, self._write = self._write, None
         if self._timer is not None:
             self._timer.cancel()
@@ -65,7 +66,7 @@ class FailureLine:
 
 
 class FailureLog:
-    """Of one consumer's listener."""
+    """The failures of one consumer's listener."""
 
     def __init__(self, log: logging.Logger, group: str) -> None:
         self._log = log
@@ -106,8 +107,8 @@ class FailureLog:
         return FailureLine(write)
 
     def _if_new(self, error: Exception) -> Exception | None:
-        """The error, with the frames of the user's code alone; None: its place was logged before,
-        or none of its frames is the user's."""
+        """The error with only the frames of the user's code; None: its place was logged before, or
+        no frame is the user's."""
         frames = own_frames(error.__traceback__)
         if frames is None or len(self._places) >= PLACES_MAX:
             return None
@@ -132,7 +133,8 @@ def own_frames(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _readable(read: Callable[[], str]) -> str:
-    """A message with damaged properties fails in its listener; its line is written all the same."""
+    """A message with damaged properties fails in its listener; its line must be written all the
+    same."""
     try:
         return read()
     except RecordCorrupt:

@@ -1,8 +1,8 @@
 """The messages of owned queues from one replica of a broker group, over one pull stream.
 
 Owns: the queues of the stream, its handles and the credit commands. A queue is subscribed under a
-handle at its own fetch offset; what frames mean, and where its queues go after a break, is decided
-by their owner. The stream ends when no queue is left.
+handle at its own fetch offset; its owner decides what frames mean, and where its queues go after a
+break. The stream ends when no queue is left.
 Invariants: a handle belongs to one queue and is never used twice; one task writes, one reads, and
 neither is per queue or per message.
 """
@@ -35,7 +35,7 @@ GOES_ON = frozenset(
 
 
 class Fetcher:
-    """Whatever one replica is asked for, on one stream after the other."""
+    """Everything requested from one replica, on one stream after another."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class Fetcher:
         on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
         on_ended: Callable[[OwnedQueue, errors.AerobeeError], None],
     ) -> None:
-        """Neither may wait. `on_result`: the queue's subscription goes on after it. `on_ended`: the
-        broker ended it."""
+        """Neither callback may block. `on_result`: the queue's subscription continues after it.
+        `on_ended`: the broker ended it."""
         self._group = group
         self._client_id = client_id
         self._options = options
@@ -56,7 +56,7 @@ class Fetcher:
         self._queues: dict[int, OwnedQueue] = {}
         self._handles: dict[OwnedQueue, int] = {}
         self._next_handle = 1
-        # What the writer has to tell the broker, each handle once, in order of coming.
+        # What the writer has to send to the broker, each handle once, in order.
         self._to_subscribe: dict[int, None] = {}
         self._to_unsubscribe: dict[int, None] = {}
         self._to_credit: dict[int, None] = {}
@@ -66,7 +66,7 @@ class Fetcher:
         return f"Fetcher(queues={len(self._queues)})"
 
     def add(self, owned: OwnedQueue) -> None:
-        """Fetch a queue from its fetch offset on. Adding it again changes nothing."""
+        """Fetch a queue from its fetch offset on. Adding it again has no effect."""
         if owned in self._handles:
             return
         handle = self._next_handle
@@ -77,7 +77,7 @@ class Fetcher:
         self._wake.set()
 
     def remove(self, owned: OwnedQueue) -> None:
-        """Fetch a queue no more; frames on their way are ignored."""
+        """Stop fetching a queue; frames in flight are ignored."""
         handle = self._handles.pop(owned, None)
         if handle is None:
             return
@@ -90,7 +90,7 @@ class Fetcher:
             self._wake.set()
 
     def take_all(self) -> list[OwnedQueue]:
-        """Fetch no queue any more; returns what was fetched."""
+        """Stop fetching all queues; returns them."""
         queues = list(self._handles)
         self._queues.clear()
         self._handles.clear()
@@ -113,13 +113,13 @@ class Fetcher:
             await self._wake.wait()
 
     async def fetch(self, stream: PullStream) -> None:
-        """Over a new stream; returns when no queue is left.
+        """Fetch over a new stream; returns when no queue is left.
 
         Raises:
             AerobeeError: the stream broke.
         """
         try:
-            # It knows nothing; new handles keep late frames of the stream before out.
+            # A new stream has no state; new handles exclude late frames of the old one.
             for owned in self.take_all():
                 self.add(owned)
             await run_together(self._write(stream), read=self._read(stream))

@@ -1,7 +1,7 @@
-"""What a consumer wants of a topic: tags, as text, or what an SQL expression is true for.
+"""What a consumer wants from a topic: tags, as text, or what an SQL expression is true for.
 
-Brokers filter by the tag's hash, which two tags may share, so tags are compared again here. What an
-SQL expression lets through is exact as it comes.
+Brokers filter by the tag's hash, which two tags may share, so tags are compared again here. The
+results of an SQL expression are exact.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ALL_TAGS = "*"
 
 def sql(text: str) -> SqlExpression:
     """A filter over the properties of messages, such as `price > 5 AND region IN ('eu', 'us')`, for
-    `subscribe` in place of tags (docs/filters.md). TAGS and KEYS are properties, too.
+    `subscribe` in place of tags (docs/filters.md). TAGS and KEYS are properties too.
 
     Raises:
-        FilterIllegal: it is not of the language; the message says where and why.
+        FilterIllegal: it is not valid; the message says where and why.
     """
     if not isinstance(text, str):
         raise FilterIllegal(f"an SQL filter is text, not {type(text).__name__}")
@@ -30,10 +30,10 @@ def sql(text: str) -> SqlExpression:
 
 
 def compared_tags(expression: Expression) -> frozenset[str] | None:
-    """The tags that messages are compared with when they have come; None: none.
+    """The tags with which received messages are compared; None: none.
 
     Raises:
-        FilterIllegal: no tag in it, `*` beside other tags, or what can be no tag.
+        FilterIllegal: it contains no tag, `*` beside other tags, or an impossible tag.
     """
     if isinstance(expression, SqlExpression):
         return None
@@ -47,7 +47,7 @@ def compared_tags(expression: Expression) -> frozenset[str] | None:
 
 
 def is_wanted(message: ReceivedMessage, expression: Expression) -> bool:
-    """Of a message that no broker has judged by the expression."""
+    """For a message that no broker has evaluated against the expression."""
     if isinstance(expression, SqlExpression):
         return expression.matches(message.record.properties)
     tags = compared_tags(expression)

@@ -1,10 +1,10 @@
 """How much more of a queue may be fetched now. PURE.
 
-Owns: the credit of one queue at the broker: what was granted and has not come yet. The broker
-counts bytes only; the limits are on bytes, messages and span, so what is left of the latter two is
-turned into bytes by the average size seen so far.
-Invariants: nothing is granted while a limit is reached; credit in flight plus what is cached stays
-within the byte limit, apart from one frame (the broker lets a frame overdraw the credit).
+Owns: the credit of one queue at the broker: what was granted and has not arrived yet. The broker
+counts only bytes; the limits are on bytes, messages and span, so what remains of the latter two is
+converted to bytes by the average size seen so far.
+Invariants: nothing is granted while a limit is reached; credit in flight plus cached data stays
+within the byte limit, except for one frame (the broker lets a frame overdraw the credit).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from aerobee.runtime.whole_number import check_whole_number
 
 AVERAGE_WEIGHT = 0.2
-"""Share of the newest frame in the average message size."""
+"""Weight of the newest frame in the average message size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class CreditWindow:
 
     @property
     def in_flight_bytes(self) -> int:
-        """Granted and not used by the broker yet; negative after an overdraft."""
+        """Granted and not yet used by the broker; negative after an overdraft."""
         return self._in_flight_bytes
 
     def on_subscribed(self) -> None:
@@ -58,7 +58,7 @@ class CreditWindow:
             self._average_size += AVERAGE_WEIGHT * (size / count - self._average_size)
 
     def grant(self, *, cached_count: int, cached_bytes: int, span: int) -> int:
-        """Bytes to grant now; 0 while a limit is reached or little room came free.
+        """Bytes to grant now; 0 while a limit is reached or little room has become free.
 
         Small grants are held back until a quarter of the room is free, so that finishing single
         messages does not cost a command each.

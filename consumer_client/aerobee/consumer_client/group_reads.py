@@ -1,11 +1,11 @@
-"""The queues of one broker group that are read, and from which replica each of them.
+"""The queues read from one broker group, and the replica from which each is read.
 
 Owns: a fetcher per replica and the place of every queue. A queue stays where it is read without
-trouble until it is sent elsewhere, its replica is gone, or the master can be asked again; what
-failed is avoided for a while that grows with the failures.
-Invariants: a queue is with one fetcher at most, and goes on at its own fetch offset wherever it is
-moved; frames of the place it left are ignored. Nothing here decides what is consumed: a slave's
-reader works under the same lease and deadline as a master's.
+trouble until it is sent elsewhere, its replica is gone, or the master is available again; a replica
+that failed is avoided for a while that grows with its failures.
+Invariants: a queue is with at most one fetcher, and continues at its own fetch offset wherever it
+is moved; frames of the place it left are ignored. Nothing here decides what is consumed: reading
+from a slave is subject to the same lease and deadline as reading from a master.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ ELSEWHERE = (
     errors.ShuttingDown,
     errors.StoreFailed,
 )
-"""Of a single queue's subscription: another replica may serve it."""
+"""For a single queue's subscription: another replica may serve it."""
 
 REFRESH_INTERVAL_S = 0.5
-"""While a queue has no place a nameserver is asked so often, in case the watch is broken."""
+"""How often a nameserver is asked while a queue has no place, in case the watch is broken."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,9 +51,9 @@ class _Reading:
     suggested: int | None = None
     failures: int = 0
     due_s: float = 0.0
-    """Not placed before."""
+    """Not placed before this time."""
     avoided: dict[int, float] = field(default_factory=dict)
-    """Replicas that refused this queue, until when."""
+    """Replicas that refused this queue, and until when to avoid them."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Trouble:
 
 
 class GroupReads:
-    """The readings of one broker group. `run` it."""
+    """All reads from one broker group; call `run`."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class GroupReads:
         on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
         on_refused: Callable[[OwnedQueue, errors.AerobeeError], None],
     ) -> None:
-        """`queue` is one of the group's, to find its route. Neither callback may wait. `on_result`:
-        messages, or an offset that the master corrected. `on_refused`: a replica ended the queue's
-        subscription; it is tried again unless it is removed."""
+        """`queue` is one of the group's, to find its route. Neither callback may block.
+        `on_result`: messages, or an offset that the master corrected. `on_refused`: a replica ended
+        the queue's subscription, which is retried unless the queue is removed."""
         self.route = GroupRoute(connection.routes, queue.topic, queue.broker_name)
         self._connection = connection
         self._on_result = on_result
@@ -106,7 +106,7 @@ class GroupReads:
         self._place(reading)
 
     def remove(self, owned: OwnedQueue) -> None:
-        """Read it no more."""
+        """Stop reading it."""
         reading = self._readings.pop(owned, None)
         if reading is not None:
             self._leave(reading)
@@ -118,12 +118,12 @@ class GroupReads:
             self._fetchers[reading.place].refresh_credit(owned)
 
     def place_of(self, owned: OwnedQueue) -> int | None:
-        """The broker id of the replica that it is read from now."""
+        """The broker id of the replica from which it is read now."""
         reading = self._readings.get(owned)
         return None if reading is None else reading.place
 
     def on_confirmed(self) -> None:
-        """The master knows our leases: it may be asked at once."""
+        """The master knows our leases: it may be used at once."""
         for reading in self._readings.values():
             reading.due_s = 0.0
         self._wake.set()
@@ -131,7 +131,7 @@ class GroupReads:
     # ------------------------------------------------------------------------------ placing
 
     async def run(self) -> None:
-        """Give every queue its place, whatever changes; endless."""
+        """Keep every queue in its place, whatever changes; never returns."""
         async with asyncio.TaskGroup() as tasks:
             name = f"reads:{self.route.broker_name}"
             tasks.create_task(self._refresh_route(), name=f"{name}:route")
@@ -143,7 +143,7 @@ class GroupReads:
                     await wait_event(self._wake, left_s)
 
     def _place_all(self) -> float | None:
-        """Returns when there may be more to do; None: when something happens."""
+        """Returns the time when there may be more to do; None: when something happens."""
         due: list[float] = []
         for reading in list(self._readings.values()):
             due_s = self._place(reading)
@@ -152,7 +152,7 @@ class GroupReads:
         return min(due, default=None)
 
     def _place(self, reading: _Reading) -> float | None:
-        """Put a queue where it is to be read; when to look at it again, if that is known."""
+        """Put a queue where it is to be read; returns when to check it again, if that is known."""
         now_s = self._now_s()
         if reading.place is None and reading.due_s > now_s:
             return reading.due_s
@@ -218,7 +218,7 @@ class GroupReads:
         return fetcher
 
     async def _fetch(self, broker_id: int, fetcher: Fetcher) -> None:
-        """Over a stream while there are queues; endless."""
+        """Fetch over a stream while there are queues; never returns."""
         while True:
             await fetcher.wait_for_queues()
             try:
@@ -260,7 +260,7 @@ class GroupReads:
         self._on_result(owned, result)
 
     def _follow(self, reading: _Reading, broker_id: int) -> None:
-        """The queue is sent elsewhere; the next turn of `run` moves it."""
+        """The queue is sent elsewhere; the next iteration of `run` moves it."""
         master = self.route.master()
         is_back = master is not None and master.broker_id == broker_id
         suggested = None if is_back else broker_id
@@ -331,12 +331,12 @@ def choose(
     may_ask_master: bool,
     avoided: Collection[int],
 ) -> Endpoint | None:
-    """The replica to read the queue from; None: none can be asked now.
+    """The replica from which to read the queue; None: none is available now.
 
     Args:
         replicas: the live ones.
-        suggested: the broker id that the queue's reader was sent to, if it was.
-        avoided: broker ids that failed a short while ago.
+        suggested: the broker id to which the queue's reader was sent, if it was.
+        avoided: broker ids that failed recently.
     """
     usable = [
         replica
@@ -349,15 +349,15 @@ def choose(
     for replica in usable:
         if replica.is_master:
             return replica
-    # The queues of one group spread over its slaves.
+    # The queues of one group are spread over its slaves.
     return usable[key.queue_id % len(usable)] if usable else None
 
 
 def should_move(
     replicas: Sequence[Endpoint], place: int, chosen: Endpoint | None, *, suggested: int | None
 ) -> bool:
-    """Whether a queue that is read at `place` without trouble goes on at `chosen` instead: it was
-    sent there, its place is gone, or the master can be asked again."""
+    """Whether a queue that is read at `place` without trouble should move to `chosen`: it was sent
+    there, its place is gone, or the master is available again."""
     if chosen is None or chosen.broker_id == place:
         return False
     is_alive = any(replica.broker_id == place for replica in replicas)

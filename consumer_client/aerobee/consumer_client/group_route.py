@@ -1,6 +1,6 @@
-"""One broker group as the routes show it: its replicas, its master, or that it has none.
+"""One broker group as shown by the routes: its replicas, its master, or that it has none.
 
-A view; the routes are the client's. The group is found through a topic that has queues there.
+A view; the routes belong to the client. The group is found through a topic that has queues there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from aerobee.runtime import errors
 
 
 class GroupRoute:
-    """Of one broker name, as seen by one of its users, who notes its failures here."""
+    """The group with one broker name, as seen by one of its users, which records its failures
+    here."""
 
     __slots__ = ("_failure", "_routes", "_topic", "_was_used", "broker_name")
 
@@ -31,13 +32,13 @@ class GroupRoute:
         return () if route is None else route.replicas(self.broker_name)
 
     def master(self) -> Endpoint | None:
-        """As last known; None while there is none."""
+        """As last known; None if there is none."""
         route = self._routes.cached(self._topic)
         return None if route is None else route.master(self.broker_name)
 
     def is_masterless(self) -> bool:
-        """Whether replicas are alive and none of them is known as master. That proves nothing of
-        who acts: a master that was without other replicas goes on until it hears of them."""
+        """Whether replicas are alive and none of them is known as master. That does not prove that
+        none acts: a master that had no other replicas continues until it hears of them."""
         return bool(self.replicas()) and self.master() is None
 
     def note_failure(self, reason: str) -> None:
@@ -45,7 +46,7 @@ class GroupRoute:
         self._failure = reason
 
     def obstacle(self) -> str:
-        """Why its master is not there or was of no use the last time, in one sentence."""
+        """Why its master is missing or failed the last time, in one sentence."""
         if not self.replicas():
             return f"no broker of group {self.broker_name!r} is known to be alive"
         master = self.master()
@@ -62,8 +63,8 @@ class GroupRoute:
         return master.address != tried.address or master.epoch > tried.epoch
 
     async def find_master(self, timeout_ms: int) -> Endpoint:
-        """The master; waits for one to be elected. Who asks a second time and is told the same
-        could not use it, so a nameserver is asked first.
+        """The master; waits for one to be elected. A caller that asks again and would get the same
+        one could not use it, so a nameserver is asked first.
 
         Raises:
             NoBrokerAvailable: there is none in time.

@@ -1,10 +1,10 @@
-"""One member's session with one broker group: join, heartbeats, leases, and the way back after a
-break or to another master.
+"""One member's session with one broker group: join, heartbeats, leases, and recovery after a break
+or a change of master.
 
-Owns: the Membership stream to the group's master and the lease table behind it. The stream may
-break and come back, to the master of that time, any number of times; what counts is the deadline of
-the table, which only acknowledged heartbeats move. When it passes, everything held here is reported
-lost at once, before any network is asked, and the next stream starts without it.
+Owns: the Membership stream to the group's master and its lease table. The stream may break and be
+reopened, to the current master, any number of times; what counts is the deadline of the table,
+which only acknowledged heartbeats move. When it passes, everything held here is reported lost at
+once, before any network call, and the next stream starts without it.
 Invariants: `on_lost` follows each `on_granted` at most once, and none follows after a release;
 events are reported in the order in which they happened, from the loop, synchronously.
 """
@@ -45,16 +45,17 @@ MembershipStream = Stream[broker_pb2.MemberEvent, broker_pb2.GroupEvent]
 JOIN_TIMEOUT_S = 5.0
 FIND_TIMEOUT_MS = 5_000
 MASTERLESS_CHECK_S = 0.5
-"""How often a member looks whether its group has a master."""
+"""How often a member checks whether its group has a master."""
 
 PATIENCE_SESSIONS = 1.5
-"""A broker keeps the name of a dead member for one session; a process that has it longer lives."""
+"""A broker reserves the name of a dead member for one session; a process that has it longer is
+alive."""
 
 T = TypeVar("T")
 
 
 class GroupSession:
-    """The session; `run` keeps it until `leave` or a failure that waiting cannot heal."""
+    """The session; `run` keeps it until `leave` or a failure that waiting cannot fix."""
 
     def __init__(
         self,
@@ -78,21 +79,21 @@ class GroupSession:
         self._backoff = backoff
         self._wake = asyncio.Event()
         self._outbox: deque[broker_pb2.MemberEvent] = deque()
-        """What the broker is to be told, in order, until the stream's writer takes it."""
+        """Events for the broker, in order, until the stream's writer sends them."""
         self._tried: Endpoint | None = None
         self._stream: MembershipStream | None = None
         self._is_joined = False
         self._is_leaving = False
         self._interval_s = identity.heartbeat_interval_s(identity.session_timeout_ms)
         self._name_patience_end_s: float | None = None
-        """While another process has our client id: from when on it must be alive."""
+        """While another process has our client id: the time from which it must be alive."""
 
     def __repr__(self) -> str:
         return f"GroupSession({self.broker_name}, joined={self._is_joined}, {self.table!r})"
 
     @property
     def is_joined(self) -> bool:
-        """Whether the broker counts us in and its view of the group can be used."""
+        """Whether the broker counts this member in and its view of the group can be used."""
         return self._is_joined and self.table.is_trusted(self._clock.monotonic_s())
 
     @property
@@ -108,18 +109,18 @@ class GroupSession:
     # ------------------------------------------------------------------------------ queues
 
     def acquire(self, key: QueueKey) -> None:
-        """Wish for a queue; `on_granted` follows once it is free."""
+        """Request a queue; `on_granted` follows once it is free."""
         if self.table.want(key) and self._is_joined:
             self._tell_acquire(key)
 
     def release(self, key: QueueKey) -> None:
-        """Give a queue back, or withdraw the wish for it. Commit before."""
+        """Give a queue back, or withdraw the request for it. Commit first."""
         epoch = self.table.unwant(key)
         if epoch is not None and self._is_joined:
             self._tell_release(key, epoch)
 
     def check_deadline(self) -> bool:
-        """True while leases may be trusted; else everything held is given up."""
+        """True while leases may be trusted; otherwise everything held is given up."""
         now_s = self._clock.monotonic_s()
         if self.table.is_trusted(now_s):
             return True
@@ -135,9 +136,9 @@ class GroupSession:
     def on_refused(self, queue: MessageQueue, lease_epoch: int, reason: str) -> None:
         """The broker refused a pull or a commit under this lease.
 
-        Usually its revocation has come over this stream before. If not, a broker that restarted
-        has not been shown our leases yet, and would confirm them: join again and see. Until then
-        the deadline alone decides; no broker gives the queue away before it.
+        Usually its revocation has already arrived over this stream. If not, a restarted broker has
+        not been shown our leases yet, and would confirm them: join again to find out. Until then
+        only the deadline decides; no broker gives the queue away before it.
         """
         key = QueueKey(queue.topic, queue.queue_id)
         if self.table.epoch_of(key) != lease_epoch or not self._is_joined:
@@ -155,7 +156,7 @@ class GroupSession:
             self._stream.cancel()
 
     def leave(self) -> None:
-        """End the session at once, for the broker too if it can be reached."""
+        """End the session at once, on the broker too if it can be reached."""
         self._is_leaving = True
         self.table.lose_all()
         if self._is_joined:
@@ -183,7 +184,7 @@ class GroupSession:
             DuplicateClient: another live process has the same client id, for longer than its
                 death would explain.
             IllegalName, InvalidArgument: the broker will never take this member.
-            AccessDenied, Unauthenticated: it may not be one, or may no more.
+            AccessDenied, Unauthenticated: it may not be a member, or no longer.
         """
         failures = 0
         with self._route.telling(self._wake.set):
@@ -212,7 +213,7 @@ class GroupSession:
                 failures += 1
 
     def _on_name_in_use(self, error: errors.DuplicateClient) -> None:
-        """Dead without a goodbye, or alive? Raises the error once it must be alive."""
+        """Dead without having left, or alive? Raises the error once it must be alive."""
         now_s = self._clock.monotonic_s()
         if self._name_patience_end_s is None:
             patience_s = self._identity.session_timeout_ms * PATIENCE_SESSIONS / 1_000
@@ -247,8 +248,8 @@ class GroupSession:
             )
 
     async def _pause(self, delay_s: float) -> None:
-        """Wait for the next try; the deadline goes on counting, and `leave` ends it. So does the
-        news of another master."""
+        """Wait before the next attempt; the deadline keeps running, and `leave` ends the wait. So
+        does a new master."""
         end_s = self._clock.monotonic_s() + delay_s
         while (
             not self._is_leaving
@@ -268,9 +269,9 @@ class GroupSession:
             await self._stay_with(master)
 
     async def _find_master(self) -> Endpoint:
-        """The master, as soon as there is one. The deadline of what is held goes on counting:
-        that a nameserver knows of no master does not move it, for one that has not heard yet that
-        other replicas registered acts without a lease, and gives queues away."""
+        """The master, as soon as there is one. The deadline of what is held keeps running even if a
+        nameserver knows no master: a master that has not heard yet that other replicas registered
+        acts without a lease, and gives queues away."""
         find = self._route.find_master(FIND_TIMEOUT_MS)
         return await run_together(find, trust=self._watch_trust())
 
@@ -304,7 +305,7 @@ class GroupSession:
             self._on_event(event)
 
     async def _within_deadline(self, step: Awaitable[T]) -> T:
-        """A step towards joining: it leaves time for another try before the leases that are still
+        """A step of joining: it leaves time for another attempt before the leases that are still
         held must be given up."""
         now_s = self._clock.monotonic_s()
         left_s = JOIN_TIMEOUT_S
@@ -357,7 +358,7 @@ class GroupSession:
         )
 
     async def _write(self, stream: MembershipStream) -> None:
-        """The stream's only writer: heartbeats in time, and what waits in the outbox."""
+        """The stream's only writer: sends heartbeats on time, and the outbox."""
         next_beat_s = self._clock.monotonic_s() + self._interval_s
         while True:
             self._wake.clear()
@@ -376,8 +377,8 @@ class GroupSession:
                 await wait_event(self._wake, next_beat_s - self._clock.monotonic_s())
 
     async def _watch_deadline(self) -> None:
-        """Raises NoBrokerAvailable when the group no longer has a master: what still answers
-        here is deposed and grants nothing."""
+        """Raises NoBrokerAvailable when the group no longer has a master: a process that still
+        answers is deposed and grants nothing."""
         while self.check_deadline():
             if self._route.is_masterless():
                 raise errors.NoBrokerAvailable(f"broker group {self.broker_name} has no master now")
@@ -418,7 +419,7 @@ class GroupSession:
             return
         self._report_lost([held], reason)
         if self._is_joined and self.table.is_wanted(held.key):
-            # Line up again.
+            # Queue up again.
             self._tell_acquire(held.key)
 
     def _report_lost(self, lost: Sequence[HeldQueue], reason: str) -> None:

@@ -1,9 +1,9 @@
 """What a group member may believe about its queue leases on one broker. PURE: time is passed in.
 
-Owns: the wishes and leases of one membership session, and the moment until which they may be
+Owns: the requests and leases of one membership session, and the time until which they may be
 trusted. The broker ends a session `session_timeout` after it received the last heartbeat; the
 member counts from the moment it *sent* the last acknowledged one, and stops a safety margin
-earlier. Whatever happens on the way, the member has therefore stopped before the broker gives its
+earlier. Whatever happens in between, the member has therefore stopped before the broker gives its
 queues to another.
 
        sent        received by broker                     member stops   broker ends the session
@@ -26,14 +26,14 @@ NEVER_S = float("-inf")
 
 
 class QueueKey(NamedTuple):
-    """A queue of the broker that the table is about."""
+    """A queue of the table's broker."""
 
     topic: str
     queue_id: int
 
 
 class HeldQueue(NamedTuple):
-    """A lease, by its queue and epoch."""
+    """A lease: its queue and epoch."""
 
     key: QueueKey
     epoch: int
@@ -45,7 +45,7 @@ def safety_margin_s(session_timeout_ms: int) -> float:
 
 
 class LeaseTable:
-    """Wishes, leases and the deadline of one member on one broker."""
+    """Requests, leases and the deadline of one member on one broker."""
 
     __slots__ = ("_deadline_s", "_held", "_next_sequence", "_sent_at_s", "_timeout_s", "_wanted")
 
@@ -64,7 +64,7 @@ class LeaseTable:
 
     @property
     def deadline_s(self) -> float:
-        """From this monotonic moment on no lease may be trusted; -inf before the first answer."""
+        """From this monotonic time on no lease may be trusted; -inf before the first answer."""
         return self._deadline_s
 
     def is_trusted(self, now_s: float) -> bool:
@@ -73,14 +73,14 @@ class LeaseTable:
     def on_joined(
         self, session_timeout_ms: int, confirmed: Iterable[HeldQueue], *, sent_s: float
     ) -> list[HeldQueue]:
-        """The broker answered a Join that was sent at `sent_s`; returns the leases that are lost.
+        """The broker answered a Join that was sent at `sent_s`; returns the lost leases.
 
-        A confirmed lease that this table does not hold (any more) is not taken up again: what was
-        lost once has been given up.
+        A confirmed lease that this table does not hold (any more) is not resumed: a lost lease
+        stays lost.
         """
         self._timeout_s = session_timeout_ms / 1_000 - safety_margin_s(session_timeout_ms)
         self._sent_at_s.clear()
-        # A new session, perhaps a shorter one: what the old one promised ends here.
+        # A new session, perhaps a shorter one: the promises of the old one end here.
         self._deadline_s = NEVER_S
         self._renew(sent_s)
         kept = {(held.key, held.epoch) for held in confirmed}
@@ -97,7 +97,7 @@ class LeaseTable:
         return sequence
 
     def on_heartbeat_ack(self, sequence: int) -> None:
-        """The broker has seen this heartbeat, and with it all before it."""
+        """The broker has seen this heartbeat, and thus everything before it."""
         sent_s = self._sent_at_s.get(sequence)
         if sent_s is None:
             return
@@ -106,8 +106,8 @@ class LeaseTable:
         self._renew(sent_s)
 
     def lose_all(self) -> list[HeldQueue]:
-        """The session is over (the deadline is past, or the broker does not know it): nothing is
-        held any more. Returns what was; the wishes stay."""
+        """The session is over (the deadline has passed, or the broker does not know it): nothing is
+        held any more. Returns what was held; the requests stay."""
         lost = self.held()
         self._held.clear()
         self._sent_at_s.clear()
@@ -120,7 +120,7 @@ class LeaseTable:
     # ------------------------------------------------------------------------------ the queues
 
     def want(self, key: QueueKey) -> bool:
-        """Wish for a queue; True if the broker must be asked now."""
+        """Request a queue; True if the broker must be asked now."""
         if key in self._wanted:
             return False
         self._wanted.add(key)
@@ -130,8 +130,8 @@ class LeaseTable:
         return key in self._wanted
 
     def unwant(self, key: QueueKey) -> int | None:
-        """No longer wish for a queue. Returns the epoch to release: 0 withdraws a wish that was
-        not granted yet; None if there is nothing to tell the broker."""
+        """Withdraw the request for a queue. Returns the epoch to release: 0 withdraws a request
+        that was not granted yet; None if there is nothing to tell the broker."""
         wanted = key in self._wanted
         self._wanted.discard(key)
         epoch = self._held.pop(key, None)
@@ -140,15 +140,15 @@ class LeaseTable:
         return epoch
 
     def on_granted(self, key: QueueKey, epoch: int, now_s: float) -> bool:
-        """A grant arrived. False: it is not wanted (any more) or comes too late to be trusted,
-        and must be given back."""
+        """A grant arrived. False: it is not wanted (any more) or comes too late to be trusted, and
+        must be given back."""
         if key not in self._wanted or not self.is_trusted(now_s):
             return False
         self._held[key] = epoch
         return True
 
     def on_revoked(self, key: QueueKey, epoch: int) -> bool:
-        """The broker took a lease away; True if it was the one held here. The wish stays."""
+        """The broker took a lease away; True if it was the one held here. The request stays."""
         if self._held.get(key) != epoch:
             return False
         del self._held[key]
@@ -162,7 +162,7 @@ class LeaseTable:
         return [HeldQueue(key, epoch) for key, epoch in sorted(self._held.items())]
 
     def wishes(self) -> list[QueueKey]:
-        """Queues wished for and not held, sorted: what a new stream must ask for."""
+        """Queues requested and not held, sorted: what a new stream must ask for."""
         return sorted(self._wanted - self._held.keys())
 
     def wanted(self) -> list[QueueKey]:

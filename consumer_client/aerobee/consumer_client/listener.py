@@ -1,4 +1,4 @@
-"""How a listener is called, and what its answers mean."""
+"""How a listener is called, and what its results mean."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from aerobee.runtime.whole_number import check_whole_number
 
 
 class ConsumeResult(StrEnum):
-    """What a listener says about the messages it was given."""
+    """What a listener returns about the messages it was given."""
 
     SUCCESS = "success"
     RETRY_LATER = "retry_later"
-    """Handle them again: after a delay, or in order after the queue was suspended."""
+    """Handle them again: after a delay or, with ordered handling, after the queue was suspended."""
 
 
 class Exhausted(StrEnum):
-    """What becomes of messages that failed as often as the retry policy allows."""
+    """What happens to messages that failed as often as the retry policy allows."""
 
     KEEP_RETRYING = "keep_retrying"
     SKIP = "skip"
@@ -33,20 +33,20 @@ class Ordering(StrEnum):
     """In which order a queue's messages are handled."""
 
     CONCURRENT = "concurrent"
-    """Several at a time; a message that failed does not hold up the others."""
+    """Several at a time; a failed message does not hold up the others."""
     ORDERLY = "orderly"
-    """One after the other within each queue; a message that failed suspends its queue."""
+    """One after another within each queue; a failed message suspends its queue."""
 
 
 Messages = Sequence[ReceivedMessage]
 
 Listener = Callable[[Messages], ConsumeResult | Awaitable[ConsumeResult | None] | None]
 """Called with 1 to `consume_batch_max` messages of one queue, in order. Returning None or SUCCESS
-finishes them; RETRY_LATER or any exception has them handled again."""
+finishes them; after RETRY_LATER or any exception they are handled again."""
 
 OnExhausted = Callable[[Messages, int], Exhausted | Awaitable[Exhausted]]
 """Called with messages and the number of their failures, at the last allowed failure and at each
-one after it."""
+later one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,12 @@ class ListenerOptions:
 
     ordering: Ordering = Ordering.CONCURRENT
     max_concurrency: int = 20
-    """Calls at a time, over all queues."""
+    """Concurrent calls, over all queues."""
     consume_batch_max: int = 1
     """Most messages in one call."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     suspend_ms: int = 1_000
-    """How long a queue stands still after a failure when handled in order."""
+    """How long a queue pauses after a failure when handled in order."""
     on_exhausted: OnExhausted | None = None
     """Decides after `retry.attempts_max` failures; None keeps retrying."""
 
@@ -79,7 +79,8 @@ class ListenerOptions:
 
 
 def check_callback(name: str, callback: object, given: str, count: int) -> None:
-    """Raises InvalidArgument unless it can be called with so many arguments and gives an answer."""
+    """Raises InvalidArgument unless it can be called with this many arguments and returns an
+    answer."""
     if not callable(callback):
         raise InvalidArgument(
             f"{name} is {type(callback).__name__}, not a function; it is called with {given}"
@@ -89,7 +90,7 @@ def check_callback(name: str, callback: object, given: str, count: int) -> None:
             f"{name} is a generator, whose body would never run; write it without yield"
         )
     try:
-        # A decorator may add arguments to those that it is called with.
+        # A decorator may add arguments to those with which it is called.
         signature = inspect.signature(callback, follow_wrapped=False)
     except ValueError:
         return

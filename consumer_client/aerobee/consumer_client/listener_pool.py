@@ -1,13 +1,13 @@
 """Calls the listener: which messages next, how many at a time, and what happens after a failure.
 
-Owns: a fixed set of workers, the line of queues with waiting messages, and the messages that wait
-for another try. No task is made per message; a plain function is called in a loop by one worker,
-and only a listener that awaits something sets another worker going.
-Invariants: before every call the queue's deadline is looked at, so that no call begins after this
+Owns: a fixed set of workers, the line of queues with waiting messages, and the messages waiting for
+another attempt. No task is created per message; a plain function is called in a loop by one worker,
+and only a listener that awaits something starts another worker.
+Invariants: before every call the queue's deadline is checked, so that no call begins after this
 consumer's right to the queue has ended; a message is finished only by its listener's success or by
-an explicit decision to skip it; in order, a queue is with one worker at a time; while the listener
-has a message that may have ended a process, it has no other. Workers leave the loop to others after
-a time slice, whatever the listener costs.
+an explicit decision to skip it; with ordered handling, a queue is with one worker at a time; a
+message that may have killed a process is handled alone. Workers yield the loop after a time slice,
+whatever the listener costs.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ Exit = SystemExit | KeyboardInterrupt
 """What asyncio lets through all tasks at once."""
 
 SLICE_S = 0.005
-"""How long workers may keep the loop to themselves."""
+"""How long workers may run without yielding the loop."""
 
 
 class _Work(NamedTuple):
     queue: PushQueue
     entries: list[Entry[ReceivedMessage]]
-    """Empty: one after the other of those that wait, see `_run`."""
+    """Empty: the waiting ones, one after another; see `_run`."""
     failures: int
 
 
@@ -61,7 +61,7 @@ _DIED = "ProcessDied", "the consumer's process ended while its listener had the 
 
 
 class _Abandoned(Exception):
-    """The queue was taken away while its listener was waiting for something."""
+    """The queue was taken away while its listener was awaiting something."""
 
 
 @dataclass(slots=True)
@@ -89,9 +89,9 @@ class ListenerPool:
         on_exit: Callable[[Exit], None] | None = None,
     ) -> None:
         """`attempts`: where they are counted; in memory by default. `group`: for the log.
-        `send_back`: failed messages are given to it; None: they wait here for another try.
-        `on_exit`: is given what ends the program, of the listener or of `on_exhausted`; None: it
-        ends the worker."""
+        `send_back`: gets failed messages; None: they wait here for another attempt.
+        `on_exit`: gets an exception that ends the program, raised by the listener or
+        `on_exhausted`; None: it ends the worker."""
         self._on_exit = on_exit
         self._send_back = send_back
         self._log = FailureLog(log, group)
@@ -99,7 +99,8 @@ class ListenerPool:
         self._listener = listener
         self._options = options
         self._is_orderly = options.ordering is Ordering.ORDERLY
-        # In order, messages of one call stay together, also when their broker is told.
+        # With ordered handling, messages of one call stay together, including when their broker is
+        # told.
         self._batch_max = (
             min(options.consume_batch_max, MESSAGES_PER_REQUEST_MAX)
             if self._is_orderly
@@ -112,7 +113,7 @@ class ListenerPool:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_s = 0.0
         self._waiters: deque[asyncio.Future[None]] = deque()
-        # Of the worker that has a suspect: done when all others wait.
+        # For the worker that has a suspect: done when all others are waiting.
         self._alone: asyncio.Future[None] | None = None
         self._alone_worker = -1
         self._slice_end_s = 0.0
@@ -125,11 +126,11 @@ class ListenerPool:
 
     @property
     def retrying(self) -> int:
-        """Calls that wait to be made again."""
+        """Calls waiting to be repeated."""
         return len(self._schedule) + len(self._due)
 
     async def run(self) -> None:
-        """Work; endless, until cancelled."""
+        """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as workers:
                 for number in range(self._options.max_concurrency):
@@ -146,7 +147,7 @@ class ListenerPool:
         self._wake_one()
 
     def forget(self, queue: PushQueue) -> None:
-        """A queue was dropped: its failed messages need no other try here."""
+        """A queue was dropped: its failed messages need no further attempt here."""
         self._schedule.remove_if(lambda work: work.queue is queue)
 
     # ------------------------------------------------------------------------------ workers
@@ -158,7 +159,7 @@ class ListenerPool:
         while True:
             work = self._next_work(number)
             if work is None:
-                # The next message takes the place of the one before: only here nothing follows.
+                # The next message overwrites the previous one: only here does nothing follow.
                 cells[mine] = 0
                 await self._wait_for_work()
                 continue
@@ -194,10 +195,10 @@ class ListenerPool:
     def _run(
         self, queue: PushQueue, cells: memoryview, mine: int
     ) -> Awaitable[ConsumeResult | None] | ConsumeResult | None:
-        """Give the listener one message after the other while it is a plain function that succeeds.
+        """Give the listener one message after another while it is a plain function that succeeds.
 
-        Each is taken out of those that wait when it is done. Returns None for a pause; otherwise,
-        or if it raises, the listener is not done with the first one that waits.
+        Each leaves the waiting ones when it is done. Returns None for a pause; otherwise, or if it
+        raises, the listener is not done with the first waiting one.
         """
         listener = self._listener
         mark = queue.mark
@@ -224,7 +225,7 @@ class ListenerPool:
                 queue.finish_first(count, size)
 
     def _end_of_run(self, queue: PushQueue) -> _Work:
-        """The message that ended a run becomes work of its own."""
+        """The message that ended a run becomes separate work."""
         work = _Work(queue, queue.messages.take(1), 0)
         if not self._is_orderly:
             self._line_up_rest(queue)
@@ -239,7 +240,7 @@ class ListenerPool:
             self._line_up_again(work.queue)
 
     def _next_work(self, worker: int) -> _Work | None:
-        """What to do next: a repetition that is due, or new messages of the next queue in line."""
+        """What to do next: a retry that is due, or new messages of the next queue in line."""
         if self._alone is not None:
             if worker != self._alone_worker:
                 return None
@@ -257,7 +258,7 @@ class ListenerPool:
             if not queue.messages.waiting:
                 queue.is_ready = False
                 continue
-            # What was counted before comes alone: in a batch it would take its neighbours along.
+            # A message counted before is handled alone: in a batch it would affect its neighbours.
             past = queue.past
             if not past and self._batch_max == 1:
                 return _Work(queue, [], 0)
@@ -273,7 +274,7 @@ class ListenerPool:
         """The work with what is known of its attempts from before this process."""
         offset, _, message = entries[0]
         counted = queue.past.get(offset)
-        # Offsets rise: what was passed does not come any more, unless it is in hand now.
+        # Offsets rise: one that was passed does not come any more, unless it is being handled now.
         end = min(offset, queue.safe_offset)
         passed = [each for each in queue.past if each < end]
         if counted is not None and not counted.is_of(message.store_timestamp_ms):
@@ -286,14 +287,15 @@ class ListenerPool:
         return _Work(queue, entries, counted.attempts)
 
     def _line_up_rest(self, queue: PushQueue) -> None:
-        """What still waits goes to the end of the line; a worker that goes on needs no waking."""
+        """What still waits goes to the end of the line; a worker that continues does not need
+        waking."""
         if queue.messages.waiting:
             self._ready.append(queue)
         else:
             queue.is_ready = False
 
     def _line_up_again(self, queue: PushQueue) -> None:
-        """In order, a queue is out of line while a worker has it."""
+        """With ordered handling, a queue is out of line while a worker has it."""
         queue.is_ready = False
         if queue.messages.waiting and not queue.is_stopped:
             self.on_ready(queue)
@@ -330,8 +332,8 @@ class ListenerPool:
         await waiter
 
     async def _is_alone(self, work: _Work, worker: int) -> bool:
-        """Wait until all other workers do; then none begins before this one asks for its next work.
-        Returns False if the work is not to be done now."""
+        """Wait until all other workers wait; then none begins before this one asks for its next
+        work. Returns False if the work is not to be done now."""
         if self._alone is not None:
             self._due.append(work)
             return False
@@ -364,7 +366,8 @@ class ListenerPool:
                 return
 
     async def _leave_loop(self) -> None:
-        """Let the loop turn once. All callers of the same turn wait for the same slice."""
+        """Let the loop run one iteration. All callers of the same iteration wait for the same
+        slice."""
         if self._slice_begun.is_set():
             self._slice_begun.clear()
             asyncio.get_running_loop().call_soon(self._begin_slice)
@@ -383,7 +386,7 @@ class ListenerPool:
         if not isinstance(error, Exception):
             if not isinstance(error, Exit):
                 raise error
-            # It ends the process in order, and was in the listener's hands all the same.
+            # It ends the process in order, but was still being handled.
             self._note_failure(work, work.failures + 1)
             self._exit(error)
             return
@@ -397,7 +400,7 @@ class ListenerPool:
         self._on_exit(error)
 
     async def _on_failure(self, work: _Work, error: Exception | None) -> None:
-        """The listener raised, or asked for another try."""
+        """The listener raised, or asked for a retry."""
         queue, entries, failures = work.queue, work.entries, work.failures + 1
         self.counters.failed_calls += 1
         self._note_failure(work, failures)
@@ -426,13 +429,13 @@ class ListenerPool:
         self._arm_timer()
 
     def _delay_s(self, failures: int) -> float:
-        """Of messages that wait here."""
+        """For messages that wait here."""
         if self._is_orderly:
             return self._options.suspend_ms / 1_000
         return self._options.retry.delay_s(failures)
 
     def _say_what_follows(self, line: FailureLine, failures: int) -> None:
-        """Of messages that stay here."""
+        """For messages that stay here."""
         follows = f"again in {self._delay_s(failures):g} s"
         if self._options.on_exhausted is not None:
             line.attempts_max = self._options.retry.attempts_max
@@ -443,7 +446,7 @@ class ListenerPool:
         line.complete(follows)
 
     def on_sent_back(self, work: FailedWork) -> None:
-        """The broker has these messages, and will have them come again."""
+        """The broker has these messages, and will redeliver them."""
         self.counters.sent_back += len(work.entries)
         work.queue.finish(work.entries)
         self._forget_attempts(_Work(work.queue, [*work.entries], work.failures))
@@ -451,14 +454,14 @@ class ListenerPool:
             self._line_up_again(work.queue)
 
     def on_kept(self, work: FailedWork) -> None:
-        """The broker has counted, or will never take them: they are tried again here."""
+        """The broker has counted them, or will never accept them: they are retried here."""
         if not work.queue.is_stopped:
             if work.line is not None:
                 self._say_what_follows(work.line, work.failures)
             self._try_later(_Work(work.queue, [*work.entries], work.failures))
 
     async def _is_held_back(self, work: _Work, worker: int) -> bool:
-        """Before a message is handled that was counted before: whether it is not handled now."""
+        """Before handling a message that was counted before: whether it must not be handled now."""
         counted = work.queue.past.get(work.entries[0][0]) if work.entries else None
         if counted is None:
             return False
@@ -469,7 +472,7 @@ class ListenerPool:
         return not self._may_begin(work.queue)
 
     async def _is_given_up(self, work: _Work, counted: Counted) -> bool:
-        """There was nobody to ask, or to tell its broker, when the process died."""
+        """When the process died, there was no chance to ask, or to tell its broker."""
         queue, entries, failures = work
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return True
@@ -506,7 +509,7 @@ class ListenerPool:
         return True
 
     async def _is_to_skip(self, work: _Work, failures: int) -> bool:
-        """Ask the user; whatever goes wrong there keeps the messages."""
+        """Ask the user; any failure there keeps the messages."""
         decide = self._options.on_exhausted
         if decide is None:
             return False

@@ -1,8 +1,8 @@
-"""Whether a function can be a listener, as far as its signature says, before anything is consumed.
+"""Whether a function can be a listener, judged by its signature, before anything is consumed.
 
-What may work is not refused: a function without annotations, with those of a name that cannot be
-looked up, or wrapped by a decorator, which keeps the annotations of what it wraps and may change
-the arguments and the answer. What such a function does wrong is found when it is called.
+What may work is not refused: a function without annotations, with names in them that cannot be
+resolved, or wrapped by a decorator, which keeps the annotations of what it wraps but may change the
+arguments and the result. Mistakes of such a function are found when it is called.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _NO_ANSWERS: Final = (bool, int, float, bytes, list, tuple, dict, set, frozenset
 
 
 class ResultIllegal(InvalidArgument):
-    """What a listener returned says nothing about its messages, so they count as failed."""
+    """A listener's return value says nothing about its messages, so they count as failed."""
 
 
 def check_listener(listener: Callable[..., object]) -> None:
-    """Raises InvalidArgument: it cannot be one."""
+    """Raises InvalidArgument: it cannot be a listener."""
     check_callback("the listener", listener, "a sequence of messages", 1)
     if _is_wrapped(listener):
         return
     try:
         signature = inspect.signature(listener, eval_str=True)
-    except Exception:  # An annotation is any code.
+    except Exception:  # An annotation may be any code.
         return
     first = next(iter(signature.parameters.values()))
     if _is_all(first.annotation, _is_no_sequence):
@@ -60,12 +60,12 @@ def _is_wrapped(listener: Callable[..., object]) -> bool:
 
 
 def illegal_result(outcome: object) -> ResultIllegal:
-    """Of a call that is over."""
+    """For a call that has returned."""
     return ResultIllegal(f"the listener returned {type(outcome).__name__}: {ANSWERS}")
 
 
 def said(error: Exception) -> str:
-    """An error of a listener for the log, with what it comes from where that is known."""
+    """A listener's error for the log, with its cause if that is known."""
     text = repr(error)
     missing = (error.name or "") if isinstance(error, AttributeError) else ""
     if hasattr(ReceivedMessage, missing) and isinstance(getattr(error, "obj", None), list):
@@ -74,7 +74,7 @@ def said(error: Exception) -> str:
 
 
 def _is_all(annotation: Any, is_wrong: Callable[[type], bool]) -> bool:
-    """Whether every value that the annotation allows is wrong."""
+    """Whether every value allowed by the annotation is wrong."""
     if get_origin(annotation) in (Union, types.UnionType):
         return all(_is_all(each, is_wrong) for each in get_args(annotation))
     kind = get_origin(annotation) or annotation

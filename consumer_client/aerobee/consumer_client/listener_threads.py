@@ -1,7 +1,7 @@
-"""Plain functions as listeners: each call in a thread, so that code that blocks stops nothing else.
+"""Plain functions as listeners: each call in a thread, so that blocking code stops nothing else.
 
 Owns: the threads, from `open` to `close`. A thread cannot be ended from outside: a call whose queue
-was taken away goes on, and what it returns is not asked for any more.
+was taken away continues, and its result is ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ListenerThreads:
         self._executor = ThreadPoolExecutor(self._count, thread_name_prefix="aerobee-listener")
 
     def close(self) -> None:
-        """Begin no further call."""
+        """Start no further call."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -52,7 +52,7 @@ def _call(listener: Listener, messages: Messages) -> Answer:
 
 
 def threads_for(listener: Listener, count: int, *, wanted: bool) -> ListenerThreads | None:
-    """None: they are not wanted, or it is an `async` function, as far as can be seen without
+    """None: threads are not wanted, or it is an `async` function, as far as can be seen without
     calling it. Raises InvalidArgument: it cannot be a listener."""
     check_listener(listener)
     is_async = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(

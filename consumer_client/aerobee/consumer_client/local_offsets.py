@@ -2,8 +2,8 @@
 
 Path and content are those of Apache RocketMQ's Java client, so that a consumer can change hands:
 `<folder>/<client id>/<group>/offsets.json`, the folder by default `~/.rocketmq_offsets`.
-Invariants: after a crash at any moment the file or its `.bak` holds a complete state; what was
-written last is read first. A file that cannot be understood is never overwritten silently.
+Invariants: after a crash at any moment the file or its `.bak` has a complete state; the newest one
+is read first. A file that cannot be understood is never overwritten silently.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def read_offsets_file(path: Path) -> dict[MessageQueue, int]:
     """The offsets in `path`, else in its backup, else none. Blocks.
 
     Raises:
-        InvalidArgument: something is there and nothing of it can be read.
+        InvalidArgument: there are files, but none of them can be read.
     """
     problem = ""
     for candidate in (path, path.with_name(path.name + ".bak")):
@@ -112,8 +112,8 @@ def read_offsets_file(path: Path) -> dict[MessageQueue, int]:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put `data` in the place of the file, keeping the previous one as `.bak`, or as `.damaged`
-    if nobody could read it (the backup that was read instead stays). Blocks.
+    """Replace the file by `data`, keeping the previous one as `.bak`, or as `.damaged` if it could
+    not be read (the backup that was read instead stays). Blocks.
 
     Raises:
         OSError: the folder cannot be made or written.
@@ -174,7 +174,7 @@ def decode_offsets(data: bytes) -> dict[MessageQueue, int]:
 
 
 def _queue_of(key: str | ObjectKey) -> MessageQueue:
-    # Stricter JSON writers make quoted text of an object key.
+    # Stricter JSON writers turn an object key into quoted text.
     members: Mapping[Any, object] = parse_object(key) if isinstance(key, str) else key.as_dict()
     topic, broker_name = members.get("topic"), members.get("brokerName")
     queue_id = members.get("queueId")

@@ -1,4 +1,4 @@
-"""Says when something kept the event loop from running: no heartbeat is sent meanwhile."""
+"""Reports when something blocked the event loop: no heartbeats are sent in that time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 BLOCKED_S = 1.0
-"""Who wakes up so much too late says so: it is more than a busy machine does."""
+"""A wake-up this late is reported: a busy machine alone does not cause it."""
 
 ADVICE = (
     "make a listener that blocks a plain function, which runs in a thread, or have it await; "
@@ -20,7 +20,7 @@ ADVICE = (
 
 
 async def watch_loop(group: str) -> None:
-    """One warning for each time that the loop stood still; endless."""
+    """One warning for each time the loop was blocked; never returns."""
     now = asyncio.get_running_loop().time
     while True:
         due_s = now() + LOOK_S

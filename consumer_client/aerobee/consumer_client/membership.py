@@ -1,4 +1,4 @@
-"""The words of a group session: who joins, who else is there, what is granted."""
+"""The terms of a group session: who joins, who else is there, what is granted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aerobee.v1 import broker_pb2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who joins, and as what."""
+    """Who joins, and in which role."""
 
     group: str
     client_id: str
@@ -29,7 +29,7 @@ class Identity:
         return (self.heartbeat_interval_ms or session_timeout_ms / 4) / 1_000
 
     def join(self, held: Sequence[HeldQueue]) -> broker_pb2.Join:
-        """The first event of a stream, showing the leases of the one before."""
+        """The first event of a stream, with the leases of the one before."""
         return broker_pb2.Join(
             group=self.group,
             client_id=self.client_id,
@@ -65,14 +65,15 @@ class Grant:
     """None: the group never committed on it."""
     tried_offset: int = 0
     attempts: int = 0
-    """How often the message at `tried_offset` was handled in order, and not finished."""
+    """With ordered handling, how often the message at `tried_offset` was handled without being
+    finished."""
 
 
 class SessionEvents(Protocol):
-    """What the owner of sessions is told. None of this may wait."""
+    """Events for the owner of sessions. None of these may block."""
 
     def on_joined(self, broker_name: str) -> None:
-        """A session has begun, or goes on over a new stream, perhaps with a restarted broker."""
+        """A session has begun, or continues over a new stream, perhaps with a restarted broker."""
         ...
 
     def on_members(self, broker_name: str, members: Sequence[Member]) -> None: ...
@@ -82,7 +83,7 @@ class SessionEvents(Protocol):
     def on_lost(self, broker_name: str, held: HeldQueue, reason: str) -> None: ...
 
     def on_group_deleted(self, broker_name: str) -> None:
-        """The broker forgets the group; the next session there is of a new one. Perhaps told
+        """The broker forgets the group; the next session there belongs to a new one. May be called
         several times, and before the broker has forgotten."""
         ...
 

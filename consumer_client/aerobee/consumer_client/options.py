@@ -1,4 +1,4 @@
-"""What both consumers can be told: timeouts, intervals, limits. Validated when made."""
+"""Options of both consumers: timeouts, intervals, limits. Validated on creation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StartFrom(StrEnum):
     FIRST = "first"
     """At the oldest message that is still stored."""
     LAST = "last"
-    """Past the newest message: everything that is sent once the start has returned."""
+    """After the newest message: everything sent once the start has returned."""
     TIMESTAMP = "timestamp"
     """At the first message that was stored at or after a given time."""
 
@@ -29,7 +29,7 @@ class ConsumerConfig:
     """Settings that are rarely changed. Times in ms."""
 
     session_timeout_ms: int = 10_000
-    """A member that is not heard of for this long loses its queues; brokers may clamp it."""
+    """A member that is silent for this long loses its queues; brokers may clamp it."""
     heartbeat_interval_ms: int = 0
     """0: a quarter of the session timeout."""
     commit_interval_ms: int = 5_000
@@ -40,24 +40,25 @@ class ConsumerConfig:
     """How long the start, and `commit`, `committed` and `assign` of a PullConsumer, wait for a
     broker group without a master."""
     await_cluster_ms: int = 10_000
-    """How long the start asks again while no nameserver answers; 0: it fails at once."""
+    """How long the start retries while no nameserver answers; 0: it fails at once."""
     release_timeout_ms: int = 5_000
-    """How long running listeners may go on when their queue moves to another member, or the
+    """How long running listeners may continue when their queue moves to another member, or the
     consumer closes; then they are cancelled and their messages handled again elsewhere."""
     close_timeout_ms: int = 10_000
-    """How long closing takes at most. Listeners get three quarters of it at most: the rest is for
-    commits and goodbyes."""
+    """The maximum duration of closing. Listeners get at most three quarters of it: the rest is for
+    commits and leaving."""
     flow: FlowLimits = field(default_factory=FlowLimits)
     """Limits per queue."""
     prefetch_bytes_max: int = 8 * 1024 * KIB
-    """PullConsumer: what is fetched of each queue ahead of `poll`; one frame may overshoot it."""
+    """PullConsumer: what is fetched of each queue ahead of `poll`; one frame may exceed it."""
     fetch_bytes_max: int = 512 * KIB
     """Of one frame."""
     fetch_messages_max: int = 512
-    """In one frame of a PushConsumer. Frames may overshoot the flow limits by one."""
+    """In one frame of a PushConsumer. Frames may exceed the flow limits by one."""
     await_topics: bool = False
     """True: subscribed topics may be created later, and the cluster may be started later, and the
-    start waits for neither; False: a missing topic, or that no nameserver answers, fails it."""
+    start waits for neither; False: the start fails if a topic is missing or no nameserver answers.
+    """
     backoff: Backoff = field(default_factory=lambda: Backoff(base_ms=100, max_ms=2_000))
     """Between tries to reach a broker."""
 

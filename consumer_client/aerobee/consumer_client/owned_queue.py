@@ -1,7 +1,7 @@
-"""A queue that this consumer reads: what fetching, committing and releasing need of it.
+"""A queue that this consumer reads: the interface for fetching, committing and releasing.
 
 The push consumer hands its messages to a listener, the pull consumer keeps them for `poll`; both
-do it behind this interface, so that leases, fetching and offsets exist once.
+implement this interface, so that leases, fetching and offsets exist once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aerobee.consumer_client.filters import Expression
 
 
 class Trust(Protocol):
-    """Until when a queue may be worked on, and what becomes of it when its broker objects."""
+    """Until when a queue may be used, and what to do when its broker objects."""
 
     @property
     def deadline_s(self) -> float:
@@ -24,22 +24,22 @@ class Trust(Protocol):
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the queue's master knows the lease: only then it serves pulls and commits under
-        it. Without a lease always."""
+        """Whether the queue's master knows the lease: only then does it serve pulls and commits
+        under it. Always true without a lease."""
         ...
 
     def check_deadline(self) -> bool:
-        """False, after everything held under it was reported lost, once the deadline is past."""
+        """False, after everything held under it was reported lost, once the deadline has passed."""
         ...
 
     def on_refused(self, queue: MessageQueue, lease_epoch: int, reason: str) -> None:
-        """The queue's broker refused this epoch: find out whether the queue is lost, and report
-        it then."""
+        """The queue's broker refused this epoch: find out whether the queue is lost, and report it
+        then."""
         ...
 
 
 class Unleased:
-    """The trust of queues that need no lease: broadcasting, assigned by hand."""
+    """For queues that need no lease: broadcasting, or assigned by hand."""
 
     __slots__ = ()
 
@@ -69,12 +69,12 @@ class Assignment:
     trust: Trust
     tried_offset: int = 0
     attempts: int = 0
-    """How often the message at `tried_offset` was handled in order, and not finished, as its broker
-    knows."""
+    """With ordered handling, how often the message at `tried_offset` was handled without being
+    finished, according to its broker."""
 
 
 class OwnedQueue(Protocol):
-    """One assignment at work. A queue that is taken again is a new object."""
+    """One assignment in use. A queue that is taken again is a new object."""
 
     @property
     def assignment(self) -> Assignment: ...
@@ -84,12 +84,12 @@ class OwnedQueue(Protocol):
 
     @property
     def fetch_offset(self) -> int:
-        """Where fetching goes on."""
+        """Where fetching continues."""
         ...
 
     @property
     def safe_offset(self) -> int:
-        """Everything below is finished and may be committed."""
+        """Everything before it is finished and may be committed."""
         ...
 
     def on_subscribed(self) -> None:
@@ -101,7 +101,7 @@ class OwnedQueue(Protocol):
         ...
 
     def on_records(self, records: bytes, count: int, next_offset: int) -> None:
-        """Messages came; `count` may be 0 when a filter let none through up to `next_offset`."""
+        """Messages arrived; `count` may be 0 if a filter let none through up to `next_offset`."""
         ...
 
     def drop(self) -> None:

@@ -1,6 +1,6 @@
 """The messages of one queue between fetching and finishing. PURE: no tasks, no clock, no sockets.
 
-Owns: what was fetched and not yet finished, in queue order, and the safe offset: everything below
+Owns: what was fetched and not yet finished, in queue order, and the safe offset: everything before
 it is finished, so that it may be committed.
 Invariants: `safe_offset` is the lowest unfinished offset, or `fetched_end` when nothing is
 unfinished; it never passes an unfinished message, whatever the order of finishing; an offset is
@@ -39,13 +39,14 @@ class ProcessQueue(Generic[T]):
         """The offset to fetch next."""
         self._last_offset = start_offset
         self.cached_bytes = 0
-        """Of unfinished messages, waiting or running."""
+        """Size of unfinished messages, waiting or running."""
         self.waiting: deque[Entry[T]] = deque()
-        """Who takes the first one out when it is done, instead of `take`, calls `finish_first`."""
+        """Code that removes the first one when it is done, instead of calling `take`, calls
+        `finish_first`."""
         # Offsets as they were taken, so in queue order.
         self._running: dict[int, None] = {}
         self.duplicates_total = 0
-        """Messages that came again while they were held."""
+        """Messages that arrived again while they were held."""
 
     def __repr__(self) -> str:
         return (
@@ -56,10 +57,10 @@ class ProcessQueue(Generic[T]):
     # ------------------------------------------------------------------------------ fetching
 
     def add(self, entries: Sequence[Entry[T]], next_offset: int) -> int:
-        """Take what was fetched, in rising offsets; `next_offset` is where fetching goes on.
+        """Take what was fetched, in rising offsets; `next_offset` is where fetching continues.
 
-        `next_offset` may lie beyond the last entry (the filter left messages out). Entries below
-        `fetched_end` came a second time and are dropped; returns how many.
+        `next_offset` may be after the last entry (the filter left messages out). Entries before
+        `fetched_end` arrived a second time and are dropped; returns how many.
         """
         duplicates = 0
         if entries and entries[0][0] < self.fetched_end:
@@ -102,12 +103,12 @@ class ProcessQueue(Generic[T]):
             self.cached_bytes -= size
 
     def finish_first(self, size: int) -> None:
-        """Messages of `size` bytes were taken out of `waiting` when they were done."""
+        """Messages of `size` bytes in total were removed from `waiting` when they were done."""
         self.cached_bytes -= size
 
     @property
     def safe_offset(self) -> int:
-        """The lowest unfinished offset; all below it may be committed."""
+        """The lowest unfinished offset; everything before it may be committed."""
         if self._running:
             return next(iter(self._running))
         return self.waiting[0][0] if self.waiting else self.fetched_end

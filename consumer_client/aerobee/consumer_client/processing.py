@@ -16,9 +16,10 @@ class Processing:
     def __init__(
         self, message: ReceivedMessage, watched: AbstractContextManager[object] | None = None
     ) -> None:
-        """`watched`: around the block, by a telemetry.
+        """`watched`: a telemetry's context around the block.
 
-        Raises InvalidArgument: no pull consumer counts this message by itself.
+        Raises InvalidArgument: the message does not belong to a pull consumer that counts messages
+        one by one.
         """
         owner = message.in_hand[0] if hasattr(message, "in_hand") else None
         if not isinstance(owner, Unfinished):

@@ -1,4 +1,4 @@
-"""The consumer that is asked: `poll` hands out what was fetched ahead."""
+"""The consumer that is polled: `poll` returns what was fetched ahead."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class PullConsumer:
         if self._runtime is not None:
             raise InvalidArgument("subscribe before the consumer is started")
         check_topic_name(topic)
-        compared_tags(expression)  # or it is refused
+        compared_tags(expression)  # else it is refused
         self._subscriptions[topic] = expression
         return self
 
@@ -192,7 +192,7 @@ class PullConsumer:
         return await self._close(kind, error, traceback)
 
     def _settle_on_leaving(self) -> None:
-        """The user's block went well: so did what it had in hand."""
+        """The user's block succeeded, and so did the messages in hand."""
         if self._auto_commit:
             self._queues.settle()
 
@@ -219,7 +219,7 @@ class PullConsumer:
         """
         if self._subscriptions:
             raise InvalidArgument("a consumer either subscribes to topics or is assigned queues")
-        compared_tags(expression)  # or it is refused
+        compared_tags(expression)  # else it is refused
         runtime = self._started()
         wanted = set(queues)
         for queue in runtime.consumption.queues:
@@ -256,7 +256,7 @@ class PullConsumer:
         end_s = self._begin_poll(timeout)
         polling = self._polling()
         taken: list[ReceivedMessage] = []
-        # A frame may hold nothing but messages of other tags: then the waiting goes on.
+        # A frame may contain nothing but messages with other tags: then keep waiting.
         while not taken and await self._queues.wait(end_s, runtime.failure):
             while len(taken) < max_messages and (pulled := self._queues.next()) is not None:
                 taken += pulled.take_messages(max_messages - len(taken))
@@ -315,7 +315,7 @@ class PullConsumer:
                 return found[0]
 
     def _put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """They were taken for a caller who did not get them: the next poll returns them."""
+        """They were taken for a caller that did not get them: the next poll returns them."""
         consumption = self._started().consumption
         self._handled -= len(messages)
         for message in messages:
@@ -324,7 +324,7 @@ class PullConsumer:
                 owned.put_back(message)
 
     def _begin_poll(self, timeout: float) -> float:
-        """Acknowledge the poll before; returns when this one ends."""
+        """Acknowledge the previous poll; returns when this one ends."""
         if not isinstance(timeout, int | float) or isnan(timeout):
             raise InvalidArgument(f"timeout must be a number of seconds, not {timeout!r}")
         if self._auto_commit:
@@ -374,7 +374,8 @@ class PullConsumer:
         While a broker group changes its master this waits, for `failover_timeout_ms` at most.
 
         Raises:
-            LeaseExpired: a queue was lost meanwhile; its messages are handled again elsewhere.
+            LeaseExpired: a queue was lost in the meantime; its messages are handled again
+            elsewhere.
             LeaseHeld: an assigned queue belongs to a member of the group.
             AerobeeError: a broker could not be reached all the time; a later commit tries again.
         """

@@ -1,9 +1,9 @@
-"""The owned queues of a pull consumer: what was fetched ahead, and how far the user has come.
+"""The owned queues of a pull consumer: what was fetched ahead, and how far the user has got.
 
 Owns: of each queue, the fetched batches and two offsets. `position` is the next message that `poll`
 returns; `safe_offset` is the last position that the user has acknowledged, by committing, by
-polling again, or message by message. Between the two are the messages the user is working on. And
-the order in which `poll` looks at the queues, so that a full one does not starve the others.
+polling again, or message by message. Between the two are the messages the user is working on. Also
+the order in which `poll` visits the queues, so that a full one does not starve the others.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PullQueue:
         counts_each: bool,
         on_ready: Callable[[], None],
     ) -> None:
-        """`counts_each`: messages may be finished one by one. `on_ready`: something may have come
+        """`counts_each`: messages may be finished one by one. `on_ready`: there may be something
         for `poll`."""
         self.assignment = assignment
         self.trust = assignment.trust
@@ -96,7 +96,7 @@ class PullQueue:
 
     @property
     def cached_count(self) -> int:
-        """Messages fetched and not handed out."""
+        """Messages fetched and not yet returned."""
         return sum(batch.count for batch in self._batches) - self._decoded_at
 
     # ------------------------------------------------------------------------------ fetching
@@ -105,14 +105,14 @@ class PullQueue:
         self._in_flight_bytes = 0
 
     def take_credit(self) -> int:
-        """Grants in steps of half the window, so that credit commands stay few."""
+        """Grants in steps of half the window, so that credit commands stay rare."""
         if self._is_stopped or self._is_paused:
             return 0
         used = self.cached_bytes + max(self._in_flight_bytes, 0)
         room = self._prefetch_bytes_max - used
         if room * 2 < self._prefetch_bytes_max:
             return 0
-        # What the broker overdrew is granted on top, or the queue would come to a stop.
+        # What the broker overdrew is granted in addition, or the queue would stall.
         grant = room - min(self._in_flight_bytes, 0)
         self._in_flight_bytes += grant
         return grant
@@ -122,7 +122,7 @@ class PullQueue:
         self.fetch_offset = next_offset
         batch = ReceivedBatch(self.assignment.queue, records, count, next_offset, self._tags)
         if count == 0 and not self._batches:
-            # Nothing to hand out: the position just moves on, and so does what may be committed.
+            # Nothing to return: the position just advances, and so does the safe offset.
             self._unfinished.hand_out((), self.position, next_offset)
             self.position = next_offset
             return
@@ -143,7 +143,8 @@ class PullQueue:
         return has_any and not self._is_paused and not self._is_stopped
 
     def take_batch(self) -> ReceivedBatch:
-        """The next batch; what `take_messages` left of it. Call it when `has_messages`."""
+        """The next batch, or the rest of one that `take_messages` left. Call it when
+        `has_messages`."""
         if self._unfinished.has_failed:
             self._settled.clear()
             (message,) = self._unfinished.take_failed(1)
@@ -166,7 +167,7 @@ class PullQueue:
         return ReceivedBatch(message.queue, records, 1, message.in_hand[2], None)
 
     def take_messages(self, count_max: int) -> list[ReceivedMessage]:
-        """Failed messages, or up to `count_max` of the next batch; maybe none if its tags did not
+        """Failed messages, or up to `count_max` of the next batch; perhaps none if its tags did not
         match."""
         if self._unfinished.has_failed:
             self._settled.clear()
@@ -191,7 +192,7 @@ class PullQueue:
         return [entry[2] for entry in taken]
 
     def put_back(self, message: ReceivedMessage) -> None:
-        """The user never got it: it comes again, first."""
+        """The user never got it: it is returned again, first."""
         self._unfinished.put_back(message)
 
     def _move_to(self, offset: int) -> None:
@@ -199,7 +200,7 @@ class PullQueue:
         self._settled.clear()
 
     def settle(self) -> None:
-        """The user is done with all that was handed out."""
+        """The user is done with everything that was returned."""
         self._unfinished.finish_all(self.position)
         if not self._unfinished.is_in_hand(self.position):
             self._settled.set()
@@ -207,12 +208,12 @@ class PullQueue:
     def _on_change(self) -> None:
         if self._unfinished.has_failed:
             self._on_ready()
-        # Only a queue that is given back waits for this.
+        # Only a queue that is being given back waits for this.
         if self._is_stopped and not self._unfinished.is_in_hand(self.position):
             self._settled.set()
 
     def release(self) -> None:
-        """The consumer closes: do not wait for the user to settle what was handed out."""
+        """The consumer is closing: do not wait for the user to finish what was returned."""
         self._is_stopped = True
         self._settled.set()
 
@@ -227,14 +228,14 @@ class PullQueue:
         self._settled.set()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until the user is done with what was handed out; not longer than `timeout_s`."""
+        """Wait until the user is done with what was returned; at most `timeout_s`."""
         self._is_stopped = True
         self._on_change()
         await wait_event(self._settled, timeout_s)
 
 
 class PulledQueues:
-    """All of a consumer, by turn. Dropped ones leave by themselves."""
+    """All queues of a consumer, in turn. Dropped ones are removed automatically."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -261,7 +262,7 @@ class PulledQueues:
         """Until some queue has messages (True), or the time is over, or `close`.
 
         Raises:
-            AerobeeError: the `failure` that ended the consumer meanwhile.
+            AerobeeError: the `failure` that ended the consumer in the meantime.
         """
         try:
             return await self._wait(end_s)
@@ -271,7 +272,7 @@ class PulledQueues:
             raise shortened(error) from None
 
     async def _wait(self, end_s: float) -> bool:
-        # The reader of the pull stream gets a turn even if the user never has to wait.
+        # The reader of the pull stream must get a turn even if the user never has to wait.
         await asyncio.sleep(0)
         while not self._has_messages():
             left_s = end_s - self._clock.monotonic_s()
@@ -307,7 +308,7 @@ class PulledQueues:
         self._unsettled.add(pulled)
 
     def settle(self) -> None:
-        """The user is done with everything handed out so far."""
+        """The user is done with everything returned so far."""
         for pulled in self._unsettled:
             pulled.settle()
         self._unsettled.clear()
@@ -325,7 +326,8 @@ class PulledQueues:
             pulled.set_paused(pulled.assignment.queue in self._paused)
 
     def close(self) -> None:
-        """A consumer that closes is not working on messages: no queue waits for another poll."""
+        """A consumer that is closing is not working on messages: no queue waits for another
+        poll."""
         self._is_closed = True
         self._has_come.set()
         for pulled in self._turn:

@@ -1,4 +1,4 @@
-"""The consumer that calls: a listener is given messages as they come."""
+"""The consumer that calls: a listener is given messages as they arrive."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class PushConsumer:
         if self._runtime is not None:
             raise InvalidArgument("subscribe before the consumer is started")
         check_topic_name(topic)
-        compared_tags(expression)  # or it is refused
+        compared_tags(expression)  # else it is refused
         self._subscriptions[topic] = expression
         return self
 
@@ -442,7 +442,7 @@ class PushConsumer:
 
     def _make_queue(self, assignment: Assignment, start_offset: int) -> PushQueue:
         assert self._runtime is not None, "it makes its queues when it is started"
-        # Its last owner may have died on this machine, with messages in its listener's hands.
+        # Its last owner may have died on this machine, while its listener was handling messages.
         self._attempts_file.take_over()
         return PushQueue(
             assignment,
@@ -460,8 +460,8 @@ class PushConsumer:
         self._sending_back.add(work)
 
     def _is_wanted(self, message: ReceivedMessage) -> bool:
-        """Whether a message that comes again passes the filter of the topic that it was sent to. Of
-        a topic that is not subscribed here, as by a member of before, it does."""
+        """Whether a redelivered message passes the filter of the topic to which it was sent. For a
+        topic that is not subscribed here, for example by a former member, it does."""
         return is_wanted(message, self._subscriptions.get(message.origin_topic, ALL_TAGS))
 
     def _on_dropped(self, queue: PushQueue) -> None:

@@ -1,7 +1,7 @@
-"""One owned queue of a push consumer: its messages, its credit, and the listeners at work on it.
+"""One owned queue of a push consumer: its messages, its credit, and the listeners working on it.
 
-Owns: the process queue and the way to stop. Messages wait here until a worker of the listener pool
-takes them; a queue that is dropped cancels the listeners that are still awaiting something.
+Owns: the process queue and the way it is stopped. Messages wait here until a worker of the listener
+pool takes them; dropping a queue cancels listeners that are awaiting something.
 Invariants: a dropped queue finishes nothing and delivers nothing; a draining one delivers nothing.
 """
 
@@ -19,7 +19,7 @@ from aerobee.consumer_client.process_queue import Entry, ProcessQueue
 from aerobee.consumer_client.received_batch import decode_entries
 
 CREDIT_CHECK_MESSAGES = 64
-"""After so many finished messages the credit is looked at again; earlier when none wait."""
+"""After this many finished messages the credit is checked again; earlier if none wait."""
 
 
 class PushQueue:
@@ -59,24 +59,25 @@ class PushQueue:
         attempts: Attempts | None = None,
         is_wanted: Callable[[ReceivedMessage], bool] | None = None,
     ) -> None:
-        """`on_ready`: messages wait. `on_room`: there may be room for more. `is_wanted`: the others
-        are finished at once; None: all are wanted that the subscription lets through."""
+        """`on_ready`: messages wait. `on_room`: there may be room for more. `is_wanted`: unwanted
+        messages are finished at once; None: everything that the subscription lets through is
+        wanted."""
         self.assignment = assignment
         self.trust = assignment.trust
         self.messages: ProcessQueue[ReceivedMessage] = ProcessQueue(start_offset)
         self.is_ready = False
-        """In the pool's line of queues with waiting messages (or, when processed in order, at
-        work); the pool keeps this."""
+        """In the pool's line of queues with waiting messages (or, with ordered handling, in use);
+        maintained by the pool."""
         self.is_stopped = False
-        """Draining or dropped: takes no more messages out."""
+        """Draining or dropped: no more messages are taken out."""
         self.is_dropped = False
         self._attempts = attempts or Attempts()
         if assignment.attempts:
             self._attempts.know(assignment.queue, assignment.tried_offset, assignment.attempts)
         self.past = self._attempts.past_of(assignment.queue, start_offset)
-        """Messages that a listener had in hand before; by offset."""
+        """By offset: messages that a listener was handling before."""
         self.mark = self._attempts.mark(assignment.queue)
-        """With an offset, a message's name among all attempts."""
+        """Together with an offset, a message's name among all attempts."""
         self._tags = compared_tags(assignment.expression)
         self._window = CreditWindow(limits)
         self._on_ready = on_ready
@@ -140,8 +141,8 @@ class PushQueue:
         self._look_at_room(len(entries))
 
     def finish_first(self, count: int, size: int) -> None:
-        """So many messages of `size` bytes were taken out of `messages.waiting`, each when its
-        listener had succeeded; ignored after a drop."""
+        """`count` messages of `size` bytes in total were removed from `messages.waiting`, each when
+        its listener had succeeded; ignored after a drop."""
         if self.is_dropped:
             return
         self.messages.finish_first(size)
@@ -154,7 +155,7 @@ class PushQueue:
             self._on_room(self)
 
     def enter(self, scope: asyncio.Timeout) -> None:
-        """A listener begins to await under this scope; a drop ends it."""
+        """A listener starts awaiting under this scope; a drop ends it."""
         self._scopes.add(scope)
         self._idle.clear()
         if self.is_dropped:

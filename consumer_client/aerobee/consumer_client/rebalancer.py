@@ -1,8 +1,9 @@
-"""Which queues are this member's, and the way there: ask, start, stop, give back (clustering).
+"""Which queues belong to this member, and how it gets them: request, start, stop, give back
+(clustering).
 
-Owns: the wish list. It follows from the members of the group, the routes and the strategy; leases
-then decide what is really owned. A topic's members are taken from the first reachable broker in
-name order, so that all members compute from one view.
+Owns: the list of requested queues. It follows from the members of the group, the routes and the
+strategy; leases then decide what is really owned. A topic's members are taken from the first
+reachable broker in name order, so that all members compute from one view.
 Invariants: a queue is released only after its listeners have ended and its offset is committed, or
 after it was lost; a topic whose members are unknown keeps the queues it has.
 """
@@ -64,7 +65,7 @@ class Rebalancer:
 
     @property
     def member_ids(self) -> list[str]:
-        """All members that the brokers know of, as far as these can be reached."""
+        """All members known to the brokers, as far as these can be reached."""
         found: set[str] = set()
         for broker_name, view in self._members.items():
             session = self.sessions.get(broker_name)
@@ -73,7 +74,7 @@ class Rebalancer:
         return sorted(found)
 
     async def run(self) -> None:
-        """Rebalance at every change, and at intervals; endless."""
+        """Rebalance at every change, and at intervals; never returns."""
         await keep_in_step(
             self._rebalance,
             changed=self._changed,
@@ -83,7 +84,7 @@ class Rebalancer:
         )
 
     async def close(self) -> None:
-        """Give back all queues, their offsets committed, and leave the group."""
+        """Give back all queues, commit their offsets, and leave the group."""
         self._is_closing = True
         self._consumption.begin_close()
         async with asyncio.TaskGroup() as tasks:
@@ -109,7 +110,7 @@ class Rebalancer:
         queue = MessageQueue(grant.key.topic, broker_name, grant.key.queue_id)
         session = self.sessions.get(broker_name)
         if self._is_closing or session is None or queue in self._releasing:
-            # The release under way gives this grant back, too.
+            # The release in progress returns this grant too.
             return
         assignment = Assignment(
             queue,
@@ -159,7 +160,7 @@ class Rebalancer:
         await self._close_sessions(routes)
 
     async def _route(self, topic: str) -> TopicRoute | None:
-        """The topic's route; None if it has none (any more) or it is not known."""
+        """The topic's route; None if it has none (any more) or it is unknown."""
         try:
             return await self._routes.route(topic, timeout_ms=self._options.request_timeout_ms)
         except errors.AerobeeError as error:
@@ -193,13 +194,14 @@ class Rebalancer:
                 self._members.pop(broker_name, None)
 
     def _share(self, topic: str, route: TopicRoute | None) -> set[MessageQueue] | None:
-        """This member's queues of a topic; None while that cannot be known."""
+        """This member's queues of a topic; None while they cannot be determined."""
         if route is None:
             return set()
         members = self._members_of(topic, route)
         if members is None or self._client_id not in members:
             return None
-        # Rooms and lists are of the user's topics; what failed must be read whatever they say.
+        # Rooms and lists apply to the user's topics; failed messages must be read whatever these
+        # say.
         strategy = Averagely() if is_retry_topic(topic) else self._strategy
         return set(strategy.allocate(route.readable_queues, members, self._client_id))
 

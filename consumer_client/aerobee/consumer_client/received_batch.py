@@ -1,8 +1,9 @@
-"""Messages of one queue as they came: records end to end, decoded when they are looked at.
+"""Messages of one queue as received: records end to end, decoded on access.
 
-Owns: the walk over a frame's bytes. It hops from size to size and reads nothing else, so that a
-consumer pays only for what it uses; `bodies` is the shortest way to the payload. And the second tag
-filter: the broker filters by the tag's hash, which two tags may share; here the tags are compared.
+Owns: the walk over a frame's bytes. It steps from size to size and reads nothing else, so that a
+consumer pays only for what it uses; `bodies` is the shortest way to the payload. Also the second
+tag filter: the broker filters by the tag's hash, which two tags may share; here the tags are
+compared.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ class ReceivedBatch:
         next_offset: int,
         tags: frozenset[str] | None = None,
     ) -> None:
-        """`tags` None keeps all; otherwise only messages with one of these tags are seen."""
+        """`tags` None keeps all; otherwise only messages with one of these tags are visible."""
         self.queue = queue
         self.count = count
-        """Records in the batch; with a tag filter a few more than messages, where two tags share
-        a hash."""
+        """Records in the batch; with a tag filter it may exceed the number of messages slightly, if
+        two tags share a hash."""
         self.next_offset = next_offset
-        """Where reading the queue goes on after this batch."""
+        """Where reading the queue continues after this batch."""
         self._records = records
         self._tags = tags
 
@@ -72,16 +73,16 @@ class ReceivedBatch:
         """All messages, each a lazy view of its record.
 
         Raises:
-            MessageIllegal: the bytes are no sequence of records.
+            MessageIllegal: the bytes are not a sequence of records.
         """
         return [entry[2] for entry in decode_entries(self._records, self.queue, self._tags)]
 
     def bodies(self) -> list[bytes]:
-        """All bodies as the producers gave them.
+        """All bodies as sent by the producers.
 
         Raises:
             CorruptBody: a body's checksum is wrong.
-            MessageIllegal: the bytes are no sequence of records.
+            MessageIllegal: the bytes are not a sequence of records.
         """
         if self._tags is not None:
             return [message.body for message in self.messages()]
@@ -115,7 +116,7 @@ def decode_entries(
     """Queue offset, size and message of each record that passes the tags, in order.
 
     Raises:
-        MessageIllegal: the bytes are no sequence of records.
+        MessageIllegal: the bytes are not a sequence of records.
     """
     read = _SIZE_AND_OFFSET.unpack_from
     message_at = ReceivedMessage.at

@@ -1,7 +1,7 @@
 """When a message whose handling failed is handled again. PURE: time is passed in.
 
-Owns: the delays (Apache RocketMQ's, from 10 s to 2 h, times a scale) and the messages that wait
-for theirs. The number of waiting messages is bounded by the process queues they still belong to.
+Owns: the delays (Apache RocketMQ's, from 10 s to 2 h, times a scale) and the messages waiting for
+them. The number of waiting messages is bounded by the process queues to which they still belong.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RETRY_DELAYS_MS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often and how far apart a failed message is handled again."""
+    """How often, and after which delays, a failed message is handled again."""
 
     attempts_max: int = 16
     """After this many failures the message is exhausted: `on_exhausted` decides."""
@@ -54,7 +54,7 @@ class RetryPolicy:
 
 
 class RetrySchedule(Generic[W]):
-    """What waits for its time, soonest first; equal times in order of coming."""
+    """What waits for its time, soonest first; equal times in order of arrival."""
 
     __slots__ = ("_added", "_heap")
 
@@ -81,7 +81,7 @@ class RetrySchedule(Generic[W]):
         return due
 
     def remove_if(self, condition: Callable[[W], bool]) -> int:
-        """Forget what matches (its queue was lost); returns how many."""
+        """Forget matching entries (their queue was lost); returns how many."""
         kept = [item for item in self._heap if not condition(item[2])]
         removed = len(self._heap) - len(kept)
         heapq.heapify(kept)

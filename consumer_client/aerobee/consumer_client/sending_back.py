@@ -1,8 +1,9 @@
-"""Messages whose handling failed go back to their broker, which has them come again later.
+"""Messages whose handling failed are sent back to their broker, which redelivers them later.
 
-Owns: what is on its way back, queue by queue. A message is finished here only when its broker has
-said so; until then the committed offset stays below it. What a broker cannot take now is tried
-again as long as the queue is this member's; with the queue, its messages go to the next owner.
+Owns: what is being sent back, queue by queue. A message is finished here only when its broker has
+confirmed it; until then the committed offset stays before it. What a broker cannot accept now is
+retried as long as the queue belongs to this member; when the queue moves, its messages go to the
+next owner.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ log = logging.getLogger(__name__)
 MESSAGES_PER_REQUEST_MAX = 256
 REASON_BYTES_MAX = 1_024
 REASON_CLASS_BYTES_MAX = 128
-"""What a dead letter has of them. So a request of so many messages is below 1 MiB."""
+"""How much of these texts a dead letter keeps. So a request with the maximum number of messages
+stays below 1 MiB."""
 
 _FOR_GOOD = (errors.InvalidArgument, errors.MessageNotFound)
-"""The broker will never take this message back."""
+"""The broker will never accept this message."""
 
 
 class FailedWork(NamedTuple):
@@ -48,11 +50,11 @@ class FailedWork(NamedTuple):
     reason_class: str
     reason: str
     line: FailureLine | None = None
-    """Of the log, which waits for what becomes of them."""
+    """The log line that waits for their outcome."""
 
 
 class SendingBack:
-    """Of one consumer; on the loop."""
+    """Sends back for one consumer; on the loop."""
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class SendingBack:
         retries_max: int | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
-        """`on_sent_back`: the broker has the messages. `on_refused`: it will never take them.
+        """`on_sent_back`: the broker has the messages. `on_refused`: it will never accept them.
         `on_counted`: they stay here, handled `in_order`. `retries_max`: None: the group's."""
         self._calls = GroupCalls(connection)
         self._clock = connection.clock
@@ -87,7 +89,7 @@ class SendingBack:
         self._waiting: dict[PushQueue, list[FailedWork]] = {}
 
     def __len__(self) -> int:
-        """Calls of the listener whose messages are on their way back."""
+        """Calls of the listener whose messages are being sent back."""
         return sum(map(len, self._waiting.values()))
 
     def add(self, work: FailedWork) -> None:
@@ -130,7 +132,7 @@ class SendingBack:
             queue.is_sending_back(False)
 
     async def _send(self, queue: PushQueue, works: Sequence[FailedWork]) -> list[FailedWork]:
-        """Returns what is to be sent again."""
+        """Returns what must be sent again."""
         if not queue.trust.is_confirmed:
             return list(works)
         name = queue.assignment.queue
@@ -160,8 +162,8 @@ class SendingBack:
                 timeout_ms=self._options.failover_timeout_ms,
             )
         except errors.AerobeeError as error:
-            # Also without a lease: whether it is lost, or a new master does not know it yet, the
-            # member's session finds out.
+            # Also without a lease: the member's session finds out whether it is lost, or a new
+            # master does not know it yet.
             self._log(queue, error)
             return list(works)
         results = iter(response.results)
@@ -174,7 +176,7 @@ class SendingBack:
         answers: Sequence[tuple[FailedWork, Sequence[broker_pb2.SentBackMessage]]],
         took_s: float,
     ) -> None:
-        """Of what the broker has taken."""
+        """For what the broker has accepted."""
         if self._telemetry is None:
             return
         for work, told in answers:
@@ -189,7 +191,7 @@ class SendingBack:
     def _is_to_repeat(
         self, work: FailedWork, results: Sequence[broker_pb2.SentBackMessage]
     ) -> bool:
-        """A call's messages stay together: what is back already may be sent back again."""
+        """A call's messages stay together: sending back again what already is back does no harm."""
         refusals = [
             error_from_code(result.status.code, result.status.message)
             for result in results
@@ -210,7 +212,7 @@ class SendingBack:
     def _say_what_follows(
         self, line: FailureLine, results: Sequence[broker_pb2.SentBackMessage]
     ) -> None:
-        """As the broker told; of what stays here, its own side says it."""
+        """From the broker's answer; for what stays here, that side reports it."""
         told = max(result.attempts_max for result in results)
         if told and self._retries_max is None:
             line.attempts_max = told
@@ -242,7 +244,7 @@ class SendingBack:
 
 
 def reason_of(error: Exception | None) -> tuple[str, str]:
-    """Class and text of what a listener raised; None: it asked for another try."""
+    """Class and text of a listener's exception; None: it asked for a retry."""
     if error is None:
         return "RETRY_LATER", "the listener asked for another try"
     return (
@@ -256,7 +258,7 @@ def _shortened(text: str, bytes_max: int) -> str:
 
 
 def _first(works: Sequence[FailedWork]) -> list[FailedWork]:
-    """As many as one request takes; at least one."""
+    """As many as fit into one request; at least one."""
     some, count = [works[0]], len(works[0].entries)
     for work in works[1:]:
         count += len(work.entries)

@@ -13,7 +13,7 @@ from aerobee.consumer_client.membership import Identity, SessionEvents
 from aerobee.consumer_client.options import ConsumerConfig
 
 LOOK_AGAIN_S = 0.2
-"""Who waits for sessions looks so often whether masters are still there."""
+"""How often a caller waiting for sessions checks whether masters are still there."""
 
 
 class Sessions:
@@ -50,8 +50,7 @@ class Sessions:
         self._news.set()
 
     async def joined(self, broker_names: Iterable[str]) -> None:
-        """Return once all these brokers count this member in, or none of them has a master that
-        could."""
+        """Return once this member is counted in by each of these brokers that has a master."""
         names = set(broker_names)
         while not all(self._is_in(name) for name in names):
             self._news.clear()
@@ -65,7 +64,7 @@ class Sessions:
         return session.is_joined or route.master() is None
 
     def obstacles(self) -> list[str]:
-        """Why brokers do not count this member in, a sentence for each of them."""
+        """Why brokers do not count this member in, one sentence for each."""
         return [
             route.obstacle()
             for _, (session, route, _) in sorted(self._sessions.items())
@@ -91,7 +90,7 @@ class Sessions:
             self._sessions[broker_name] = session, route, task
 
     async def close(self, broker_name: str, *, timeout_s: float = 2.0) -> None:
-        """Say goodbye to a broker, for at most `timeout_s`."""
+        """Leave a broker, taking at most `timeout_s`."""
         known = self._sessions.pop(broker_name, None)
         if known is None:
             return
@@ -101,7 +100,7 @@ class Sessions:
         task.cancel()
 
     async def close_all(self, *, timeout_s: float = 2.0) -> None:
-        """Say goodbye to all brokers at the same time; none is joined again."""
+        """Leave all brokers at the same time; none is joined again."""
         self._is_closed = True
         async with asyncio.TaskGroup() as tasks:
             for broker_name in self.broker_names:

@@ -1,4 +1,4 @@
-"""What a consumer tells about itself: frozen values, made on demand."""
+"""What a consumer reports about itself: frozen values, made on demand."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class QueueStatistics:
     position: int
     """The next offset to hand out (pull) or to fetch (push)."""
     safe_offset: int
-    """Everything below is finished."""
+    """Everything before it is finished."""
     max_offset: int
-    """The queue's end, as of the last news from its broker."""
+    """The queue's end, as last reported by its broker."""
     lag: int
-    """Messages that are stored and not finished."""
+    """Messages that are stored but not finished."""
     cached_messages: int
     cached_bytes: int
     reads_from: int | None
-    """Broker id of the replica that it is read from; None: of none at this moment."""
+    """Broker id of the replica from which it is read; None: none at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ConsumerStatistics:
     failed_calls: int
     """Listener calls that failed or asked for a retry."""
     retrying: int
-    """Listener calls that wait to be made again."""
+    """Listener calls waiting to be repeated."""
     skipped: int
     """Messages given up by `on_exhausted`."""
     duplicates: int
@@ -50,9 +50,9 @@ class ConsumerStatistics:
     queues_lost: int
     """Queues that were taken away before they could be given back in order."""
     sent_back: int = 0
-    """Messages that failed and that the broker will have come again, or keeps as dead letters."""
+    """Failed messages that the broker will redeliver, or keeps as dead letters."""
     retry_queues: tuple[QueueStatistics, ...] = ()
-    """Owned queues in which the group's failed messages come again, ascending."""
+    """Owned queues in which the group's failed messages are redelivered, ascending."""
 
     @property
     def lag(self) -> int:

@@ -1,8 +1,9 @@
-"""How a group's members share the queues of a topic: queues and members in, mine out. PURE.
+"""How a group's members share the queues of a topic: from queues and members to one's own share.
+PURE.
 
 Every member computes its own share from the same sorted lists, so that the shares fit together
-without anyone handing them out. Where views differ for a moment the queue leases keep a queue from
-having two owners; a strategy only has to give each queue exactly one owner among equal views.
+without a coordinator. If views differ for a moment, the queue leases keep a queue from having two
+owners; a strategy only has to give each queue exactly one owner among equal views.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class RebalanceStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """Apache RocketMQ's name of the strategy, where it has one."""
+        """Apache RocketMQ's name of the strategy, if it has one."""
         ...
 
     def allocate(
@@ -33,7 +34,7 @@ class RebalanceStrategy(Protocol):
         Args:
             queues: one topic's queues, ascending, each once.
             members: client ids of the group's members, ascending, each once.
-            me: a client id; one that is not among the members owns nothing.
+            me: a client id; if it is not among the members it owns nothing.
         """
         ...
 
@@ -63,7 +64,8 @@ class Averagely:
 
 @dataclass(frozen=True, slots=True)
 class AveragelyByCircle:
-    """Every c-th queue for each of c members: neighbours (often of one broker) are spread."""
+    """Every c-th queue for each of c members: neighbouring queues, often of one broker, are
+    spread."""
 
     @property
     def name(self) -> str:
@@ -81,8 +83,8 @@ class AveragelyByCircle:
 class ByConfiguration:
     """This member owns the listed queues that exist, regardless of other members.
 
-    Whether the lists of all members fit together is the operator's care: a queue on no list is
-    not read; a queue on two lists is read by the member that gets its lease first.
+    It is up to the operator that the lists of all members fit together: a queue on no list is not
+    read; a queue on two lists is read by the member that gets its lease first.
     """
 
     mine: frozenset[MessageQueue]
@@ -104,7 +106,7 @@ def ring_hash(text: str) -> int:
 
 
 def queue_text(queue: MessageQueue) -> str:
-    """What of a queue is hashed."""
+    """The text of a queue that is hashed."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"
@@ -113,12 +115,12 @@ def queue_text(queue: MessageQueue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentHash:
-    """Each member stands on the ring `virtual_nodes` times; a queue goes to the next node. A member
-    that comes or goes moves few queues.
+    """Each member has `virtual_nodes` places on the ring; a queue goes to the next place. A member
+    that joins or leaves moves few queues.
 
     Hash and key texts are Apache RocketMQ's, so that members of both clients would agree.
 
-    Shares are uneven; use `Sticky` to have them both stable and even.
+    Shares are uneven; use `Sticky` for shares that are both stable and even.
     """
 
     virtual_nodes: int = 10
@@ -136,7 +138,7 @@ class ConsistentHash:
     ) -> list[MessageQueue]:
         if me not in members:
             return []
-        # Two nodes with one hash: the later member stands there, on every client.
+        # Two nodes with the same hash: the later member gets the place, on every client.
         ring = {
             ring_hash(f"{member}-{node}"): member
             for member in members
@@ -156,8 +158,8 @@ class Sticky:
     """Shares differ by at most one queue, and mostly stay where they were.
 
     No member knows what the others own, so stability cannot come from memory; it comes from a
-    ranking that does not depend on who else is there. Each pair of queue and member has a fixed
-    weight; pairs are dealt with from the heaviest on, and a queue goes to the first member that
+    ranking that does not depend on the other members. Each pair of queue and member has a fixed
+    weight; pairs are processed from the heaviest on, and a queue goes to the first member that
     still has room. With room for everybody's even share this is rendezvous hashing with a bound on
     the load.
     """
@@ -232,10 +234,10 @@ class MachineRoom:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoomNearby:
-    """Queues go to members of their own room; those of a room without members, to all.
+    """Queues go to members of their own room; those of a room without members are shared by all.
 
-    `inner` shares each part; `room_of_queue` and `room_of_member` tell where something stands, by
-    default from names like `room@broker-a` and `room@10.0.0.5@77`.
+    `inner` shares each part; `room_of_queue` and `room_of_member` tell the room, by default from
+    names like `room@broker-a` and `room@10.0.0.5@77`.
     """
 
     inner: RebalanceStrategy

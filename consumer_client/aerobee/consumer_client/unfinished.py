@@ -1,9 +1,9 @@
-"""What a pull consumer's user has not finished of a queue, down to single messages (`processing`).
+"""What a pull consumer's user has not finished in a queue, down to single messages (`processing`).
 
-Owns: of one queue, what was finished out of order, the messages in blocks now, and the failed ones
-that come again. A message stands for a span of offsets: from the one after the message before it,
-so that the spans of a queue follow each other without gaps, whatever a filter left out. Memory: of
-what is in blocks, failed, or finished out of order; not of what was handed out.
+Owns: for one queue, what was finished out of order, the messages in blocks now, and the failed ones
+to be returned again. A message stands for a span of offsets that starts right after the previous
+message, so that the spans of a queue have no gaps, whatever a filter left out. Memory is used for
+messages that are in blocks, failed, or finished out of order; not for all that were returned.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from aerobee.consumer_client.process_queue import Entry
 
 
 class Unfinished:
-    """The invariant: `frontier` is the lowest offset that is not finished."""
+    """The invariant: `frontier` is the lowest unfinished offset."""
 
     def __init__(self, offset: int, on_change: Callable[[], None]) -> None:
-        """`on_change`: something was finished, or comes again."""
+        """`on_change`: something was finished, or will be returned again."""
         self.frontier = offset
         self._on_change = on_change
         self._is_closed = False
-        # All three from the first offset of a span; finished are those after the frontier.
+        # All three start at the first offset of a span; finished ones are after the frontier.
         self._finished: dict[int, int] = {}
         self._in_blocks: dict[int, int] = {}
         self._failed: dict[int, ReceivedMessage] = {}
@@ -34,12 +34,12 @@ class Unfinished:
         return bool(self._failed)
 
     def close(self) -> None:
-        """The queue is another's: what is finished from now on is not known there."""
+        """The queue belongs to another member: anything finished from now on is not known there."""
         self._is_closed = True
         self._failed.clear()
 
     def hand_out(self, entries: Iterable[Entry[ReceivedMessage]], begin: int, end: int) -> None:
-        """These messages, and no others of the offsets from `begin` to `end`."""
+        """Return these messages, the only ones among the offsets from `begin` to `end`."""
         last: ReceivedMessage | None = None
         for offset, _, message in entries:
             if last is not None:
@@ -52,7 +52,7 @@ class Unfinished:
             last.in_hand = (self, begin, end)
 
     def _pass(self, begin: int, end: int) -> None:
-        """Spans without a message follow each other while nothing is committed: they are one."""
+        """Spans without a message that follow each other without a commit are merged."""
         last = self._last_passed
         if self._finished.get(last) == begin:
             self._finished[last] = end
@@ -62,7 +62,7 @@ class Unfinished:
         self._advance()
 
     def take_failed(self, count_max: int) -> list[ReceivedMessage]:
-        """The oldest ones, to be handed out once more."""
+        """The oldest failed ones, to be returned once more."""
         return [self._failed.pop(begin) for begin in sorted(self._failed)[:count_max]]
 
     def begin(self, message: ReceivedMessage) -> None:
@@ -86,7 +86,7 @@ class Unfinished:
             self._on_change()
 
     def put_back(self, message: ReceivedMessage) -> None:
-        """Handed out, and nobody got it: it comes again as one that was not tried."""
+        """It was returned but never received: it is returned again as untried."""
         offset = message.queue_offset
         if not hasattr(message, "in_hand"):
             message.in_hand = (self, offset, offset + 1)
@@ -96,7 +96,7 @@ class Unfinished:
             self._on_change()
 
     def finish_all(self, position: int) -> None:
-        """All below `position`, but for what is in blocks or failed."""
+        """Everything before `position` except what is in blocks or failed."""
         if self._is_closed:
             return
         failed = ((begin, message.in_hand[2]) for begin, message in self._failed.items())
@@ -105,7 +105,7 @@ class Unfinished:
         self._finished = {end: begin for (_, end), (begin, _) in pairwise(kept) if end < begin}
 
     def is_in_hand(self, position: int) -> bool:
-        """Whether the user has something below `position` that is not failed."""
+        """Whether the user has something before `position` that is not failed."""
         at = self.frontier
         while at < position:
             if (message := self._failed.get(at)) is not None:

@@ -213,7 +213,7 @@ class Connection(Ending[S]):
             )
 
     def _spend_reset(self) -> None:
-        """The peer reset a stream that cost it nothing: each answered one pays for one of these."""
+        """The peer had a stream that cost it nothing: each answered one pays for one of these."""
         resets = self._resets
         resets.tokens -= 1
         if resets.tokens < 0:

@@ -1,6 +1,6 @@
-"""The tables between readers and checks: their columns, and what an empty value means.
+"""The tables between readers and checks: their columns, and the meaning of an empty value.
 
-Null is "not known", never zero. Times are Unix milliseconds of the broker's clock. Every table
+Null means "not known", never zero. Times are Unix milliseconds of the broker's clock. Every table
 names where its rows come from: the broker group, the replica, and for files the store's folder.
 """
 
@@ -35,7 +35,7 @@ _PLAIN_TYPES: Final[dict[str, type[DataType]]] = {
 }
 
 ORIGIN = "cluster string, broker_name string, broker_id int"
-"""Who said so. A store at rest is named as its own files or the caller name it."""
+"""The source of a row. A store at rest is named by its own files or by the caller."""
 
 BROKERS = f"""{ORIGIN}, address string, answered boolean, error string, role string, epoch long,
 instance string, incarnation string, master_id int, in_sync array<int>,
@@ -43,12 +43,12 @@ flush_mode string, replication_mode string, version string,
 log_min_offset long, appended_end long, flushed_end long, confirmed_end long, dispatched_end long,
 commits_read_at_ms long, ends_read_at_ms long, asked_at_ms long, answered_at_ms long,
 entries_until_ms long, keys_until_ms long, misplaced_records long"""
-"""One row for each broker that was asked, those that did not answer too (`answered` false,
-`error`). `role`: MASTER, SLAVE, or STORE for files at rest. `asked_at_ms` and `answered_at_ms`
-are the reader's clock around the call, so a broker's clock can be judged. Files at rest: messages
+"""One row for each broker that was asked, including those that did not answer (`answered` false,
+`error`). `role`: MASTER, SLAVE, or STORE for files at rest. `asked_at_ms` and `answered_at_ms` are
+the reader's clock around the call, so a broker's clock can be judged. Files at rest: messages
 stored until `entries_until_ms` must be in queue files, until `keys_until_ms` in index files.
-`epoch`: null of a slave that no master has told one yet. `misplaced_records`: those that a broker
-read at its start or copied since, and that did not go on where their queue ended; null of files."""
+`epoch`: null for a slave that no master has told one yet. `misplaced_records`: those that a broker
+read at its start or copied since, and that did not continue their queue; null for files."""
 
 TOPICS = f"""{ORIGIN}, topic string, read_queue_count int, write_queue_count int, perm int,
 revision long"""
@@ -61,8 +61,8 @@ COMMITS = f"""{ORIGIN}, group string, topic string, queue_id int, offset long, l
 committed_at_ms long, client_id string, is_reset boolean, first_unread_ms long,
 matching_unread long, read_at_ms long"""
 """`offset`: the next message to consume. `first_unread_ms`: store time of that message, null if
-nothing is unread or it is not known. `matching_unread`: unread messages that the group's filter
-lets through; null if the group has no filter or it is not known."""
+nothing is unread or it is unknown. `matching_unread`: unread messages that the group's filter lets
+through; null if the group has no filter or it is unknown."""
 
 LEASES = f"""{ORIGIN}, group string, topic string, queue_id int, client_id string,
 lease_epoch long"""
@@ -157,11 +157,11 @@ FAILED = f"""{ORIGIN}, store string, state string, topic string, queue_id int, q
 position long, store_ms long, group string, number long, attempt int, unique_key string,
 origin_topic string, origin_queue_id int, origin_offset long, origin_id string,
 origin_position long"""
-"""Copies of messages that failed, as far as a log still has them. `state`: WAITING (in a system
-topic; whether it still waits, PENDING tells), RETRY, DEAD. `number`: of the copy in the journal of
-offsets, null if it has none. `attempt`: how often the message had been delivered in vain.
-`origin_...`: the message that failed first, null where the copy does not tell it; `origin_position`
-is its place in the log of the broker that had it."""
+"""Copies of failed messages, as far as a log still has them. `state`: WAITING (in a system topic;
+PENDING shows whether it still waits), RETRY, DEAD. `number`: the copy's in the journal of offsets,
+null if it has none. `attempt`: how often the message had been delivered in vain. `origin_...`: the
+message that failed first, null if the copy does not say; `origin_position` is its position in the
+log of the broker that had it."""
 
 BLOCK_OFFSETS = 65_536
 INDEX_BLOCK_BYTES = 64 * 1024 * 1024
@@ -184,8 +184,8 @@ known. `command`: what an operator may run next."""
 
 
 def schema(columns: str) -> StructType:
-    """Spark's schema of one of the tables above. Read here and not by Spark, whose reader of such
-    texts needs a JVM: sources are also asked for their schema in worker processes."""
+    """Spark's schema of one of the tables above. Parsed here and not by Spark, whose parser needs a
+    JVM: sources are also asked for their schema in worker processes."""
     parts = (column.split(None, 1) for column in _split(columns, " "))
     return StructType([StructField(name, _type(text)) for name, text in parts])
 
@@ -209,7 +209,7 @@ def _type(text: str) -> DataType:
 
 
 def _split(text: str, mark: str) -> list[str]:
-    """At the commas that stand in no brackets; each part has `mark` in it."""
+    """Split at the commas outside brackets; each part contains `mark`."""
     parts, depth, start = [], 0, 0
     for place, letter in enumerate(text):
         depth += (letter in "<(") - (letter in ">)")
@@ -222,12 +222,13 @@ def _split(text: str, mark: str) -> list[str]:
 
 
 Drill = Callable[[DataFrame], DataFrame]
-"""Reads single rows of the blocks that are asked for, where sums do not agree; at once."""
+"""Reads single rows of the requested blocks, where sums do not agree; at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All that one run reads, and what earlier runs left; a table that no reader gave is empty."""
+    """Everything that one run reads, and what earlier runs left; a table that no reader gave is
+    empty."""
 
     brokers: DataFrame
     topics: DataFrame
@@ -258,27 +259,27 @@ class Tables:
     key_rows: Drill | None = None
     """KEY_ROWS of blocks: of rows with `store`, `block`."""
     store_topics: DataFrame | None = None
-    """Topics by the stores' own files, where those of a broker that spoke count in `topics`; None:
+    """Topics from the stores' own files, when those of an answering broker count in `topics`; None:
     `topics` has them."""
     store_queues: DataFrame | None = None
-    """Likewise queues."""
+    """The same for queues."""
     log_begins: Callable[[], DataFrame] | None = None
-    """Gives `store` and `log_begin`, where each store's log begins by now; to be asked when all
-    else was read, since retention may go on meanwhile. None: there are no stores."""
+    """Gives `store` and `log_begin`, where each store's log begins by now; to be called after
+    everything else was read, since retention may continue meanwhile. None: there are no stores."""
     replicas: DataFrame | None = None
-    """What `checks.progress.judging_replicas` gives, made once by the run; None: the caller makes
-    it."""
+    """The result of `checks.progress.judging_replicas`, made once by the run; None: the caller
+    makes it."""
     compared: DataFrame | None = None
-    """What `checks.data.compare` gives, made once by the run for the checks that ask for it; None:
-    each makes it for itself."""
+    """The result of `checks.data.compare`, made once by the run for the checks that use it; None:
+    each makes its own."""
     changes: DataFrame | None = None
-    """What `checks.progress.find_changes` makes of the journal, made once by the run for `judged`
-    and `moves`; None: each makes it for itself."""
+    """The result of `checks.progress.find_changes`, made once by the run for `judged` and `moves`;
+    None: each makes its own."""
     judged: DataFrame | None = None
-    """What `checks.progress.judge` makes of the others: every group's progress on every queue, for
-    all checks of progress. A run makes and persists it once; without it each makes its own."""
+    """The result of `checks.progress.judge`: every group's progress on every queue, for all checks
+    of progress. A run makes and persists it once; without it each makes its own."""
     moves: DataFrame | None = None
-    """What `checks.progress.find_moves` makes of them: offsets that were moved other than by
+    """The result of `checks.progress.find_moves`: offsets that were moved in other ways than by
     consuming. Likewise."""
 
 
@@ -310,7 +311,7 @@ COLUMNS: dict[str, str] = {
 
 
 def empty_frame(spark: SparkSession, columns: str) -> DataFrame:
-    """No rows, in a form that Spark plans away together with all that only joins it."""
+    """No rows, in a form that Spark optimises away together with everything that only joins it."""
     session: Any = spark
     java = session._jsparkSession
     return DataFrame(
@@ -322,7 +323,7 @@ def empty_frame(spark: SparkSession, columns: str) -> DataFrame:
 
 
 def small_frame(spark: SparkSession, columns: str, rows: Sequence[Sequence[object]]) -> DataFrame:
-    """Few rows that Python has, as part of every plan that asks them."""
+    """A few rows from Python, as part of every plan that uses them."""
     structure = schema(columns)
     if not rows:
         return empty_frame(spark, columns)

@@ -1,8 +1,8 @@
-"""Messages of one broker, gathered into batches and handed out in the order they came. Pure.
+"""Messages of one broker, gathered into batches and taken out in order of arrival. Pure.
 
 Owns: the batches that are not yet written to the broker. A batch is open while messages may join
-it, and sealed when it is full, when it is taken, or when a later batch of the same lane begins:
-so the messages of a lane leave in the order in which they were added.
+it, and sealed when it is full, when it is taken, or when a later batch of the same lane begins: so
+the messages of a lane leave in the order in which they were added.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aerobee.runtime.errors import AerobeeError
 from aerobee.store_format.delayed_records import TIMER_TOPIC
 
 RECORD_OVERHEAD_BYTES = 160
-"""A generous size of a record without body and properties; only limits depend on it."""
+"""A generous estimate for a record without body and properties; only limits depend on it."""
 
 
 class EncodedBatch(NamedTuple):
@@ -30,7 +30,7 @@ class EncodedBatch(NamedTuple):
 
 
 Lane = tuple[MessageQueue, int | None]
-"""Messages that can share a batch: those of a queue that arrive at once, those with the same delay
+"""Messages that can share a batch: those of a queue without a delay, those with the same delay
 level, or those with a time; see `Batch.level`."""
 HALF_LEVEL: Final = -1
 """The `Batch.level` of a half message."""
@@ -83,8 +83,8 @@ class Batch:
     ) -> None:
         self.queue = queue
         self.level = level
-        """None: it arrives at once; 0: at the times of its messages; HALF_LEVEL: when its
-        transaction is committed; else the delay level."""
+        """None: no delay; 0: at the times of its messages; HALF_LEVEL: when its transaction is
+        committed; else the delay level."""
         self.opened_s = opened_s
         self.born_timestamp_ms = born_timestamp_ms
         self.timeout_ms = timeout_ms
@@ -94,41 +94,42 @@ class Batch:
         self.skip_wait = skip_wait
         self.is_sealed = False
         self.size = 0
-        """Bytes that the batch counts for: bodies, properties and an allowance per record."""
+        """The accounted size: bodies, properties and an allowance per record."""
         self.bodies: Sequence[bytes] = []
         self.properties: Sequence[bytes] = []
         self.is_unnamed = False
-        """Its messages have no unique keys yet, so their properties are not whole."""
+        """Its messages have no unique keys yet, so their properties are incomplete."""
         self.flags: dict[int, int] = {}
         """Application flags by index, where they are not 0."""
         self.waiters: list[Any] = []
         """One per message: the future that gets the result; None without one."""
         self.block: Any = None
-        """Who is told about the batch as a whole, instead of `waiters`."""
+        """Notified about the batch as a whole, instead of `waiters`."""
         self.encoded: EncodedBatch | None = None
         self.attempts = 0
         """How often the batch was written to a broker."""
         self.failures = 0
         """How often it came back."""
         self.failures_counted = 0
-        """Those that use up the bound of retries; see retry.py."""
+        """Those that count towards the limit of retries; see retry.py."""
         self.last_error: AerobeeError | None = None
-        """Why it came back last."""
+        """Why it last came back."""
         self.is_outcome_unknown = False
         """A broker may have stored it without being able to say so."""
         self.unconfirmed: Any = None
         """The receipt of a broker that stored it but could not confirm it as promised."""
         self.producer_id = 0
-        """With `producer_sequence` what brokers know it by on its queue; 0: not numbered."""
+        """Together with `producer_sequence`, identifies it to brokers on its queue; 0: not
+        numbered."""
         self.producer_sequence = 0
         self.has_turn = False
         """It was written to its queue, or may be; see turns.py."""
         self.sent_s = 0.0
         self.leaves_at = 0
-        """Once so many messages are in it, it leaves without waiting for more of this turn."""
+        """Once it has this many messages, it leaves without waiting for more of this turn."""
 
     def may_join(self, *, size: int, size_max: int, timeout_ms: int, skip_wait: bool) -> bool:
-        """Whether a message of `size` may join: there is room, and it wants the same."""
+        """Whether a message of `size` may join: there is room, and it has the same options."""
         return (
             not self.is_sealed
             and self.size + size <= size_max
@@ -137,7 +138,7 @@ class Batch:
         )
 
     def add(self, body: bytes, properties: bytes, flag: int, size: int, waiter: Any) -> None:
-        """One more message, of `size` bytes as the budget counts it."""
+        """Add one more message, of `size` bytes as the budget counts them."""
         if flag:
             self.flags[len(self.bodies)] = flag
         self.bodies.append(body)  # type: ignore[attr-defined]
@@ -146,13 +147,13 @@ class Batch:
         self.size += size
 
     def name(self, ids: Sequence[str]) -> None:
-        """Give each message its unique key: all at once, for half of what each alone would cost."""
+        """Give each message its unique key: all at once, at half the cost of one by one."""
         self.properties = with_unique_keys(ids, self.properties)
         self.is_unnamed = False
 
     def split(self, count: int) -> Batch:
         """Keeps the first `count` messages; the others are the returned batch, not yet sent and
-        without numbers. `block` has to be told."""
+        without numbers. The caller must notify `block`."""
         rest = Batch(
             self.queue,
             opened_s=self.opened_s,
@@ -183,11 +184,11 @@ class Batch:
 
     @property
     def numbered_in(self) -> MessageQueue:
-        """Where brokers know it by its number: where it is stored first.
+        """The queue on which brokers know it by its number: where it is first stored.
 
-        For what arrives later that is a queue of a system topic, the same for all topics. Which one
-        the broker decides, since a level that is too high is the highest. So all that waits at a
-        broker group shares numbers: no queue can have one twice.
+        For delayed messages that is a queue of a system topic, shared by all topics. The broker
+        decides which one, since a level that is too high means the highest. So everything that
+        waits at a broker group shares numbers: no queue can have one twice.
         """
         if self.level is None:
             return self.queue
@@ -200,7 +201,7 @@ class Batch:
 
     @property
     def is_recognised(self) -> bool:
-        """Whether its broker knows it when it comes again: by its number, or by its id."""
+        """Whether its broker recognises it when it is sent again: by its number, or by its id."""
         return self.producer_id != 0 or self.is_half
 
     @property
@@ -216,7 +217,7 @@ class Batch:
 
 
 def with_unique_keys(ids: Sequence[str], properties: Iterable[bytes]) -> list[bytes]:
-    """The properties of as many messages, each after the unique key that names it."""
+    """The properties of as many messages, each after its unique key."""
     return [
         f"UNIQ_KEY\x01{unique_key}\x02".encode() + encoded
         for unique_key, encoded in zip(ids, properties, strict=True)
@@ -253,23 +254,23 @@ class Accumulator:
         self._pending.append(batch)
 
     def append(self, batch: Batch) -> None:
-        """A complete batch."""
+        """Add a complete batch."""
         self.seal(batch.lane)
         batch.is_sealed = True
         self._pending.append(batch)
 
     def put_back(self, batches: Sequence[Batch]) -> None:
-        """Batches that were taken and must go again, before all that wait."""
+        """Put back batches that were taken and must be sent again, before all that wait."""
         self._pending.extendleft(reversed(batches))
 
     def seal(self, lane: Lane) -> None:
-        """Nothing more joins the lane's open batch."""
+        """No more messages join the lane's open batch."""
         batch = self._open.pop(lane, None)
         if batch is not None:
             batch.is_sealed = True
 
     def flush(self) -> None:
-        """What waits now is due now."""
+        """Everything that waits is due now."""
         for lane in list(self._open):
             self.seal(lane)
 
@@ -282,7 +283,7 @@ class Accumulator:
         )
 
     def next_due_s(self, now_s: float) -> float | None:
-        """When the next batch will be due that is not due yet; None if there is none."""
+        """When the next batch becomes due; None if there is none."""
         return min(
             (
                 batch.opened_s + self._linger_s
@@ -296,7 +297,7 @@ class Accumulator:
         self, now_s: float, *, bytes_max: int, claim: Callable[[Batch], bool] = _always
     ) -> list[Batch]:
         """Due batches in order, up to `bytes_max` together, but at least one if any is due. Those
-        for which `claim` is False stay, and more may join them."""
+        for which `claim` is False stay, and more messages may join them."""
         taken: list[Batch] = []
         kept: list[Batch] = []
         size = 0
@@ -329,7 +330,7 @@ class Accumulator:
         return True
 
     def drain(self) -> list[Batch]:
-        """All batches in order; nothing is left."""
+        """All batches in order; nothing remains."""
         self.flush()
         drained = list(self._pending)
         self._pending.clear()

@@ -1,4 +1,4 @@
-"""The producer for scripts: the same calls, which block.
+"""The producer for scripts: the same calls, but blocking.
 
 Owns: a thread in which an ordinary Producer lives; any number of threads may use one
 BlockingProducer.
@@ -195,10 +195,10 @@ class BlockingProducer(BlockingClient[Producer]):
 async def _leave(
     block: AbstractAsyncContextManager[Transaction], error: BaseException | None
 ) -> None:
-    """The block's own error is for its thread alone."""
+    """The block's own error matters only in its own thread."""
     if error is None:
         await block.__aexit__(None, None, None)
         return
-    # What a thread is stopped by would stop the loop.
+    # What stops a thread would stop the loop.
     seen = error if isinstance(error, Exception) else RuntimeError(repr(error))
     await block.__aexit__(type(seen), seen, None)

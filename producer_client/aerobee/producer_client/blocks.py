@@ -1,4 +1,4 @@
-"""One `send_batch` on its way: which batches it becomes, and what becomes of them."""
+"""One running `send_batch`: the batches it is divided into, and their outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.message_id import UniqueIdGenerator
 
-# Fields of many messages, without a Python frame for each.
+# Reads fields of many messages without a Python frame for each.
 _TOPIC = attrgetter("topic")
 _BODY = attrgetter("body")
 _SHARDING_KEY = attrgetter("sharding_key")
@@ -30,11 +30,11 @@ _FLAG = attrgetter("flag")
 _SCHEDULE = attrgetter("schedule")
 
 SLICE_MESSAGES_MAX = 4_096
-"""As many messages are prepared at once before others may run."""
+"""How many messages are prepared at once before others may run."""
 
 
 def split_sizes(sizes: Sequence[int], *, bytes_max: int) -> list[int]:
-    """Ends of the pieces that `sizes` is cut into: each as long as fits, and at least one.
+    """Ends of the pieces into which `sizes` is cut: each as long as fits, and at least one.
 
     >>> split_sizes([40, 40, 40, 200, 10], bytes_max=100)
     [2, 3, 4, 5]
@@ -52,7 +52,7 @@ def split_sizes(sizes: Sequence[int], *, bytes_max: int) -> list[int]:
 
 
 class SendBlock:
-    """Collects the outcomes of the batches that one `send_batch` was cut into."""
+    """Collects the outcomes of the batches into which one `send_batch` was divided."""
 
     def __init__(self, done: asyncio.Future[None]) -> None:
         self._done = done
@@ -62,22 +62,22 @@ class SendBlock:
         self._failure: errors.AerobeeError | None = None
 
     def add(self, batch: Batch, positions: Sequence[int]) -> None:
-        """A batch that holds the messages at `positions` of the call."""
+        """A batch with the messages at `positions` of the call."""
         batch.block = self
         self._parts[batch] = None
         self._positions[batch] = positions
         self._waiting += 1
 
     def complete(self) -> None:
-        """All batches are added."""
+        """All batches have been added."""
         self._count_down()
 
     def fail(self, error: errors.AerobeeError) -> None:
-        """Messages that became no batch."""
+        """Messages that did not get into a batch."""
         self._failure = self._failure or error
 
     def split(self, batch: Batch, count: int, rest: Batch) -> None:
-        """The batch has kept its first `count` messages, the others are in `rest`."""
+        """The batch has kept its first `count` messages; the others are in `rest`."""
         rest.block = self
         positions = self._positions[batch]
         self._positions[batch] = positions[:count]
@@ -102,7 +102,7 @@ class SendBlock:
         """The receipts of all `count` messages.
 
         Raises:
-            PartlySent: some were stored. Else the first failure.
+            PartlySent: some were stored. Otherwise the first failure.
         """
         stored = [(batch, part) for batch, part in self._parts.items() if part is not None]
         failure = self._failure
@@ -159,7 +159,7 @@ class BlockSender:
     async def send(
         self, messages: Sequence[Message], queue: MessageQueue | None, timeout_ms: int
     ) -> Receipts:
-        """All of it; see `Producer.send_batch`. Bodies are within their limit."""
+        """Send everything; see `Producer.send_batch`. Bodies are within their limit."""
         for topic in set(map(_TOPIC, messages)):
             target = await self._targets.find(topic, timeout_ms=timeout_ms)
             if queue is not None:
@@ -218,8 +218,8 @@ class BlockSender:
         timeout_ms: int,
         block: SendBlock,
     ) -> None:
-        """Messages of one topic and kind of delay, in batches; without a queue each batch takes the
-        next one."""
+        """Messages of one topic and kind of delay, in batches; without a chosen queue each batch
+        takes the next one."""
         target = await self._targets.found(messages[0].topic, timeout_ms=timeout_ms)
         now_ms = self._clock.now_ms()
         bodies = list(map(_BODY, messages))
@@ -259,7 +259,7 @@ class BlockSender:
 
 
 def _properties(messages: Sequence[Message], now_ms: int) -> Iterable[bytes]:
-    """Of messages that are sent now: all of them ask for a delay, or none does."""
+    """Of messages sent now: either all of them ask for a delay, or none does."""
     if messages[0].schedule is None:
         return map(_PROPERTIES, messages)
     return [

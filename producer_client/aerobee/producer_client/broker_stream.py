@@ -1,14 +1,14 @@
 """The stream to one broker group: batches out, acknowledgements in.
 
-Owns: what waits for this broker (the accumulator), what it was sent and has not acknowledged, and
-the stream itself, which is opened when there is work and opened again when it broke. One task
-writes; nothing else runs per message or per batch. Acknowledgements are taken in the turn of the
-event loop in which they come, and a sender that awaits each message before the next writes it in
-its own turn.
+Owns: what waits for this broker (the accumulator), what was sent and not yet acknowledged, and the
+stream itself, which is opened when there is work and reopened when it breaks. One task writes;
+nothing else runs per message or per batch. Acknowledgements are handled in the event loop iteration
+in which they arrive, and a sender that awaits each message before the next writes it in that same
+iteration.
 
 Every batch that enters leaves exactly once through the owner: stored, refused, lost or expired.
 Batches whose queue was chosen by the caller wait here, in order, until the group has a master again
-or their time is over; so do numbered ones that may be stored, for only this group can tell.
+or their time is over; so do numbered ones that may be stored, because only this group can tell.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from aerobee.v1 import broker_pb2, common_pb2
 
 RECONNECT_BACKOFF = Backoff(base_ms=20, max_ms=500)
 CONNECT_TIMEOUT_S = 5.0
-"""An attempt to connect takes gRPC up to 3 s, but looking up a name has no limit of its own."""
+"""gRPC limits an attempt to connect to 3 s, but name resolution has no limit of its own."""
 FAILURES_PER_QUERY = 4
-"""After as many failed attempts in a row a nameserver is asked whether the master is another."""
+"""After this many failed attempts in a row a nameserver is asked whether the master has changed."""
 QUERY_TIMEOUT_MS = 500
 ALONE_MIN = 8
-"""Messages awaited one by one, after which the next does not wait for others of its moment."""
+"""After this many messages awaited one by one, the next does not wait for others of its moment."""
 HALVES_MIN = 48
-"""If at least as many messages were acknowledged together, the next ones leave in two halves: fewer
-cost more in two frames than both sides gain by working at the same time."""
+"""If at least this many messages were acknowledged together, the next ones leave in two halves: for
+fewer, two frames cost more than both sides gain by working at the same time."""
 ASK_AGAIN_S_MIN = 0.05
-"""With less time than this left, what a broker stored and could not confirm is not asked again."""
+"""With less time left than this, a broker that stored but could not confirm is not asked again."""
 
 _STORED = {
     common_pb2.OK: SendStatus.OK,
@@ -67,7 +67,7 @@ _DURABILITIES = {
 
 
 class BatchOwner(Protocol):
-    """Who is told what became of the batches."""
+    """Receives the outcomes of batches."""
 
     def on_stored(self, broker_name: str, batch: Batch, stored: StoredBatch) -> None: ...
 
@@ -80,13 +80,13 @@ class BatchOwner(Protocol):
         """The broker is away; these batches may go elsewhere."""
 
     def on_unconfirmed(self, broker_name: str, batch: Batch, stored: StoredBatch) -> None:
-        """The broker stored it, but disk or slaves did not confirm it; there is time to ask again,
-        and a number to ask with."""
+        """The broker stored it, but disk or slaves did not confirm; there is time to ask again, and
+        a number to ask with."""
 
     def on_partly_stored(
         self, broker_name: str, batch: Batch, stored: StoredBatch, count: int
     ) -> None:
-        """A crash had left only its first `count` messages."""
+        """After a crash only its first `count` messages were left."""
 
     def on_expired(self, broker_name: str, batch: Batch) -> None:
         """The batch's deadline has passed."""
@@ -107,7 +107,7 @@ class BrokerStream:
         sequences: Sequences | None,
         owner: BatchOwner,
     ) -> None:
-        """Without `sequences` batches have no numbers."""
+        """Without `sequences`, batches have no numbers."""
         self.broker_name = broker_name
         self.accumulator = Accumulator(
             linger_ms=config.linger_ms, batch_bytes_max=config.batch_bytes_max
@@ -131,22 +131,23 @@ class BrokerStream:
         self._expiry_s = 0.0
         self._stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame] | None = None
         self._settled_since_write = 0
-        """Messages that were acknowledged since the last frame was written."""
+        """Messages acknowledged since the last frame was written."""
         self._alone_count = 0
         """How many frames in a row followed the acknowledgement of a single message."""
         self._is_answered_at_once = False
         """The newest acknowledgement did not wait for the disk or the replicas."""
         self._gathered = 0
-        """Messages that came since the last frame was written, except those that joined a batch."""
+        """Messages that arrived since the last frame was written, except those that joined a batch.
+        """
         self._unwritten: bytes | None = None
-        """A frame that could not leave in the turn of its send."""
+        """A frame that could not leave in the iteration of its send."""
         self._endpoint: Endpoint | None = None
         self._has_moved = False
         self._route_changed = asyncio.Event()
         self._store_hosts = StoreHosts()
         self._store_host = HostAddress(ip=bytes(4), port=0)
         self._is_answered = False
-        """The present stream, or the one that has just ended, had an answer."""
+        """The current stream, or the one that has just ended, had an answer."""
         self._frames_written = 0
         """On that stream."""
         self._failures = 0
@@ -159,11 +160,11 @@ class BrokerStream:
             idle.set_result(None)
 
     def offer(self, batch: Batch) -> None:
-        """`wake` for a batch that has just come. It leaves at once if a few messages before it
-        were each sent and acknowledged alone; of many, the first must not leave the others behind.
-        Of many that were acknowledged together, the first half leaves at once: while the broker
-        stores it the other half is sent, and from then on both sides work at the same time. Not
-        where each half would wait for a flush, or for the replicas, of its own.
+        """`wake` for a batch that has just arrived. It leaves at once if a few messages before it
+        were each sent and acknowledged alone; with many senders, the first must not leave without
+        the others. After many were acknowledged together, the first half leaves at once: while the
+        broker stores it the other half is sent, and from then on both sides work at the same time.
+        Not if each half would wait for a flush, or for the replicas, of its own.
         """
         self._gathered += len(batch)
         idle, settled = self._idle, self._settled_since_write
@@ -191,7 +192,7 @@ class BrokerStream:
             self.wake()
 
     def _write_now(self) -> bool:
-        """Whether what is due has left in this turn; the task that writes is idle."""
+        """Whether what is due has left in this iteration; the task that writes is idle."""
         stream = self._stream
         if stream is None or self._unwritten is not None:
             return False
@@ -216,7 +217,7 @@ class BrokerStream:
         self._expiry = self._loop.call_later(max(0.0, delay_s), self._expire)
 
     def on_route(self, endpoint: Endpoint | None) -> None:
-        """The group's master as a newer route shows it; another one ends the old stream."""
+        """The group's master in a newer route; a different one ends the old stream."""
         old = self._endpoint
         if endpoint is None or endpoint == old:
             return
@@ -226,7 +227,7 @@ class BrokerStream:
             self._stream.cancel()
 
     def abandon(self) -> list[Batch]:
-        """Gives up all batches, without telling the owner; for closing."""
+        """Gives up all batches, without notifying the owner; for closing."""
         batches = [*self._in_flight.values(), *self.accumulator.drain()]
         self._in_flight.clear()
         self._in_flight_bytes = 0
@@ -236,9 +237,9 @@ class BrokerStream:
         return batches
 
     async def run(self) -> None:
-        """Serves until cancelled."""
+        """Runs until cancelled."""
         while True:
-            # A timer of something that is over may wake it, too.
+            # It may also be woken by a timer for something that is over.
             while not self.accumulator:
                 await self._wait_idle()
             try:
@@ -246,7 +247,8 @@ class BrokerStream:
             except errors.AerobeeError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
-                    # A stream that breaks just then hides the cancellation behind its own error.
+                    # A stream that breaks at that moment hides the cancellation behind its own
+                    # error.
                     raise asyncio.CancelledError from error
                 if self._has_moved:
                     self._has_moved = False
@@ -258,14 +260,14 @@ class BrokerStream:
             await self.wait_route(pause_s)
 
     async def wait_route(self, timeout_s: float) -> None:
-        """Until the group has another master than the one known, but not for long."""
+        """Until the group has another master than the known one, but not for long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._route_changed.wait()
         self._route_changed.clear()
 
     async def _serve(self) -> None:
-        """One stream from its start to its end; always ends with an error."""
+        """One stream from start to end; always ends with an error."""
         self._is_answered, self._frames_written = False, 0
         endpoint = self._endpoint = await self._find_endpoint()
         self._store_host = await self._store_hosts.find(endpoint)
@@ -289,9 +291,9 @@ class BrokerStream:
             stream.cancel()
 
     async def _find_endpoint(self) -> Endpoint:
-        """The master as known; nameservers are asked only if there is none, or it stays away.
+        """The known master; nameservers are asked only if there is none, or it stays away.
 
-        The watch keeps routes fresh, so a nameserver that hangs does not hold up a reconnection.
+        The watch keeps routes fresh, so a hanging nameserver does not delay a reconnection.
         """
         routes = self._connection.routes
         topic = next(iter(self.accumulator)).queue.topic
@@ -319,7 +321,7 @@ class BrokerStream:
                 await self._wait_idle()
                 continue
             if self._encoder.is_long_work(batches):
-                # Done by a thread, in order, while nothing is written.
+                # Done in a thread, in order, while nothing is written.
                 encoded = await asyncio.to_thread(self._encoded, batches)
             else:
                 encoded = self._encoded(batches)
@@ -327,7 +329,7 @@ class BrokerStream:
             await stream.write(encode_frame(batches, first_sequence=first_sequence, now_s=now_s))
 
     def _next_frame(self) -> bytes | None:
-        """What is due now, where encoding it is short; None: nothing."""
+        """What is due now, if encoding it is quick; None: nothing."""
         now_s = self._clock.monotonic_s()
         first_sequence, batches = self._take(now_s)
         if not batches:
@@ -379,7 +381,7 @@ class BrokerStream:
         for ack in frame.acks:
             batch = self._in_flight.pop(ack.sequence, None)
             if batch is None:
-                continue  # its deadline has passed before
+                continue  # its deadline has already passed
             self._in_flight_bytes -= batch.size
             self._settled_since_write += len(batch)
             status = _STORED.get(ack.code)
@@ -433,8 +435,8 @@ class BrokerStream:
         batches = self.abandon()
         self._expiry = None
         if not self._is_answered:
-            # A stream that was served may have ended because secrets were exchanged, or rights
-            # changed: only a new one tells.
+            # A stream that was accepted may have ended because secrets were replaced, or rights
+            # changed: only a new one shows it.
             for batch in denied(batches, error):
                 batches.remove(batch)
                 self._owner.on_refused(self.broker_name, batch, error)
@@ -464,7 +466,7 @@ class BrokerStream:
                 self._owner.on_expired(self.broker_name, batch)
             else:
                 self.watch_deadline(batch)
-        # What has expired made room for what waits.
+        # Expired batches made room for waiting ones.
         self.wake()
 
     async def _wait_idle(self) -> None:

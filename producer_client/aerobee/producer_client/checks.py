@@ -1,10 +1,10 @@
 """Brokers ask a producer how old transactions end; it asks its application.
 
 One stream goes to the master of each broker group that has a topic of the producer. A broker asks
-one of a topic's producers, not always the one that began the transaction: the application decides
-by what it has stored, not by what it remembers. After UNKNOWN, or an error, the broker asks again.
+one of a topic's producers, not always the one that began the transaction: the application must
+decide from stored data, not from memory. After UNKNOWN, or an error, the broker asks again.
 
-Owns: the streams, and how many questions the application has at a time.
+Owns: the streams, and how many questions the application gets at a time.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ LOOK_SOON_S: Final = 2.0
 
 
 class CheckAnswer(StrEnum):
-    """How a transaction ends, as its application says."""
+    """How a transaction ends, according to its application."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
     UNKNOWN = "unknown"
-    """Not now: ask again later."""
+    """Not known yet: ask again later."""
 
 
 _OUTCOMES: Final = {
@@ -65,15 +65,15 @@ class TransactionCheck:
     transaction_id: str
     """The message's id."""
     message: ReceivedMessage
-    """As it will be delivered if it is committed, without a place in its queue."""
+    """As it will be delivered if committed, but without a place in its queue."""
     checks: int
-    """How often this has been asked, with this time."""
+    """How often this has been asked, including this time."""
 
 
 CheckTransaction = Callable[[TransactionCheck], Awaitable[CheckAnswer]]
 
 EndTransaction = Callable[[str, str, str, TransactionOutcome], Awaitable[object]]
-"""Of a topic, at a broker group, by its id. Raises AerobeeError."""
+"""Arguments: topic, broker group, id. Raises AerobeeError."""
 
 
 class CheckListener:
@@ -88,7 +88,7 @@ class CheckListener:
         end: EndTransaction,
         is_under_way: Callable[[str], bool],
     ) -> None:
-        """`is_under_way`: whether this producer is about to end a transaction by itself.
+        """`is_under_way`: whether this producer is about to end a transaction itself.
 
         Raises IllegalName, InvalidArgument.
         """
@@ -117,14 +117,14 @@ class CheckListener:
         self._due.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         running: dict[str, tuple[frozenset[str], asyncio.Task[None]]] = {}
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._due.clear()
                 wanted, is_whole = await self._wanted()
                 for broker_name, (topics, task) in [*running.items()]:
-                    # A group that cannot be found just now keeps its stream.
+                    # A group that cannot be found at the moment keeps its stream.
                     if wanted.get(broker_name, topics) != topics:
                         task.cancel()
                         del running[broker_name]
@@ -164,7 +164,7 @@ class CheckListener:
     async def _listen(
         self, broker_name: str, topics: frozenset[str], tasks: asyncio.TaskGroup
     ) -> None:
-        """At the group's master, and at the next one."""
+        """At the group's master, and at its successors."""
         topic, failures = min(topics), 0
         request = broker_pb2.WatchChecksRequest(topics=sorted(topics))
         while True:

@@ -33,33 +33,33 @@ class ProducerConfig:
     """
 
     send_timeout_ms: int = 10_000
-    """From `send` to its receipt, waiting for room and all retries included."""
+    """From `send` to its receipt, including waiting for room and all retries."""
     retries_max: int = 2
     """Further attempts after a broker failed. Attempts to reach any broker at all do not count, nor
-    do those that a broker refused before it stored anything, as with a full disk."""
+    do those refused before anything was stored, for example with a full disk."""
     linger_ms: int = 0
-    """How long a batch waits for more; 0: for the sends of the same moment only."""
+    """How long a batch waits for more; 0: only for sends of the same moment."""
     batch_bytes_max: int = 512 * KIB
-    """A batch is sent when it is as large; a single larger message is a batch of its own."""
+    """A batch of this size is sent; a single larger message is a batch of its own."""
     buffered_bytes_max: int = 64 * MIB
-    """Messages without a receipt; beyond it `send` waits."""
+    """Messages without a receipt; beyond this, `send` waits."""
     inflight_bytes_max: int = 8 * MIB
-    """Sent to one broker and not acknowledged; the rest waits in the client."""
+    """Sent to one broker and not yet acknowledged; the rest waits in the client."""
     message_body_bytes_max: int = 4 * MIB
     """Larger bodies are refused; brokers have the same limit by default."""
     compression: Compression | Literal["none", "zlib", "lz4", "zstd"] = Compression.ZLIB
     compress_bytes_min: int = 4_096
-    """Bodies from this size on are compressed, and stay so if it made them smaller."""
+    """Bodies of at least this size are compressed, and sent so if that made them smaller."""
     close_timeout_ms: int = 3_000
-    """How long `close` waits for receipts that are still out."""
+    """How long `close` waits for outstanding receipts."""
     idempotent: bool = True
-    """Messages are numbered, so that brokers store each once however often it has to be sent. A
-    batch whose outcome is unknown is then sent again to its own queue only."""
+    """Messages are numbered, so that brokers store each one once, however often it has to be sent.
+    A batch whose outcome is unknown is then sent again only to its own queue."""
     create_missing_topics: bool = True
     """Ask the nameserver to create unknown topics, if its policy allows it."""
     await_cluster_ms: int = 10_000
-    """How long a send asks again while no nameserver answers, or no broker is registered, within
-    its own time; 0: it fails at once."""
+    """How long a send retries, within its own time limit, while no nameserver answers or no broker
+    is registered; 0: it fails at once."""
 
     def __post_init__(self) -> None:
         for name, minimum in (

@@ -1,8 +1,8 @@
-"""From a chosen queue to a receipt: broker streams, what becomes of a batch, and who is told.
+"""From a chosen queue to a receipt: broker streams, the outcome of a batch, and who is notified.
 
-Owns: the streams, all batches that have no outcome yet, and the memory of slow brokers. A batch is
-here from the moment it is opened until it is stored or given up; its bytes go back to the budget
-in that moment, and nobody is told twice.
+Owns: the streams, all batches without an outcome, and the memory of slow brokers. A batch is here
+from its creation until it is stored or given up; its bytes then return to the budget, and everyone
+is notified once.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from aerobee.store_format.message_id import UniqueIdGenerator
 log = logging.getLogger(__name__)
 
 ANSWER_IS_LATE_S = 1.0
-"""A batch that has no outcome for so long waits for something."""
+"""A batch without an outcome for this long is waiting for something."""
 
 
 class ByteBudget:
     """Back-pressure: how many bytes may wait in a producer, and who waits for room.
 
-    Soft limit: one message may cross it, the next waits. Those who wait are served in order, and
+    Soft limit: one message may exceed it, the next waits. Waiting callers are served in order, and
     nobody overtakes them.
     """
 
@@ -67,7 +67,7 @@ class ByteBudget:
             raise
 
     def release(self, size: int) -> None:
-        """Give back what was taken; wakes who waits."""
+        """Give back what was taken; wakes waiting callers."""
         self.bytes_used -= size
         assert self.bytes_used >= 0
         while self._waiting and self.bytes_used < self.bytes_max:
@@ -79,7 +79,7 @@ class ByteBudget:
 
 @dataclass(slots=True)
 class DeliveryCounts:
-    """What happened so far."""
+    """What has happened so far."""
 
     messages_stored: int = 0
     messages_failed: int = 0
@@ -138,8 +138,8 @@ class Delivery:
         """Takes `size` bytes of the buffer as soon as they are free.
 
         Raises:
-            Busy: they were not, in time.
-            ShuttingDown: the producer was closed meanwhile.
+            Busy: they did not become free in time.
+            ShuttingDown: the producer was closed in the meantime.
         """
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
@@ -150,7 +150,7 @@ class Delivery:
             raise _closed_early()
 
     def no_room(self) -> errors.Busy:
-        """The error of those who cannot or need not wait."""
+        """The error for callers that cannot or need not wait."""
         return errors.Busy(
             f"the producer's buffer of {self._config.buffered_bytes_max} bytes is full: brokers "
             "take messages more slowly than they are sent; wait, or send more slowly"
@@ -163,10 +163,10 @@ class Delivery:
         log_event(log, "one-way message lost", level=logging.WARNING, topic=topic, reason=error)
 
     def open(self, batch: Batch) -> None:
-        """A new batch with its first message, which more may join unless it was written.
+        """A new batch with its first message; more may join until it is written.
 
         Raises:
-            ShuttingDown: the producer was closed meanwhile.
+            ShuttingDown: the producer was closed in the meantime.
         """
         if self._is_stopped:
             raise _closed_early()
@@ -177,7 +177,7 @@ class Delivery:
         stream.offer(batch)
 
     def submit(self, batch: Batch) -> None:
-        """A complete batch, new or to be tried again."""
+        """A complete batch, new or to be retried."""
         self._outstanding.add(batch)
         if self._is_stopped:
             self._fail(batch, _closed_early())
@@ -203,7 +203,7 @@ class Delivery:
                         self.on_route(route)
 
     async def flush(self) -> None:
-        """Waits until every batch of this moment has an outcome."""
+        """Waits until every batch that exists now has an outcome."""
         for stream in self._streams.values():
             stream.accumulator.flush()
             stream.wake()
@@ -218,7 +218,7 @@ class Delivery:
             self._flushes.remove(entry)
 
     def obstacles(self) -> list[str]:
-        """Why batches wait: what their last attempt failed of, or who does not answer."""
+        """Why batches wait: the reason their last attempt failed, or who does not answer."""
         late_s = self._clock.monotonic_s() - ANSWER_IS_LATE_S
         return sorted(
             {
@@ -231,7 +231,7 @@ class Delivery:
         )
 
     def stop(self) -> None:
-        """Ends all tasks; what has no outcome yet fails."""
+        """Ends all tasks; batches without an outcome fail."""
         self._is_stopped = True
         for task in self._running:
             task.cancel()
@@ -297,7 +297,7 @@ class Delivery:
     def on_refused(self, broker_name: str, batch: Batch, error: errors.AerobeeError) -> None:
         batch.last_error = error
         if leaves_unknown(error):
-            # A failed disk, for one, cannot say what it has kept.
+            # A broker with a failed disk, for example, cannot say what it has kept.
             batch.is_outcome_unknown = True
         if isinstance(error, errors.OutOfSequence) and self._sequences is not None:
             self._sequences.renew(batch.numbered_in)
@@ -313,7 +313,7 @@ class Delivery:
                 self.end(batch, refused(batch, error))
                 return
         if not batch.is_outcome_unknown:
-            # Certainly not stored: by the time it goes again its number may be long forgotten.
+            # Certainly not stored: by the time it is sent again its number may be long forgotten.
             batch.producer_id = 0
             self._turns.stand_back(batch)
             self.stream(broker_name).wake()
@@ -323,7 +323,7 @@ class Delivery:
         self, broker_name: str, batches: Sequence[Batch], error: errors.AerobeeError
     ) -> None:
         now_s = self._clock.monotonic_s()
-        # Told once, not with every attempt to reach it again.
+        # Reported once, not with every attempt to reach it again.
         was_fine = self._latency.is_available(broker_name, now_s)
         level = logging.INFO if was_fine else logging.DEBUG
         log_event(
@@ -358,7 +358,8 @@ class Delivery:
         return batch in self._outstanding
 
     def end(self, batch: Batch, error: errors.AerobeeError) -> None:
-        """It is not sent again: what a broker said of it before counts more than the error."""
+        """It is not sent again: an earlier statement of a broker about it counts more than the
+        error."""
         if batch not in self._outstanding:
             return
         if batch.unconfirmed is not None:
@@ -378,7 +379,8 @@ class Delivery:
                 if waiter is None:
                     unheard += 1
                 elif not waiter.done():
-                    # Each waiter gets its own: a traceback grows where an exception is raised.
+                    # Each waiter gets its own exception: a traceback grows where an exception is
+                    # raised.
                     waiter.set_exception(copy.copy(error))
             if unheard:
                 log_event(

@@ -14,7 +14,8 @@ from aerobee.store_format.compression import CompressionKind, compress
 from aerobee.store_format.record import HostAddress, encode_batch_parts, encode_record
 
 OFF_LOOP_BYTES_MIN = 256 * 1024
-"""From this many bytes to compress, a thread does it: a loop is not held up for milliseconds."""
+"""From this many bytes to compress, a thread does it, so that the loop is not blocked for
+milliseconds."""
 
 _KINDS = {
     Compression.ZLIB: CompressionKind.ZLIB,
@@ -32,7 +33,7 @@ class Encoder:
         self._compress_bytes_min = config.compress_bytes_min
 
     def is_long_work(self, batches: Sequence[Batch]) -> bool:
-        """Whether encoding would hold up an event loop for milliseconds."""
+        """Whether encoding would block an event loop for milliseconds."""
         total = 0
         for batch in batches:
             if batch.encoded is None and self._is_compressible(batch):
@@ -51,10 +52,10 @@ class Encoder:
         return [self.encode(batch, store_host_ipv6=store_host_ipv6) for batch in batches]
 
     def encode(self, batch: Batch, *, store_host_ipv6: bool) -> EncodedBatch:
-        """The batch as records; what was encoded before is taken as it is.
+        """The batch as records; earlier results are reused.
 
-        Changes nothing, so it may run in a thread while the batch is sealed.
-        The messages were checked before; a ValueError from here is a mistake of this package.
+        Changes nothing, so it may run in a thread while the batch is sealed. The messages were
+        checked before; a ValueError from here is a bug of this package.
         """
         known = batch.encoded
         if known is not None and known.store_host_ipv6 == store_host_ipv6:

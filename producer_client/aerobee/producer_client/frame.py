@@ -1,6 +1,6 @@
 """Batches as one SendFrame on the wire. Pure.
 
-The protobuf encoding is written here by hand: half a megabyte of records is then copied once, in
+The protobuf encoding is written by hand here: half a megabyte of records is then copied once, in
 the join, instead of four times on its way through a message object. A test reads every frame back
 with the generated classes.
 """
@@ -30,7 +30,7 @@ _IS_HALF = b"\x60\x01"
 def encode_frame(batches: Sequence[Batch], *, first_sequence: int, now_s: float) -> bytes:
     """A serialised SendFrame; batch i gets the sequence `first_sequence` + i.
 
-    The broker is told to answer when nine tenths of the remaining time are over, so that its
+    The broker is told to answer when nine tenths of the remaining time have passed, so that its
     answer can still arrive.
     """
     parts: list[bytes] = []

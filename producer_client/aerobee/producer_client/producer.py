@@ -1,8 +1,8 @@
-"""The producer as users meet it: send one, send many, send and forget.
+"""The producer's public interface: send one, send many, send and forget.
 
 Here a message gets its id and its queue and joins a batch; `delivery.py` does the rest. Nothing is
-awaited between choosing the queue and joining the batch, so messages that one task sends to a queue
-of its choice are stored in the order of sending, and others as long as no attempt fails.
+awaited between choosing the queue and joining the batch, so messages that one task sends to a
+chosen queue are stored in the order of sending, and others are too unless an attempt fails.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from aerobee.store_format.message_id import UniqueIdGenerator
 log = logging.getLogger(__name__)
 
 JOIN_AGE_MAX_MS = 500
-"""A batch that waited longer takes no more messages: its deadline would be too near for them."""
+"""A batch that waited longer accepts no more messages: its deadline would be too near for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerStatistics:
-    """What a producer did since it was opened."""
+    """What a producer has done since it was opened."""
 
     messages_stored: int
     messages_failed: int
@@ -106,7 +106,7 @@ class Producer:
             nameservers, cluster, clock=clock, chance=chance, tls=tls, credentials=credentials
         )
         self._clock = self._connection.clock
-        self._ids: UniqueIdGenerator  # Made when it is opened: of the process that does it.
+        self._ids: UniqueIdGenerator  # Created on opening, in the process that does it.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = OwnProcess("producer")
         self._targets = Targets(
@@ -129,15 +129,14 @@ class Producer:
             telemetry=telemetry,
         )
         self._under_way: set[str] = set()
-        """Transactions whose blocks run."""
+        """Transactions whose blocks are running."""
         if transaction_topics and check_transaction is None:
             raise errors.InvalidArgument(
                 "transaction_topics says what check_transaction is asked about: give both"
             )
         self._checks = self._listener(check_transaction, transaction_topics)
         self._background: set[asyncio.Task[None]] = set()
-        """One-way messages whose topic is being looked for, and transactions that are rolled
-        back."""
+        """One-way messages whose topic is being looked up, and transactions being rolled back."""
         self._entries: set[asyncio.Future[None]] = set()
         """Sends that wait before they can join a batch; see `_entering`."""
 
@@ -377,7 +376,7 @@ class Producer:
                 await self._roll_back(transaction, timeout)
             raise
         except BaseException:
-            # Who is cancelled does not wait for a broker.
+            # A cancelled caller does not wait for a broker.
             if not transaction.is_end_wanted and not self._is_closing:
                 self._do_later(self._roll_back(transaction, timeout), "send:rollback")
             raise
@@ -544,7 +543,7 @@ class Producer:
 
     @contextmanager
     def _entering(self) -> Iterator[None]:
-        """For the time in which a send is known nowhere else, so that `flush` waits for it."""
+        """Covers the time in which a send is known nowhere else, so that `flush` waits for it."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._entries.add(entered)
         try:
@@ -566,7 +565,7 @@ class Producer:
         return delivery
 
     def _on_foreign_loop(self) -> errors.AerobeeError:
-        """Its tasks live elsewhere, and would never hear of this."""
+        """Its tasks live on another loop, and would never notice this."""
         self._process.check()
         return errors.InvalidArgument(
             "the producer was opened on another event loop: open one on each, or a BlockingProducer"

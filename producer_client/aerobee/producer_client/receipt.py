@@ -1,4 +1,4 @@
-"""What a producer gets for a stored message: where it lies and what was promised.
+"""What a producer gets for a stored message: where it is and what was promised.
 
 Receipts are views of one acknowledgement. A batch of a thousand messages has one StoredBatch and
 makes a Receipt only for the message that is asked about.
@@ -74,7 +74,7 @@ class StoredBatch:
         sizes: Sequence[int],
         waits: bool = False,
     ) -> None:
-        """`waits`: its messages arrive later."""
+        """`waits`: its messages are delivered later."""
         self.waits = waits
         self.queue = queue
         self.status = status
@@ -104,8 +104,8 @@ class Receipt:
 
     @property
     def offset_message_id(self) -> str:
-        """Where the message lies in the broker's log; see MessageId. Empty for one that arrives
-        later: it moves when it does."""
+        """Where the message is in the broker's log; see MessageId. Empty for a delayed message: it
+        moves when it is delivered."""
         if self._batch.waits:
             return ""
         offset = self._batch.base_physical_offset + sum(self._batch.sizes[: self._index])
@@ -117,12 +117,12 @@ class Receipt:
 
     @property
     def queue_offset(self) -> int:
-        """The message's place in the queue. -1 for one that arrives later: it gets one then."""
+        """The message's place in the queue. -1 for a delayed message: it gets one on delivery."""
         return -1 if self._batch.waits else self._batch.base_queue_offset + self._index
 
     @property
     def recall_handle(self) -> str:
-        """What names the message until it arrives, for `Schedules`; empty unless it was sent with a
+        """Names the message until it is delivered, for `Schedules`; empty unless it was sent with a
         time."""
         batch = self._batch
         properties = batch.properties[self._index]
@@ -155,14 +155,14 @@ class Receipt:
 
 
 class Receipts(Sequence[Receipt]):
-    """The receipts of one `send_batch`, in the order of its messages; each is made on access."""
+    """The receipts of one `send_batch`, in the order of its messages; each is created on access."""
 
     __slots__ = ("_part_ends", "_parts", "_positions")
 
     def __init__(
         self, parts: Sequence[StoredBatch], positions: Sequence[int] | None = None
     ) -> None:
-        """`parts` end to end hold all messages; `positions` says where each message went among
+        """`parts` end to end contain all messages; `positions` gives each message's index among
         them, None: in order."""
         self._parts = parts
         self._part_ends = list(accumulate(len(part.sizes) for part in parts))
@@ -199,7 +199,7 @@ class Receipts(Sequence[Receipt]):
 
 
 class PartlySent(AerobeeError):
-    """Some messages of a `send_batch` are stored, others are not; set by clients only.
+    """Some messages of a `send_batch` are stored, others are not; raised by clients only.
 
     `__cause__` is the first failure. `receipts` has None for each message that was not stored, or
     whose outcome is unknown.

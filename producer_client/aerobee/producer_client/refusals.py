@@ -1,4 +1,4 @@
-"""What a refusal of a whole stream is about: access control ends a stream, not a batch."""
+"""What a refusal of a whole stream applies to: access control ends a stream, not a batch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from aerobee.runtime import errors
 
 
 def denied(batches: Sequence[Batch], error: errors.AerobeeError) -> list[Batch]:
-    """Of the topic that a refusal names, or all if it names none of theirs; none if the error is no
-    refusal.
+    """Those of the topic that a refusal names, or all if it names none of their topics; none if the
+    error is not a refusal.
 
     >>> denied((), errors.AccessDenied("user shop may not", resource="Topic:a"))
     []

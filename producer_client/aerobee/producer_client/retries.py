@@ -1,11 +1,11 @@
 """What a producer does when a batch was refused or its outcome is unknown.
 
-A refusal is final when sending again cannot help. All else is tried again until the deadline,
-elsewhere at once or on the same broker after a pause; a broker that failed by itself (store failed,
-an internal error) is given `retries_max` further attempts, elsewhere if possible; a numbered batch
-that may be stored has no such bound.
+A refusal is final when sending again cannot help. Everything else is retried until the deadline,
+elsewhere at once or on the same broker after a pause. After a failure of the broker itself (store
+failed, an internal error) there are `retries_max` further attempts, elsewhere if possible; a
+numbered batch that may be stored has no such limit.
 
-Owns: the tasks in which batches wait. What is here is in no stream, so its deadlines are watched
+Owns: the tasks in which batches wait. A batch here is in no stream, so its deadline is watched
 here.
 """
 
@@ -40,16 +40,16 @@ class Retry:
     """How to try again."""
 
     is_counted: bool
-    """Uses up one of `retries_max`."""
+    """Counts towards `retries_max`."""
     refreshes_route: bool
-    """The route may be old: ask a nameserver."""
+    """The route may be outdated: ask a nameserver."""
     avoids_broker: bool
     """Other batches should prefer other brokers for a while."""
 
 
-# Or it refused before it stored anything, for a reason that may pass, as a full disk.
+# Or it refused before storing anything, for a reason that may pass, such as a full disk.
 _UNREACHABLE = Retry(is_counted=False, refreshes_route=True, avoids_broker=True)
-# The route says that the topic is there: its broker will learn of it in a moment.
+# The route says that the topic exists: its broker will learn of it in a moment.
 _ROUTE_IS_OLD = Retry(is_counted=False, refreshes_route=True, avoids_broker=False)
 _BUSY = Retry(is_counted=False, refreshes_route=False, avoids_broker=True)
 _BROKEN = Retry(is_counted=True, refreshes_route=True, avoids_broker=True)
@@ -74,7 +74,7 @@ _RETRIES: dict[type[errors.AerobeeError], Retry] = {
 
 
 def retry_of(error: errors.AerobeeError) -> Retry | None:
-    """How to try again after `error`; None: it is final.
+    """How to retry after `error`; None: it is final.
 
     >>> retry_of(errors.MessageTooLarge("9 MiB")) is None
     True
@@ -86,7 +86,7 @@ _UNKNOWN = frozenset({errors.StoreFailed, errors.DeadlineExceeded})
 
 
 def leaves_unknown(error: errors.AerobeeError) -> bool:
-    """Whether a broker that answers so may have stored the batch all the same.
+    """Whether a broker that gives this answer may have stored the batch all the same.
 
     >>> leaves_unknown(errors.StoreFailed("")), leaves_unknown(errors.Busy("", retry_after_ms=1))
     (True, False)
@@ -95,7 +95,7 @@ def leaves_unknown(error: errors.AerobeeError) -> bool:
 
 
 def refused(batch: Batch, error: errors.AerobeeError) -> errors.AerobeeError:
-    """What is said of a batch that is not sent again after `error`, which says that this attempt
+    """The error of a batch that is not sent again after `error`, which says that this attempt
     stored nothing. An earlier one may have."""
     if not batch.is_outcome_unknown or isinstance(error, errors.OutOfSequence):
         return error
@@ -117,7 +117,7 @@ def delay_s(error: errors.AerobeeError, attempt: int, chance: random.Random) -> 
 
 
 def expired(batch: Batch) -> errors.AerobeeError:
-    """What is said of a batch whose time is over."""
+    """The error of a batch whose time is over."""
     broker_name = batch.queue.broker_name
     seconds = batch.timeout_ms / 1_000
     reason = batch.last_error
@@ -138,24 +138,24 @@ def expired(batch: Batch) -> errors.AerobeeError:
 
 
 class RetryOwner(Protocol):
-    """Who has the batches otherwise."""
+    """Owns the batches before and after the wait."""
 
     def stream(self, broker_name: str) -> BrokerStream: ...
 
     def has(self, batch: Batch) -> bool:
-        """Whether it is still without an outcome."""
+        """Whether it still has no outcome."""
 
     def submit(self, batch: Batch) -> None:
-        """It goes again."""
+        """Send it again."""
 
     def end(self, batch: Batch, error: errors.AerobeeError) -> None:
-        """It does not go again."""
+        """It is not sent again."""
 
     def on_route(self, route: TopicRoute) -> None: ...
 
 
 class Retries:
-    """Batches that came back and go again."""
+    """Batches that came back and will be sent again."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Retries:
         task.add_done_callback(self._running.discard)
 
     def stop(self) -> None:
-        """Nothing goes again; their owner tells."""
+        """Nothing is sent again; the owner notifies the callers."""
         for task in self._running:
             task.cancel()
 
@@ -238,7 +238,7 @@ class Retries:
             await asyncio.sleep(pause_s)
 
     def _move(self, batch: Batch, queue: MessageQueue | None) -> None:
-        """To another queue, if there is one; on each queue a batch has its own numbers."""
+        """To another queue, if there is one; on each queue a batch has separate numbers."""
         if queue is None:
             return
         self._turns.leave(batch)
@@ -250,7 +250,7 @@ class Retries:
             await self._refresh(topic, [batch for batch in batches if batch.queue.topic == topic])
 
     async def _refresh(self, topic: str, batches: Sequence[Batch]) -> None:
-        """Asks a nameserver, but does not let one that hangs use up the time."""
+        """Asks a nameserver, without letting a hanging one use up the time."""
         timeout_ms = max(1, min(int(self._remaining_s(batches) * 1_000), QUERY_TIMEOUT_MS))
         try:
             route = await self._routes.route(topic, timeout_ms=timeout_ms)
@@ -263,12 +263,12 @@ class Retries:
             self._owner.on_route(route)
 
     def _remaining_s(self, batches: Sequence[Batch]) -> float:
-        """Until the last of the batches is over its time."""
+        """Until the time of the last batch is over."""
         last_s = max(batch.deadline_s for batch in batches)
         return max(0.0, last_s - self._clock.monotonic_s())
 
     def _other_queue(self, batch: Batch) -> MessageQueue | None:
-        """A queue of another broker that the batch may go to."""
+        """A queue of another broker to which the batch may go."""
         route = self._routes.cached(batch.queue.topic)
         if batch.must_stay or route is None:
             return None

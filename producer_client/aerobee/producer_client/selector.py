@@ -1,12 +1,12 @@
-"""Which queue a message goes to, and which brokers are slow or failing and avoided for it. Pure.
+"""Which queue a message goes to, and which slow or failing brokers are avoided. Pure.
 
-Without a key: in turn, around brokers that are slow or failed, one batch each. With a sharding
-key: by the key's Java hash over all queues of the topic, alive or not, so that a broker's absence
-never moves a key; only a change of the queue count does.
+Without a key: in turn, skipping slow or failed brokers, one batch each. With a sharding key: by the
+key's Java hash over all queues of the topic, alive or not, so that a broker's absence never moves a
+key; only a change of the queue count does.
 
 How long a broker is avoided is Apache RocketMQ's table (values since 5.1.4): the latency of each
-send says how long the broker gets no messages that others could take as well. A failure counts as
-10 s.
+send determines how long the broker gets no messages that others could take. A failure counts as 10
+s.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LatencyTable:
         self.sent(broker_name, latency_ms=FAILURE_LATENCY_MS, now_s=now_s)
 
     def is_available(self, broker_name: str, now_s: float) -> bool:
-        """Whether nothing speaks against the broker now."""
+        """Whether there is no reason to avoid the broker now."""
         if not self._avoided_until_s:
             return True
         return self._avoided_until_s.get(broker_name, 0.0) <= now_s
@@ -83,9 +83,9 @@ def by_sharding_key(queues: Sequence[MessageQueue], sharding_key: str) -> Messag
 
 
 class RoundRobin:
-    """Takes the queues of each topic in turn; starts anywhere, so that many producers do not march
-    in step. Topics have turns of their own: with one for all, two topics that are sent to
-    alternately would each meet every other queue only."""
+    """Takes the queues of each topic in turn; starts anywhere, so that many producers do not move
+    in step. Each topic has its own turn: with a shared one, two topics used alternately would each
+    reach only every other queue."""
 
     def __init__(self, latency: LatencyTable, *, start: int = 0) -> None:
         self._latency = latency
@@ -97,8 +97,8 @@ class RoundRobin:
     ) -> MessageQueue:
         """The next queue whose broker is fine and not `avoid`.
 
-        If there is none: the next of another broker than `avoid`, else simply the next. `queues`
-        is not empty.
+        If there is none: the next one of another broker than `avoid`, else simply the next.
+        `queues` is not empty.
         """
         count, topic = len(queues), queues[0].topic
         start = self._next.get(topic, self._start)

@@ -1,8 +1,7 @@
-"""The address that a broker stamps into records, which a producer's receipts name too.
+"""The address that a broker stamps into records, which a producer's receipts also contain.
 
-Owns: the look-up of a name that is under way. One that hangs cannot be ended, as when no
-name server answers, and each holds a thread: so it is not waited for without a limit, and no second
-one is begun meanwhile.
+Owns: the running lookup of a name. A lookup that hangs, as when no name server answers, cannot be
+ended, and holds a thread: so waiting for it is limited, and no second one is started meanwhile.
 """
 
 from __future__ import annotations

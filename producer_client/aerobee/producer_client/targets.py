@@ -1,7 +1,7 @@
-"""Topics as destinations: the queues that a producer may choose from, kept in step with routes.
+"""Topics as destinations: the queues that a producer may choose from, kept in line with routes.
 
-Always holds: who asked for a topic first goes on first, whether its route had to be fetched or not;
-so messages keep the order in which they were handed over.
+Invariant: callers continue in the order in which they asked for a topic, whether or not its route
+had to be fetched; so messages keep the order in which they were handed over.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ NOT_YET = (
     errors.ShuttingDown,
     errors.NoBrokerAvailable,
 )
-"""What a cluster says that is being started."""
+"""Typical errors of a cluster that is still starting."""
 
 
 class Target:
-    """One route's queues, and by `Batch.level` the batches that messages without a key fill now."""
+    """One route's queues, and by `Batch.level` the batches that messages without a key are
+    filling."""
 
     __slots__ = ("current", "keyed_queues", "queues", "route")
 
@@ -62,18 +63,19 @@ class Targets:
         on_route: Callable[[TopicRoute], None],
         await_cluster_ms: int = 0,
     ) -> None:
-        """`on_route` gets each new route before it is used. For `await_cluster_ms`
-        nameservers and brokers that are not there yet are asked again."""
+        """`on_route` gets each new route before it is used. For `await_cluster_ms`, nameservers and
+        brokers that are not there yet are retried."""
         self._await_cluster_ms = await_cluster_ms
         self._routes = routes
         self._create_missing = create_missing
         self._on_route = on_route
         self._targets: dict[str, Target] = {}
         self._last_in_line: dict[str, asyncio.Event] = {}
-        """Of the callers that wait for a topic's route, the newest; set when it has gone on."""
+        """For each topic, the newest of the callers that wait for its route; set when that caller
+        has continued."""
 
     def known(self, topic: str) -> Target | None:
-        """The topic by its newest route, without waiting; None: ask `find`, as others do now.
+        """The topic by its newest route, without waiting; None: call `find`, as others are doing.
 
         Raises:
             NotWritableTopic, NoBrokerAvailable: as `find`.
@@ -88,7 +90,7 @@ class Targets:
         return target if target is not None and target.route is route else self._renew(route)
 
     async def find(self, topic: str, *, timeout_ms: int) -> Target:
-        """The topic by its newest route, asked from a nameserver if need be.
+        """The topic by its newest route, asked from a nameserver if necessary.
 
         Raises:
             TopicNotFound, IllegalName: there is no such topic, and none is to be created.
@@ -114,14 +116,14 @@ class Targets:
                 del self._last_in_line[topic]
 
     async def found(self, topic: str, *, timeout_ms: int) -> Target:
-        """The same for a caller whom `find` let go on already: it is not the last in line again.
+        """The same for a caller that `find` has already let through: it does not queue again.
 
         Raises as `find`.
         """
         return self._cached(topic) or await self.find(topic, timeout_ms=timeout_ms)
 
     async def _ask(self, topic: str, timeout_ms: int) -> TopicRoute:
-        """Again and again while there is time: a cluster may be started after its producers."""
+        """Repeatedly while there is time: a cluster may be started after its producers."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_ms / 1_000
         wait = ClusterWait(min(timeout_ms, self._await_cluster_ms) / 1_000, loop.time)
@@ -132,7 +134,7 @@ class Targets:
                     topic, create_missing=self._create_missing, timeout_ms=left_ms
                 )
             except errors.Busy as error:
-                # Too many topics come by themselves just now; it was told when to come again.
+                # Too many topics are being created automatically; the error says when to retry.
                 pause_s = error.retry_after_ms / 1_000
                 if loop.time() + pause_s >= end_s:
                     raise

@@ -1,9 +1,9 @@
-"""Transactions of a producer: begun, committed, rolled back.
+"""A producer's transactions: begun, committed, rolled back.
 
-The message of a transaction is stored when it begins, and seen by nobody until it is committed. Its
-broker group has it from then on, so an end goes to the master of that group, and to the next one
-after a change, until it is answered. Ends are asked for again without harm: brokers answer with how
-the transaction ended the first time.
+The message of a transaction is stored when it begins, and invisible until it is committed. From
+then on its broker group has it, so a commit or rollback goes to the master of that group, and to
+its successor after a change, until it is answered. Repeating it does no harm: brokers answer with
+how the transaction ended the first time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAY_END_YET: Final = (
     errors.RegistryUnavailable,
     errors.StoreFailed,
 )
-"""An end that was answered so has happened, or may when it is asked for again."""
+"""After this answer, the end has happened, or may when it is requested again."""
 
 CHECK_AFTER_S_MAX: Final = 10 * 365 * 86_400
 
@@ -62,7 +62,7 @@ _NAMES: Final = {
 
 
 class TransactionUnanswered(errors.DeadlineExceeded):
-    """No broker said in time that the transaction has ended; set by clients only.
+    """No broker said in time that the transaction has ended; raised by clients only.
 
     It may have ended as asked for. If not, it is open, and its broker asks the topic's producers
     how it ends. Asking again for the same end is safe.
@@ -78,7 +78,7 @@ class Transaction:
         self.receipt = receipt
         """Of the message. It has no place in its queue yet."""
         self.loop = asyncio.get_running_loop()
-        """On which it ends."""
+        """The loop on which it ends."""
         self._message = message
         self._producer = producer
         self._wanted: TransactionOutcome | None = None
@@ -95,7 +95,7 @@ class Transaction:
 
     @property
     def outcome(self) -> TransactionOutcome | None:
-        """How it ended, as far as this producer was told; None: it is open, or that is unknown."""
+        """How it ended, as far as this producer knows; None: it is open, or that is unknown."""
         return self._outcome
 
     @property
@@ -142,7 +142,7 @@ class Transaction:
 
 
 class TransactionSender:
-    """Begins and ends the transactions of a producer that is open."""
+    """Begins and ends the transactions of an open producer."""
 
     def __init__(
         self,
@@ -154,8 +154,8 @@ class TransactionSender:
         entering: Callable[[], AbstractContextManager[None]],
         telemetry: Telemetry | None = None,
     ) -> None:
-        """`delivery` raises ShuttingDown when the producer closes, which waits for what is done
-        in `entering`."""
+        """`delivery` raises ShuttingDown when the producer closes, which waits for what runs in
+        `entering`."""
         self.telemetry = telemetry
         self._calls = GroupCalls(connection)
         self._clock = connection.clock
@@ -231,7 +231,8 @@ class TransactionSender:
     async def end(
         self, transaction: Transaction, wanted: TransactionOutcome, timeout_ms: int | None
     ) -> TransactionOutcome:
-        """How it ended, now or before. Raises as `Transaction.commit`, but TransactionEnded."""
+        """Returns how it ended, now or before. Raises as `Transaction.commit`, except
+        TransactionEnded."""
         if self._is_closed:
             raise errors.ShuttingDown(
                 "the producer is closed: end its transactions before, or leave them to a check"
@@ -258,7 +259,7 @@ class TransactionSender:
         wanted: TransactionOutcome,
         timeout_ms: int,
     ) -> TransactionOutcome:
-        """As `end`, of a transaction that anybody began."""
+        """As `end`, for a transaction that any producer began."""
         end_s = self._clock.monotonic_s() + timeout_ms / 1_000
         failures = 0
         while True:

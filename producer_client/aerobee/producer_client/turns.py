@@ -1,16 +1,16 @@
-"""The numbers and turns of each queue's batches: retries keep the order, brokers remember enough.
-Pure.
+"""The numbers and turns of each queue's batches: retries keep the order, within what brokers
+remember. Pure.
 
-Brokers know a batch that comes again by the producer's identity and its number. Each queue has its
-own numbers, from 0 on without a gap, and an identity that is new when they are used up or when the
-broker cannot place them any more; all that waits at a broker group for its time shares them, see
-`Batch.numbered_in`. Batches that have numbers keep them.
+Brokers recognise a repeated batch by the producer's identity and its number. Each queue has its own
+numbers, from 0 on without a gap, and its own identity, which is replaced when they are used up or
+when the broker no longer recognises them; everything that waits for its time at a broker group
+shares them, see `Batch.numbered_in`. A batch keeps its numbers.
 
-Batches of a chosen queue go one at a time: the next is written when the one before has its outcome,
-whatever it takes. Meanwhile messages gather in the next, so a slow queue has large batches. Others
-may be under way together, but none goes so far ahead of one that may have to come again that a
-broker could have forgotten that one. A batch that was certainly not stored needs no memory: it
-stands back, and takes part anew under another number.
+Batches of a chosen queue go one at a time: the next is written when the previous one has its
+outcome, however long that takes. Meanwhile messages gather in the next, so a slow queue has large
+batches. Others may be in flight together, but none goes so far ahead of one that may have to be
+repeated that a broker could have forgotten that one. A batch that was certainly not stored needs no
+memory: it steps back, and is sent again under another number.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from aerobee.producer_client.accumulator import Batch, Lane
 from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END
 
 AHEAD_MAX = 64
-"""A batch is written only while fewer than so many were since the oldest one of its queue that has
-no outcome; brokers remember the last 128 of each producer."""
+"""A batch is written only while fewer than this many were written since the oldest batch of its
+queue without an outcome; brokers remember the last 128 of each producer."""
 
 
 class Sequences:
@@ -38,7 +38,7 @@ class Sequences:
     def __init__(self, chance: random.Random) -> None:
         self._random = chance
         self.producer_id = self._new_id()
-        """Of every queue that has needed no other yet."""
+        """For every queue that has not needed another one yet."""
         self._ids: dict[MessageQueue, int] = {}
         self._next: dict[MessageQueue, int] = {}
 
@@ -52,7 +52,7 @@ class Sequences:
         return self._ids.get(queue, self.producer_id), first
 
     def renew(self, queue: MessageQueue) -> None:
-        """Begin anew with this queue, as somebody else."""
+        """Start this queue again with a new identity."""
         self._ids[queue] = self._new_id()
         self._next[queue] = 0
 
@@ -61,18 +61,18 @@ class Sequences:
 
 
 class _Places:
-    """Of the batches under way whose numbers one queue knows."""
+    """The batches in flight whose numbers belong to one queue."""
 
     __slots__ = ("next_place", "of_batch")
 
     def __init__(self) -> None:
         self.of_batch: dict[Batch, int] = {}
-        """The oldest first: the how many-th each is."""
+        """Oldest first: the ordinal of each."""
         self.next_place = 0
 
 
 class QueueTurns:
-    """Which batches are under way."""
+    """Which batches are in flight."""
 
     def __init__(self) -> None:
         self._pinned: dict[Lane, Batch] = {}
@@ -99,7 +99,7 @@ class QueueTurns:
         return True
 
     def stand_back(self, batch: Batch) -> None:
-        """It was certainly not stored: it claims again, but those after it on a chosen queue go on
+        """It was certainly not stored: it claims again, but those after it on a chosen queue keep
         waiting for it."""
         if batch.has_turn:
             batch.has_turn = False
@@ -109,7 +109,7 @@ class QueueTurns:
                 del self._places[batch.numbered_in]
 
     def pass_on(self, batch: Batch, rest: Batch) -> None:
-        """The batch has its outcome, and what was left of it goes next."""
+        """The batch has its outcome, and the rest of it goes next."""
         if self._pinned.get(batch.lane) is batch:
             self._pinned[batch.lane] = rest
         self.stand_back(batch)

@@ -100,22 +100,22 @@ class AccessServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def CreateUser(self, request, context):
-        """Fails with INVALID_ARGUMENT when there is such a user. Answers with the secret, which nobody can
-        ask for again.
+        """Fails with INVALID_ARGUMENT if the user exists. Answers with the secret, which cannot be
+        read again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateUser(self, request, context):
-        """INVALID_ARGUMENT: there is no such user; so with all that follow.
+        """INVALID_ARGUMENT: there is no such user; the same for all that follow.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RotateUser(self, request, context):
-        """A new secret; the one before it stays valid, the one before that does not.
+        """A new secret; the previous one stays valid, the one before that does not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -168,7 +168,7 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteQuota(self, request, context):
-        """What the defaults say holds again.
+        """The defaults apply again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -50,16 +50,17 @@ class AuditServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Snapshot(self, request, context):
-        """All that this broker knows of offsets at one reading. The broker copies committed offsets first
-        and the ends of queues after them, so that a lag below zero cannot come from the reading. Parts
-        come in the order of SnapshotPart, each table in as many parts as it needs; SnapshotEnd is last.
+        """Everything that this broker knows about offsets at one reading. The broker copies committed
+        offsets first and the ends of queues after them, so that a lag below zero cannot come from the
+        reading. Parts come in the order of SnapshotPart, each table in as many parts as it needs;
+        SnapshotEnd is last.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ChecksumLog(self, request, context):
-        """Checksums over ranges of the log, as far as it is confirmed: replicas of one group must agree.
+        """Checksums over ranges of the confirmed log: replicas of one group must agree.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -55,7 +55,7 @@ class SendServiceServicer:
 
     def SendStream(self, request_iterator, context):
         """Batches in, one acknowledgement per batch out. Acknowledgements may come in another order
-        than the batches when their flush or replication takes different times.
+        than the batches if their flush or replication takes different times.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -153,8 +153,8 @@ class SendService:
 class ScheduleServiceStub:
     """---------------------------------------------------------------------------------- scheduled
 
-    Messages that wait at this broker group for their time. A recall handle names one that waits for a
-    time: receipts have it, and lists.
+    Messages waiting at this broker group for their time. A recall handle names one that waits for a
+    time: receipts and lists contain it.
     """
 
     def __init__(self, channel):
@@ -188,12 +188,12 @@ class ScheduleServiceStub:
 class ScheduleServiceServicer:
     """---------------------------------------------------------------------------------- scheduled
 
-    Messages that wait at this broker group for their time. A recall handle names one that waits for a
-    time: receipts have it, and lists.
+    Messages waiting at this broker group for their time. A recall handle names one that waits for a
+    time: receipts and lists contain it.
     """
 
     def ListScheduled(self, request, context):
-        """In the order of time. A slave tells what it knows to wait.
+        """Ordered by time. A slave lists what it knows to be waiting.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -258,8 +258,8 @@ def add_ScheduleServiceServicer_to_server(servicer, server):
 class ScheduleService:
     """---------------------------------------------------------------------------------- scheduled
 
-    Messages that wait at this broker group for their time. A recall handle names one that waits for a
-    time: receipts have it, and lists.
+    Messages waiting at this broker group for their time. A recall handle names one that waits for a
+    time: receipts and lists contain it.
     """
 
     @staticmethod
@@ -418,14 +418,14 @@ class TransactionServiceServicer:
 
     def ListTransactions(self, request, context):
         """Open ones, or those that were set aside, in the order in which their half messages were stored. A
-        slave tells what it knows.
+        slave lists what it knows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchChecks(self, request, context):
-        """What the master does not know: how transactions of these topics end that have been open for long.
+        """The master asks how transactions of these topics end that have been open for long.
         The producer ends them by EndTransaction, or does not, if it does not know either; it is asked
         again then. Each question goes to one producer of the topic.
         """
@@ -578,14 +578,14 @@ class PullServiceServicer:
     def PullStream(self, request_iterator, context):
         """Many queues over one stream. The client subscribes queues under handles of its own choice
         and grants each credit in bytes; the broker sends a queue's messages as they come while its
-        credit lasts. One batch may overdraw the credit, the next waits.
+        credit lasts. One batch may overdraw the credit; the next waits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Pull(self, request, context):
-        """One answer: at once when messages are there, else after at most wait_ms.
+        """One answer: at once if there are messages, else after at most wait_ms.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -767,7 +767,7 @@ class OffsetServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteOffsets(self, request, context):
-        """Forget what a group committed on queues of a topic; neither the queues nor the topic need exist.
+        """Forgets what a group committed on queues of a topic; neither the queues nor the topic need exist.
         LEASE_HELD while a member holds one of them; then nothing is deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -776,17 +776,17 @@ class OffsetServiceServicer:
 
     def SendBack(self, request, context):
         """A member could not handle these messages of a queue. Each is finished for the group, and a copy
-        comes again later, in %RETRY% and the group's name, or is a dead letter. The answer comes when all
-        that is on the disk and confirmed. What was sent back before is sent back once, and OK.
+        is redelivered later, from the topic %RETRY%GROUP, or is a dead letter. The answer comes when all
+        that is on disk and confirmed. A message that was sent back before counts once, and is OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SettleDeadLetters(self, request, context):
-        """Dead letters of a group, in %DLQ% and its name, are sent again or dropped. Who pulls them for group
-        CID_RMQ_SYS_DEAD_LETTERS gets those that are not settled. What was settled before is OK, and not
-        sent twice.
+        """Dead letters of a group, in the topic %DLQ%GROUP, are resent or dropped. A client that pulls them
+        for group CID_RMQ_SYS_DEAD_LETTERS gets those that are not settled. One that was settled before is
+        OK, and not sent twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1109,7 +1109,7 @@ class GroupServiceServicer:
     """
 
     def Membership(self, request_iterator, context):
-        """A member's session with this broker: it joins, beats, asks for queue leases and gives them
+        """A member's session with this broker: it joins, sends heartbeats, requests queue leases and gives them
         back; the broker pushes the members of the group and every change of a lease. The member
         stays in the group, and keeps its leases, until session_timeout_ms after its last heartbeat;
         a Leave ends both at once. One client opens one stream per group and broker.
@@ -1132,16 +1132,16 @@ class GroupServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteGroup(self, request, context):
-        """Forget all that this broker has of a group. GROUP_IN_USE while it has members; BUSY with
-        nothing deleted while members that were told to stop may still work on.
+        """Forgets everything that this broker has about a group. GROUP_IN_USE while it has members; BUSY with
+        nothing deleted while members that were told to stop may still be working.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ConfigureGroup(self, request, context):
-        """Change how a group's failed messages come again; what is unset stays. The group need not have
-        members. Returns what counts now.
+        """Changes how a group's failed messages are redelivered; unset fields stay. The group need not have
+        members. Returns the resulting settings.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -107,17 +107,17 @@ class NameserverServiceServicer:
 
     def Register(self, request_iterator, context):
         """A broker's registration: the broker sends a heartbeat at once and then every
-        lease_duration / 3; the nameserver keeps the broker's key in etcd alive while they come and
+        lease_duration / 3; the nameserver keeps the broker's key in etcd alive while they arrive and
         answers with directives. The stream's end does not end the registration: its lease does.
         Fails with DUPLICATE_BROKER when another live instance has the same identity, with
-        REPLICA_INCOMPLETE when the log ends before what its incarnation once told as durable_end.
+        REPLICA_INCOMPLETE when the log ends before what its incarnation once reported as durable_end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueryRoute(self, request, context):
-        """The route of the named topics as known now. Creates a missing topic when the request asks
+        """The current routes of the named topics. Creates a missing topic when the request asks
         for it and the nameserver's policy allows it; else its status is TOPIC_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -175,7 +175,7 @@ class NameserverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RemoveReplica(self, request, context):
-        """An operator removes a replica that has gone for good. INVALID_ARGUMENT while it is alive, is the
+        """An operator removes a replica that is gone for good. INVALID_ARGUMENT while it is alive, is the
         master, or is in the in-sync set; GROUP_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -192,7 +192,7 @@ class NameserverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OpenBrokerGroup(self, request, context):
-        """Takes back CloseBrokerGroup. INVALID_ARGUMENT for a group that was removed.
+        """Reverses CloseBrokerGroup. INVALID_ARGUMENT for a group that was removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

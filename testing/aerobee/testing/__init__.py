@@ -1,7 +1,6 @@
-"""For users' tests: clusters that start at once, one of them in virtual time, and what goes wrong
-in them.
+"""For users' tests: clusters that start at once, one of them in virtual time, and faults in them.
 
-The names are loaded when they are used.
+The names are loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A producer and a consumer for tests, on the cluster's own thread: usable from any event loop, and
 their blocking twins from none.
 
-So a test needs no asynchronous fixture, whichever plugin runs it. The programs under test have
+So a test needs no asynchronous fixture, whichever plugin runs it. The programs under test use
 clients of their own.
 """
 
@@ -21,7 +21,7 @@ POLL_MESSAGES_MAX = 100
 
 
 class NotReceived(AssertionError):
-    """Fewer messages came than a test waited for; says which came."""
+    """Fewer messages arrived than a test waited for; the text says which ones did."""
 
 
 class ClusterProducer:
@@ -73,7 +73,8 @@ class BlockingClusterProducer:
 
 
 class ClusterConsumer:
-    """Receives what was sent to a topic, from its beginning on, alone. For any event loop."""
+    """Receives what was sent to a topic, from its beginning on, as the only reader. For any event
+    loop."""
 
     def __init__(self, cluster: RealCluster, topic: str, group: str) -> None:
         self._cluster = cluster

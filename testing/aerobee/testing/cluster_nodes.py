@@ -1,7 +1,7 @@
 """A whole cluster as tasks of one event loop: a registry in memory, a nameserver, broker groups.
 
-Small files and no flush to wait for: what costs a test its time is set for tests, and everything
-else as an operator would have it.
+Small files and no flush to wait for: what costs a test time is set for tests, and everything else
+as an operator would set it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from aerobee.testing.process_node import BrokerProcess
 CLUSTER = "aerobee"
 ANY_PORT = "127.0.0.1:0"
 SEGMENT_BYTES = 8 * 1024 * 1024
-"""Holds the largest message, and is soon written anew."""
+"""Holds the largest message, and is quick to create."""
 SERVING_TIMEOUT_S = 60.0
 LOOK_S = 0.01
 
 
 class UnknownBroker(LookupError):
-    """No broker has this name; says which there are."""
+    """No broker has this name; the text lists the existing ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +51,10 @@ class Shape:
     lease_ms: int = 5_000
     """How long brokers and consumers may be silent."""
     lag_ms: int = 2_000
-    """How long a replica may lack messages, or hear nothing of its master."""
+    """How long a replica may lack messages, or hear nothing from its master."""
 
     def names(self) -> dict[str, tuple[str, int]]:
-        """Of all brokers, with group and number: broker-a, broker-a-1, broker-b, ..."""
+        """The names of all brokers, with group and number: broker-a, broker-a-1, broker-b, ..."""
         found: dict[str, tuple[str, int]] = {}
         for group in range(self.groups):
             group_name = f"broker-{chr(ord('a') + group)}"
@@ -65,7 +65,7 @@ class Shape:
 
 
 class ClusterNodes:
-    """Belongs to the loop that it was started in."""
+    """Belongs to the loop in which it was started."""
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class ClusterNodes:
 
     @property
     def address(self) -> str:
-        """The nameserver's."""
+        """The nameserver's address."""
         return self.nameserver.address
 
     async def start(self) -> None:
-        """Return once every group takes messages."""
+        """Return once every group accepts messages."""
         await self.nameserver.start()
         names = self.shape.names()
         for name, (group, number) in names.items():
@@ -124,7 +124,7 @@ class ClusterNodes:
 
     async def stop(self) -> None:
         await self._closing.aclose()
-        # The newest replicas first: a master leaves everything to those that are left.
+        # The newest replicas first: a master hands everything over to those that remain.
         for broker in reversed(list(self.brokers.values())):
             broker.answer_disk()
             broker.faults.is_full = False
@@ -148,7 +148,7 @@ class ClusterNodes:
             raise UnknownBroker(f"no broker is called {name!r}; there are {known}") from None
 
     async def master(self, group: str) -> str:
-        """The broker that leads a group; empty while none does."""
+        """The master of a group; empty while there is none."""
         names = self.shape.names()
         if group not in {known for known, _ in names.values()}:
             raise UnknownBroker(f"no group of brokers is called {group!r}")
@@ -172,7 +172,7 @@ class ClusterNodes:
         return self._topics
 
     async def _until_led(self, names: Mapping[str, tuple[str, int]]) -> None:
-        """Every group has a master, and all its replicas are in sync."""
+        """Until every group has a master, and all its replicas are in sync."""
         keys = Keys(CLUSTER)
         async with asyncio.timeout(SERVING_TIMEOUT_S):
             for group in dict.fromkeys(group for group, _ in names.values()):
@@ -220,7 +220,7 @@ class ClusterNodes:
                 mode=ReplicationMode.SYNC if self.shape.replicas > 1 else ReplicationMode.ASYNC,
                 in_sync_lag_max_ms=self.shape.lag_ms,
                 heartbeat_interval_ms=self.shape.lag_ms * 5 // 16,
-                # In virtual time every loop seems late.
+                # In virtual time every loop appears late.
                 slow_handover_interval_ms=0,
             ),
         )

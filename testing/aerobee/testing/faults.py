@@ -1,6 +1,6 @@
-"""What goes wrong in a cluster, made to happen by a test.
+"""Faults in a cluster, caused by a test.
 
-All work with a `VirtualCluster`; which of them a `RealCluster` has, each one says.
+All work with a `VirtualCluster`; each says whether it also works with a `RealCluster`.
 
     async with VirtualCluster(replicas=2) as cluster:
         faults.kill(cluster, await cluster.master())
@@ -40,13 +40,13 @@ __all__ = [
 
 
 class NotPossible(RuntimeError):
-    """This kind of cluster cannot have the fault; says which one can."""
+    """This kind of cluster cannot have the fault; the text says which one can."""
 
 
 def kill(cluster: Cluster, broker: str = "broker-a") -> None:
     """End a broker as SIGKILL does; `start_broker` starts it again. In any cluster.
 
-    What it had written stays, acknowledged or not: the system has it.
+    What it had written remains, acknowledged or not: the system has it.
     """
     if isinstance(cluster, VirtualCluster):
         cluster.broker(broker).kill_now()
@@ -55,9 +55,9 @@ def kill(cluster: Cluster, broker: str = "broker-a") -> None:
 
 
 def cut_power(cluster: VirtualCluster, broker: str = "broker-a", *, seed: int = 0) -> None:
-    """End a broker as a power failure does: of what was not flushed its disk has some, or nothing.
+    """End a broker as a power failure does: of anything not flushed its disk has some or nothing.
 
-    Which part, `seed` decides. Only in a VirtualCluster.
+    `seed` decides which part. Only in a VirtualCluster.
     """
     if not isinstance(cluster, VirtualCluster):
         raise NotPossible("only a VirtualCluster has disks that lose power")
@@ -86,7 +86,7 @@ def hung_disk(cluster: Cluster, broker: str = "broker-a") -> Iterator[None]:
 def full_disk(cluster: Cluster, broker: str = "broker-a") -> Iterator[None]:
     """Within the block the disk has no room. Not with brokers that are processes.
 
-    A broker looks at its disk once in a few seconds: let them pass before it refuses messages.
+    A broker checks its disk only every few seconds: let them pass before it refuses messages.
     """
     faults = _faults(cluster, broker)
     faults.is_full = True
@@ -98,10 +98,11 @@ def full_disk(cluster: Cluster, broker: str = "broker-a") -> Iterator[None]:
 
 @contextmanager
 def cut_network(cluster: VirtualCluster, one: str, other: str = CLIENT) -> Iterator[None]:
-    """Within the block nothing gets from one place to the other, either way, and nobody is told.
+    """Within the block nothing gets from one place to the other, in either direction, and nobody is
+    notified.
 
-    Places are brokers, `NAMESERVER` and `CLIENT`: everything that is no part of the cluster. Only
-    in a VirtualCluster.
+    Places are brokers, `NAMESERVER` and `CLIENT`, which is everything outside the cluster. Only in
+    a VirtualCluster.
     """
     if not isinstance(cluster, VirtualCluster):
         raise NotPossible("only a VirtualCluster has a network that can be cut")
@@ -117,7 +118,8 @@ def cut_network(cluster: VirtualCluster, one: str, other: str = CLIENT) -> Itera
 
 @contextmanager
 def lost_registry(cluster: VirtualCluster) -> Iterator[None]:
-    """Within the block nameservers do not reach what stands for etcd. Only in a VirtualCluster."""
+    """Within the block nameservers cannot reach the replacement of etcd. Only in a
+    VirtualCluster."""
     if not isinstance(cluster, VirtualCluster):
         raise NotPossible("only in a VirtualCluster can the registry be away")
     cluster.nodes.registry.go_away()

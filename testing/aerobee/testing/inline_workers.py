@@ -1,4 +1,5 @@
-"""Works done at once on the loop instead of on threads, so that a cluster does the same each time.
+"""Jobs done at once on the loop instead of on threads, so that a cluster behaves the same each
+time.
 
 While the disk hangs they wait in order.
 """
@@ -29,21 +30,21 @@ class InlineWorkers:
         return _InlineWorker(self, post, done)
 
     def run(self, work: Callable[[], None]) -> None:
-        """Now, or when the disk answers."""
+        """Now, or once the disk answers."""
         if self._faults.is_hung:
             self._held.append(work)
         else:
             work()
 
     def release(self) -> None:
-        """The disk answers again, or the process is dead and its works find that out."""
+        """The disk answers again, or the process is dead and its jobs find that out."""
         held, self._held = self._held, []
         for work in held:
             work()
 
 
 class InlinePool(Executor):
-    """Its works are done when they are handed over, or held by the disk; never by a thread."""
+    """Its jobs are done when they are submitted, or held by the disk; never by a thread."""
 
     def __init__(self, workers: InlineWorkers) -> None:
         self._workers = workers
@@ -66,7 +67,7 @@ class InlinePool(Executor):
 
 
 class _InlineWorker:
-    """After the first error it does no more, as the thread."""
+    """After the first error it does no more, like the thread."""
 
     def __init__(self, workers: InlineWorkers, post: Post, done: Done[Any]) -> None:
         self._workers = workers
@@ -92,4 +93,4 @@ class _InlineWorker:
         self._workers.run(run)
 
     def close(self) -> None:
-        """Everything is done already."""
+        """Everything is already done."""

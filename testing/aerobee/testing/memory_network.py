@@ -1,9 +1,9 @@
 """Connections within one event loop, without sockets: who listens, who connects, which links are
 cut.
 
-Every place (a node, or `CLIENT` for all others) has a name; tasks know theirs by a context
-variable, which tasks and callbacks inherit. What goes over a cut link waits, as packets that are
-sent again and again; connections break only when an end gives up, or is killed.
+Every place (a node, or `CLIENT` for all others) has a name; tasks know theirs through a context
+variable, which tasks and callbacks inherit. Data for a cut link waits, like packets that are resent
+again and again; connections break only when an end gives up, or is killed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MemoryListener:
         self._network.unlisten(self)
 
     async def wait_closed(self) -> None:
-        """It is at once."""
+        """It is closed immediately."""
 
 
 class MemoryNetwork:
@@ -59,9 +59,9 @@ class MemoryNetwork:
         self._loop: Any = loop
         self._listeners: dict[Address, MemoryListener] = {}
         self._known: set[Address] = set()
-        """Where somebody listens or has listened; everything else is outside."""
+        """Addresses that have, or had, a listener; everything else is outside."""
         self._late: list[tuple[str, MemoryTransport]] = []
-        """Who hears of a connection's end only when the link to a place is healed."""
+        """Ends that learn of their connection's end only when the link to a place is healed."""
         self._transports: set[MemoryTransport] = set()
         self._cut: set[frozenset[str]] = set()
         self._healed = asyncio.Event()
@@ -81,7 +81,7 @@ class MemoryNetwork:
     # -------------------------------------------------------------------------------- faults
 
     def cut(self, one: str, other: str) -> None:
-        """Nothing gets from one place to the other, either way."""
+        """Nothing gets from one place to the other, in either direction."""
         self._cut.add(frozenset((one, other)))
 
     def heal(self, one: str, other: str) -> None:
@@ -155,7 +155,7 @@ class MemoryNetwork:
     # -------------------------------------------------------------------------- transports
 
     def tell_reset(self, place: str, transport: MemoryTransport) -> None:
-        """An end at `place` is gone: let the other one know, as soon as anything gets there."""
+        """An end at `place` is gone: notify the other one, as soon as anything gets there."""
         if self.is_cut(place, transport.place):
             self._late.append((place, transport))
         else:

@@ -1,6 +1,6 @@
 """What a nameserver keeps in etcd, kept in memory: revisions, transactions, leases, watches.
 
-Belongs to one event loop, in whose time leases end. Several nameservers of that loop may share it.
+Belongs to one event loop, whose time ends leases. Several nameservers of that loop may share it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import RegistryUnavailable
 
 HISTORY_MAX = 10_000
-"""How many changes a watch may begin before the newest one."""
+"""How far before the newest change a watch may begin."""
 _ENDED = None
 
 
@@ -42,7 +42,7 @@ class MemoryRegistry:
     """A `KeyValueStore`. While `is_away` it answers nothing and its watches have ended."""
 
     fresh_for_s = 3_600.0
-    """Nothing is on its way: a watch has everything at once, or has ended."""
+    """Nothing is ever in flight: a watch has everything at once, or has ended."""
 
     def __init__(self, clock: Clock) -> None:
         self.calls = EtcdCalls(clock)
@@ -51,7 +51,7 @@ class MemoryRegistry:
         self._revision = 1
         self._history: list[KeyEvent] = []
         self._forgotten = 0
-        """The newest revision that history lacks."""
+        """The newest revision that is no longer in the history."""
         self._leases: dict[int, _Lease] = {}
         self._lease_ids = 0
         self._watches: dict[asyncio.Queue[WatchBatch | None], str] = {}
@@ -66,7 +66,7 @@ class MemoryRegistry:
         return self._is_away
 
     def go_away(self) -> None:
-        """Nothing is answered until `come_back`. Leases go on, as those of an etcd do that only
+        """Nothing is answered until `come_back`. Leases keep running, as in an etcd that merely
         cannot be reached."""
         self._is_away = True
         for watch in self._watches:
@@ -76,7 +76,7 @@ class MemoryRegistry:
         self._is_away = False
 
     def close(self) -> None:
-        """Leases end no more."""
+        """Leases no longer end."""
         for lease in self._leases.values():
             lease.expiry.cancel()
 
@@ -176,7 +176,7 @@ class MemoryRegistry:
         self._end_lease(lease_id)
 
     async def keep_trying_writes(self) -> None:
-        """It never refuses one alone."""
+        """It never refuses only writes."""
         await self._loop.create_future()
 
     # -------------------------------------------------------------------------------- inside

@@ -13,7 +13,7 @@ HIGH_WATER_BYTES = 64 * 1024
 
 
 class MemoryTransport(asyncio.Transport):
-    """What is written waits here until the other end takes it, in a turn of its own."""
+    """Written data waits here until the other end takes it, in its own turn."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class MemoryTransport(asyncio.Transport):
         self.reset()
 
     def reset(self) -> None:
-        """Both ends lose it, the other one as soon as it can hear of it."""
+        """Both ends lose the connection, the other one as soon as it can be notified."""
         self._is_closing = True
         self._call(self._lose, None)
         if self._peer is not None and not self._peer._is_lost:

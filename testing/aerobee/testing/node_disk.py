@@ -1,8 +1,8 @@
-"""The disk of one life of a broker, between it and the disk that outlives it: it can hang, be full,
-or be gone because the process is.
+"""The disk of one life of a broker, in front of the disk that outlives it: it can hang, be full, or
+be gone because the process is.
 
-Faults are shared by all lives of a broker (`DiskFaults`); a life has a `NodeDisk` of its own, so
-that what a killed broker still tries to do reaches nothing.
+Faults are shared by all lives of a broker (`DiskFaults`); each life has its own `NodeDisk`, so that
+whatever a killed broker still tries to do has no effect.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from aerobee.broker.store.disk import Advice, BytesLike, DirectoryEntry, Disk, D
 
 
 class Killed(BaseException):
-    """The process is dead: whatever runs in it ends here. Not an Exception, so nobody handles
-    it."""
+    """The process is dead: whatever runs in it ends here. Not an Exception, so that no handler
+    catches it."""
 
 
 class DiskFaults:
-    """What is wrong with a broker's disk. Set by a test, from any thread."""
+    """The faults of a broker's disk. Set by a test, from any thread."""
 
     def __init__(self) -> None:
         self.is_full = False
@@ -40,7 +40,7 @@ class DiskFaults:
         self._answers.set()
 
     def wait(self) -> None:
-        """What must reach the disk waits here."""
+        """Anything that must reach the disk waits here."""
         self._answers.wait()
 
     def need_room(self, path: str) -> None:
@@ -49,15 +49,15 @@ class DiskFaults:
 
 
 class NodeDisk:
-    """A `Disk`. With `waits`, a hung disk holds the calling thread; otherwise its caller holds
-    its works back."""
+    """A `Disk`. With `waits`, a hung disk blocks the calling thread; otherwise its caller holds its
+    jobs back."""
 
     def __init__(self, disk: Disk, faults: DiskFaults, *, waits: bool) -> None:
         self._disk = disk
         self.faults = faults
         self._waits = waits
         self._is_dead = False
-        # Weakly: a file that nobody holds any more is closed.
+        # Weak references: a file that nobody holds any more is closed.
         self._files: weakref.WeakSet[_NodeFile] = weakref.WeakSet()
         self._locks: list[DiskLock] = []
 
@@ -65,7 +65,7 @@ class NodeDisk:
         return str(self._disk)
 
     def kill(self) -> None:
-        """What the kernel does with a dead process: descriptors are closed, locks end."""
+        """What the kernel does for a dead process: descriptors are closed, locks are released."""
         self._is_dead = True
         for file in list(self._files):
             file.close()
@@ -77,7 +77,7 @@ class NodeDisk:
             raise Killed
 
     def sync(self) -> None:
-        """Before something is made durable."""
+        """Called before something is made durable."""
         self.check()
         if self._waits:
             self.faults.wait()

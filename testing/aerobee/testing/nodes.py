@@ -1,7 +1,7 @@
 """Nameservers and brokers as tasks of one event loop, each with lives: started, stopped, killed,
-started again on the same port.
+restarted on the same port.
 
-The nodes are the real ones; only the registry is in memory, in place of etcd.
+The nodes are real; only the registry is in memory, instead of etcd.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Node:
         self.name = name
         self._life: asyncio.Task[None] | None = None
         self._ended: asyncio.Task[None] | None = None
-        """One that was told to end, and may not have."""
+        """A life that was told to end, and may not have ended yet."""
         self._lifecycle = Lifecycle()
 
     @property
@@ -45,7 +45,7 @@ class Node:
         return self._life is not None and not self._life.done()
 
     async def _begin(self, serve: Callable[[Lifecycle, OnListening], Awaitable[None]]) -> int:
-        """Returns the port once it listens. Raises what ended it before."""
+        """Returns the port once it listens. Raises what ended it before that."""
         if self.is_running:
             raise RuntimeError(f"{self.name} runs already")
         await self._gone()
@@ -72,7 +72,7 @@ class Node:
         return listening.result()
 
     async def stop(self) -> None:
-        """A clean stop. Raises what ended it before, if something did."""
+        """A clean stop. Raises what ended it earlier, if anything did."""
         life, self._life = self._life, None
         if life is not None:
             self._lifecycle.stop.set()
@@ -80,14 +80,14 @@ class Node:
         await self._gone()
 
     def _end(self) -> None:
-        """The life ends at once, whatever it says about it."""
+        """The life ends at once, whatever it does about that."""
         life, self._life = self._life, None
         if life is not None:
             self._ended = life
             life.cancel()
 
     async def _gone(self) -> None:
-        """Return when nothing of the last life runs."""
+        """Return once nothing of the last life is running."""
         ended, self._ended = self._ended, None
         if ended is not None:
             await asyncio.wait((ended,))
@@ -116,7 +116,7 @@ class NameserverNode(Node):
         return self._config.listen
 
     async def start(self) -> None:
-        """Also again, on the same port."""
+        """May be called again, on the same port."""
 
         async def serve(lifecycle: Lifecycle, on_listening: OnListening) -> None:
             await serve_nameserver(
@@ -140,7 +140,7 @@ class NameserverNode(Node):
 
 
 class BrokerNode(Node):
-    """A broker over a disk that outlives it."""
+    """A broker on a disk that outlives it."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class BrokerNode(Node):
         chance: random.Random,
         network: MemoryNetwork | None,
     ) -> None:
-        """With a `network`, its works are done inline; without, by threads."""
+        """With a `network`, its jobs are done inline; without one, by threads."""
         super().__init__(name)
         self.config = config
         self.disk = disk
@@ -167,7 +167,7 @@ class BrokerNode(Node):
         return self.config.listen
 
     async def start(self) -> None:
-        """Also again, on the same port and disk."""
+        """May be called again, on the same port and disk."""
         is_inline = self._network is not None
         disk = self._node_disk = NodeDisk(self.disk, self.faults, waits=not is_inline)
         self._workers = InlineWorkers(self.faults) if is_inline else Threads()
@@ -187,13 +187,13 @@ class BrokerNode(Node):
         self.config = replace(self.config, listen=_with_port(self.config.listen, port))
 
     async def kill(self) -> None:
-        """As SIGKILL does; return when nothing of it runs."""
+        """As SIGKILL does; return once nothing of it is running."""
         self.kill_now()
         await self._gone()
 
     def kill_now(self) -> None:
-        """As SIGKILL does: nothing is written any more, nobody is told. What it had written is in
-        the page cache and stays."""
+        """As SIGKILL does: nothing more is written, and nobody is notified. What it had written is
+        in the page cache and remains."""
         if self._node_disk is not None:
             self._node_disk.kill()
         if self._network is not None:
@@ -205,7 +205,7 @@ class BrokerNode(Node):
             self.faults.hang()
 
     def answer_disk(self) -> None:
-        """What a hung disk held goes on."""
+        """What a hung disk held continues."""
         self.faults.answer()
         if isinstance(self._workers, InlineWorkers):
             self._workers.release()

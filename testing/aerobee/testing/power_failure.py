@@ -1,15 +1,15 @@
 """What a disk may hold after a power failure.
 
-The contract: a file's bytes and length are durable once `datasync` returned, a directory's names
-once `fsync_directory` returned. Of everything else any part may have reached the disk:
+The contract: a file's bytes and length are durable once `datasync` has returned, a directory's
+names once `fsync_directory` has returned. Of everything else any part may have reached the disk:
 
-- a sector holds any of the contents that it had since the last sync, each sector by itself;
-- a length is any that the file had since, growth by a write may also end at a page in between;
+- a sector has any of the contents that it had since the last sync, each sector independently;
+- a length is any that the file had since, and growth by a write may also end at a page in between;
 - a name change is there or not; one that is there brings the earlier ones of the same names with
   it. A rename within a directory is one change; one between two directories is two, which a
   journal keeps together and a disk without a journal does not.
 
-A Fate answers for each change. Fates are drawn by seed from several models: a journal that holds
+A Fate answers for each change. Fates are drawn by seed from several models: a journal that has
 names and lengths in order up to some point, no order at all, everything lost, everything kept.
 """
 
@@ -44,7 +44,7 @@ def never(_: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Whether the change of a sequence number reached the disk: as a name change, as a length, as
+    """Whether the change with a sequence number reached the disk: as a name change, as a length, as
     growth by a write, and (asked for each sector of a write) as data."""
 
     description: str
@@ -53,7 +53,7 @@ class Fate:
     keeps_growth: Keeps  # one that a write gave
     keeps_sector: Keeps
     sector_bytes: int = 512
-    # Where the length ends that a write of this many pages gave: how many of them count.
+    # How much of the growth by a write of this many pages counts, in pages.
     torn_pages: Callable[[int], int] = lambda pages: pages
 
 
@@ -66,10 +66,10 @@ SIMPLE_FATES = (LOSE_ALL, KEEP_ALL, KEEP_LENGTHS, KEEP_NAMES, KEEP_BYTES)
 
 
 def draw_fate(chance: random.Random, *, promised: int, end: int, has_journal: bool) -> Fate:
-    """A fate for changes of the sequence numbers up to `end`.
+    """A fate for changes with sequence numbers up to `end`.
 
-    With a journal name changes and set lengths reach the disk in order; a name change up to
-    `promised` was promised, so the journal reaches at least there.
+    With a journal, name changes and set lengths reach the disk in order; name changes up to
+    `promised` were promised, so the journal reaches at least that far.
     """
     if not has_journal and chance.random() < 0.15:
         return chance.choice(SIMPLE_FATES)
@@ -127,7 +127,7 @@ def draw_fate(chance: random.Random, *, promised: int, end: int, has_journal: bo
 def surviving_tree(
     root: DirectoryNode, journal: Iterable[NameChange], fate: Fate
 ) -> tuple[DirectoryNode, list[NameChange]]:
-    """A new tree of what the disk holds, and the name changes that are part of it."""
+    """A new tree of what the disk has, and the name changes that are part of it."""
     kept = _kept_changes(list(journal), fate)
     changes: dict[int, list[NameChange]] = {}
     for change in kept:
@@ -157,7 +157,7 @@ def surviving_tree(
 
 
 def _kept_changes(journal: list[NameChange], fate: Fate) -> list[NameChange]:
-    """A change that is kept needs the earlier ones of the same names."""
+    """A change that is kept requires the earlier ones of the same names."""
     kept = []
     needed: set[tuple[int, str]] = set()
     for change in reversed(journal):
@@ -172,7 +172,7 @@ def _kept_changes(journal: list[NameChange], fate: Fate) -> list[NameChange]:
 
 
 def surviving_file(node: FileNode, fate: Fate) -> FileNode:
-    """A new file of what the disk holds of this one."""
+    """A new file with what the disk has of this one."""
     pages: Pages = {index: bytearray(page) for index, page in node.durable_pages.items()}
     size = node.durable_size
     if node.changes or node.stranded:
@@ -187,8 +187,8 @@ def surviving_file(node: FileNode, fate: Fate) -> FileNode:
 
 
 def _apply_changes(node: FileNode, pages: Pages, fate: Fate) -> int:
-    """Bring into `pages` what reached the disk; returns the length."""
-    # What the page cache held at each moment: a sector reaches the disk as it is there.
+    """Apply to `pages` what reached the disk; returns the length."""
+    # What the page cache held at each moment: a sector reaches the disk as it was then.
     cache: Pages = {index: bytearray(page) for index, page in node.durable_pages.items()}
     for index, page in sorted(node.stranded.items()):
         cache[index] = bytearray(page)
@@ -201,7 +201,7 @@ def _apply_changes(node: FileNode, pages: Pages, fate: Fate) -> int:
             if number <= last_kept:
                 clip(pages, change.size)
             else:
-                # What comes after a truncation that never happened has no place on the disk.
+                # Data after a truncation that never happened has no place on the disk.
                 lost_from = change.size if lost_from is None else min(lost_from, change.size)
             continue
         place(cache, change.offset, change.data)

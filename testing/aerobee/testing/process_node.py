@@ -1,4 +1,4 @@
-"""A broker in a process of its own, which a test can kill as the system does."""
+"""A broker in a separate process, which a test can kill as the system does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOLD_LINES = 20
 
 
 class BrokerEnded(RuntimeError):
-    """A broker's process ended on its own; says what it wrote."""
+    """A broker's process ended on its own; the text contains its output."""
 
 
 class BrokerProcess:
@@ -46,7 +46,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     async def start(self) -> None:
-        """Also again, on the same port and folder. Raises BrokerEnded."""
+        """May be called again, on the same port and folder. Raises BrokerEnded."""
         if self.is_running:
             raise RuntimeError(f"{self.name} runs already")
         self._process = self._spawn()
@@ -93,7 +93,7 @@ class BrokerProcess:
 
 
 def _flags(config: BrokerConfig) -> list[str]:
-    """What `cluster_nodes` sets, as the program takes it."""
+    """The settings of `cluster_nodes`, as flags of the program."""
     store, replication = config.store, config.replication
     settings: dict[str, object] = {
         "cluster": config.cluster,

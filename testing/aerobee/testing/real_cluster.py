@@ -1,7 +1,7 @@
-"""A cluster in real time, on a thread and an event loop of this process, or with brokers that are
-processes of their own.
+"""A cluster in real time, on a thread and an event loop of this process, or with brokers as
+separate processes.
 
-Inside this process it starts in a tenth of a second: no process begins, and the registry is in
+Inside this process it starts in a tenth of a second: no process is started, and the registry is in
 memory instead of etcd. The brokers' stores are real, below a folder.
 """
 
@@ -32,7 +32,7 @@ CALL_TIMEOUT_S = 120.0
 
 
 class ClusterThread:
-    """An event loop on a thread; calls from other threads wait for their answers."""
+    """An event loop on a thread; calls from other threads wait for their results."""
 
     def __init__(self, name: str) -> None:
         self._loop = uvloop.new_event_loop()

@@ -1,9 +1,8 @@
 """A disk wholly in memory, whose power can be cut between any two operations.
 
-It does what a file system does while it has power, and knows what of it would survive: see
-power_failure.py for the rules. Everything that changes anything is a step, see
-simulated_power.py. Nothing here depends on time or chance, so the same calls lead to
-the same disk.
+It behaves like a file system while it has power, and knows what would survive: see power_failure.py
+for the rules. Every change is a step, see simulated_power.py. Nothing here depends on time or
+chance, so the same calls lead to the same disk.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class SimulatedDisk(FileSystem):
     # ------------------------------------------------------------------------------ power
 
     def revive(self) -> None:
-        """The process that used the disk is gone, the machine is not: what was visible stays."""
+        """The process that used the disk is gone, the machine is not: what was visible remains."""
         self.is_dead = False
         self.power_ends_at = None
         for node, _ in self._files():
@@ -42,11 +41,11 @@ class SimulatedDisk(FileSystem):
 
     @property
     def sequence_range(self) -> tuple[int, int]:
-        """What `draw_fate` wants: promised up to, and the end."""
+        """The arguments of `draw_fate`: promised up to, and the end."""
         return self._promised, self.sequence
 
     def after_power_failure(self, fate: Fate) -> SimulatedDisk:
-        """A new disk with what survives; this one is not to be used any more."""
+        """A new disk with what survives; this one must not be used any more."""
         self.is_dead = True
         tree, _ = surviving_tree(self._root, self._journal, fate)
         disk = SimulatedDisk(tree)
@@ -79,7 +78,7 @@ class SimulatedDisk(FileSystem):
         return disk._like(self)
 
     def state(self) -> object:
-        """Equal for two disks in which a process finds the same. To be compared, or hashed."""
+        """Equal for two disks that look the same to a process. For comparing or hashing."""
         directories: list[tuple[str, DirectoryNode]] = [("", self._root)]
         found: list[tuple[object, ...]] = []
         for path, directory in directories:
@@ -285,7 +284,7 @@ class SimulatedDisk(FileSystem):
                     waiting.append((child, f"{path}/{name}" if path else name))
 
     def contents(self, prefix: str = "") -> dict[str, bytes]:
-        """Path -> bytes of all files whose path begins so."""
+        """Path -> bytes of all files whose path starts like this."""
         return {
             path: node.read(0, node.size) for node, path in self._files() if path.startswith(prefix)
         }

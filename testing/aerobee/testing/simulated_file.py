@@ -12,7 +12,7 @@ from aerobee.testing.simulated_power import PowerSupply
 
 
 class FileSystem(PowerSupply):
-    """What a file needs of the disk it is on."""
+    """What a file needs of its disk."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class FileSystem(PowerSupply):
 
 
 class SimulatedFile:
-    """A handle; it works on when the file loses its name."""
+    """A handle; it keeps working when the file loses its name."""
 
     __slots__ = ("_disk", "_is_closed", "_read_only", "node", "path")
 
@@ -45,7 +45,7 @@ class SimulatedFile:
         sequence = self._disk.step("write", self.path, f"@{offset}+{len(data)}")
         error = self._disk.fault_of("write", self.path)
         if error is not None:
-            # A short write before the error: it ends at a page, as those of a page cache do.
+            # A short write before the error: it ends at a page, like those of a page cache.
             end = offset + len(data) // 2
             data = data[: max(0, end - end % PAGE - offset)]
         if data:

@@ -1,9 +1,10 @@
-"""Files and directories of the simulated disk: what is visible, what is durable, what is between.
+"""Files and directories of the simulated disk: the visible state, the durable one, and the changes
+in between.
 
-A file's bytes lie in pages, so a large file costs what was written into it. Beside the visible
-state each node keeps the durable one and, in order, every change since: a write or a new length.
-`datasync` makes a file's visible state its durable one. After a failed one the pages count as
-clean, as Linux has it: they stay visible, and a later sync does not write them unless they are
+A file's bytes are in pages, so a large file costs only what was written to it. In addition to the
+visible state each node keeps the durable one and, in order, every change since: a write or a new
+length. `datasync` makes a file's visible state its durable one. After a failed one the pages count
+as clean, as in Linux: they stay visible, and a later sync does not write them unless they are
 changed again.
 """
 
@@ -76,7 +77,7 @@ class FileNode:
         self.size = size
 
     def read(self, offset: int, size: int) -> bytes:
-        """Cut at the file's end."""
+        """Ends at the file's end."""
         size = min(size, self.size - offset)
         if size <= 0:
             return b""
@@ -105,7 +106,7 @@ class FileNode:
         self.dirty.clear()
 
     def fail_sync(self, sequence: int) -> None:
-        """A sync failed: what was dirty counts as clean, and is on the disk or not."""
+        """A sync failed: dirty pages count as clean, and are on the disk or not."""
         for index in self.dirty:
             self.stranded[index] = bytes(self.pages.get(index, _ZERO_PAGE))
         self.dirty.clear()
@@ -118,7 +119,7 @@ class FileNode:
         self.changes = [*lengths] if only_grew else [Resized(sequence, self.size)]
 
     def drop_clean_pages(self, offset: int, end: int) -> None:
-        """The page cache forgets what is not dirty: the next reader sees what is on the disk."""
+        """The page cache drops what is not dirty: the next reader sees what is on the disk."""
         for index in list(self.stranded):
             if offset <= index * PAGE and (index + 1) * PAGE <= end and index not in self.dirty:
                 del self.stranded[index]
@@ -128,7 +129,7 @@ class FileNode:
 
 
 class DirectoryNode:
-    """Names and what they stand for, visibly and durably."""
+    """Names and what they refer to, visibly and durably."""
 
     __slots__ = ("durable", "names")
 
@@ -141,7 +142,7 @@ Node = FileNode | DirectoryNode
 
 
 class NameChange(NamedTuple):
-    """In one directory, names come to stand for a node or, with None, for nothing; at once."""
+    """In one directory, names are made to refer to a node or, with None, to nothing; atomically."""
 
     sequence: int
     directory: DirectoryNode
@@ -165,7 +166,7 @@ def place(pages: Pages, offset: int, data: bytes) -> None:
 
 
 def clip(pages: Pages, size: int) -> None:
-    """Nothing lies after `size`, so that growth reads as zeros."""
+    """Nothing remains after `size`, so that growth reads as zeros."""
     for index in [index for index in pages if (index + 1) * PAGE > size]:
         if index * PAGE >= size:
             del pages[index]

@@ -1,7 +1,7 @@
 """The power of a simulated machine, and its steps: everything by which a disk changes.
 
-Steps are counted, announced to `on_step` (where a test may let another thread go on), and may be
-the last: from step `power_ends_at` on every call raises PowerCut.
+Steps are counted, announced to `on_step` (where a test may let another thread run), and may be the
+last: from step `power_ends_at` on every call raises PowerCut.
 
 Faults are plain attributes, to be set and cleared by a test: `fault` gives an error for a step, and
 `is_ignored` names syncs that return without doing anything, as a broken program or disk would.
@@ -15,7 +15,8 @@ StepTest = Callable[[str, str], bool]
 
 
 class PowerCut(BaseException):
-    """There is no power: whatever runs ends here. Not an Exception, so nobody handles it."""
+    """There is no power: whatever runs ends here. Not an Exception, so that no handler catches
+    it."""
 
 
 class PowerSupply:
@@ -30,7 +31,8 @@ class PowerSupply:
         self.trace: Callable[[str], None] | None = None
 
     def step(self, operation: str, path: str, detail: str = "") -> int:
-        """Before anything changes: the sequence number of the change. Raises PowerCut, OSError."""
+        """Before anything changes; returns the sequence number of the change. Raises PowerCut,
+        OSError."""
         if self.on_step is not None:
             self.on_step()
         self.check_power()

@@ -1,4 +1,4 @@
-"""A cluster in virtual time, for tests of what takes hours: retries, delays, fail-over."""
+"""A cluster in virtual time, for tests of what takes hours: retries, delays, failover."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aerobee.testing.simulated_disk import SimulatedDisk
 from aerobee.testing.virtual_time import VirtualTime
 
 LEASE_MS = 120_000
-"""As long as brokers allow: none ends because time moves in strides."""
+"""The maximum that brokers allow: none ends because time moves in strides."""
 STRIDES = 200
 LAG_MS = 8_000
 """Less than a send waits for its receipt."""
@@ -83,7 +83,7 @@ class VirtualCluster:
             make_broker=self._make_broker,
             root_of=lambda _: _ANY_FOLDER,
         )
-        # A stride looks like a loop that was held up for so long.
+        # A stride looks like a loop that was blocked for that long.
         self._level = logging.getLogger(_SLOW_LOOP).level
         logging.getLogger(_SLOW_LOOP).setLevel(logging.CRITICAL)
         self._time.begin()

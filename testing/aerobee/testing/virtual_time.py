@@ -1,12 +1,11 @@
-"""Virtual time for an event loop that runs already: when everything waits, the clock moves on to
-the next timer.
+"""Virtual time for a running event loop: when everything waits, the clock moves to the next timer.
 
-Time stands still while anything is ready, a thread works for the loop, or a socket has something
-to read. So nothing times out because a machine is slow.
+Time stands still while anything is ready, a thread works for the loop, or a socket has something to
+read. So nothing times out because a machine is slow.
 
-An hour has many thousands of timers of which nothing comes: heartbeats, ticks, looks at files.
-While the time is advanced on purpose it moves in strides, and timers that only come again and again
-are due at the end of one, together. A timer that has not come before is never passed by.
+An hour has many thousands of timers without consequences: heartbeats, ticks, checks of files. While
+time is advanced explicitly it moves in strides, and periodic timers are due at the end of one,
+together. A timer that has not occurred before is never skipped.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from aerobee.runtime.clock import LOOP_CLOCK
 from aerobee.testing.inline_workers import InlinePool
 
 THREAD_WAIT_S = 1.0
-"""Real seconds between two looks at threads that work; their end wakes the loop anyway."""
+"""Real seconds between two checks of working threads; the loop is woken when they finish anyway."""
 SOCKET_WAIT_S = 0.005
-"""Real seconds that sockets of others get before time moves on."""
+"""Real seconds that foreign sockets get before time moves on."""
 PERIODIC_AFTER = 3
-"""How often a timer must have come to count as one that comes again and again."""
+"""How often a timer must have occurred to count as periodic."""
 _OWN_SOCKETS = 1
-"""The loop's own, by which threads wake it."""
+"""The loop's own, with which threads wake it."""
 
 
 class NotVirtual(RuntimeError):
@@ -36,7 +35,7 @@ class NotVirtual(RuntimeError):
 
 
 class _Key(NamedTuple):
-    """Timers that are alike: whose they are, and for how long."""
+    """Timers of the same kind: their owner, and their delay."""
 
     owner: str
     delay_s: float
@@ -63,7 +62,7 @@ class VirtualTime:
         self._idle: list[asyncio.Future[None]] = []
 
     async def advance(self, elapsed_s: float, stride_s: float) -> None:
-        """Return once so much time has passed and nothing is left to do at that moment."""
+        """Return once this much time has passed and nothing is left to do at that moment."""
         goal = self._loop.create_future()
         timer = self._loop.call_later(elapsed_s, _set, goal)
         self._stride_s = stride_s
@@ -75,7 +74,7 @@ class VirtualTime:
         await self.settle()
 
     async def settle(self) -> None:
-        """Return when nothing is left to do before the next timer."""
+        """Return once nothing is left to do before the next timer."""
         idle = self._loop.create_future()
         self._idle.append(idle)
         await idle
@@ -102,7 +101,7 @@ class VirtualTime:
         setattr(loop, LOOP_CLOCK, self)
 
     def end(self) -> None:
-        """Time passes as outside again, from where it is now: it never goes back."""
+        """Time passes as outside again, from its current value: it never goes back."""
         loop = self._loop
         loop._selector = self._selector
         ahead_s = self._now_s - self._real_time()
@@ -118,7 +117,7 @@ class VirtualTime:
         return self._working > 0
 
     def move(self, timeout_s: float) -> None:
-        """Everything waits for the next timer, which is so far away: move on to it, or beyond."""
+        """Everything waits for the next timer, which is this far away: move to it, or beyond."""
         if self._wake_idle():
             return
         next_s = self._now_s + timeout_s
@@ -133,7 +132,7 @@ class VirtualTime:
         return bool(waiting)
 
     def _first_single_s(self) -> float:
-        """When the first timer is due that is not one of many."""
+        """When the first timer is due that is not periodic."""
         return min(
             (
                 handle._when
@@ -178,7 +177,7 @@ class VirtualTime:
 
 
 class _Selector:
-    """The loop's selector, in whose waiting time passes."""
+    """The loop's selector, in whose waits time passes."""
 
     def __init__(self, selector: selectors.BaseSelector, time: VirtualTime) -> None:
         self._selector = selector

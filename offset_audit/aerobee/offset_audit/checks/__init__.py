@@ -1,1 +1,1 @@
-"""What the audit judges: one pure function a file, from tables to findings."""
+"""What the audit judges: one pure function per file, from tables to findings."""

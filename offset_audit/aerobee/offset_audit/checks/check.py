@@ -1,4 +1,4 @@
-"""What a check is: a name, what it needs, and a pure function from tables to findings."""
+"""A check: a name, its requirements, and a pure function from tables to findings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ __all__ = ["Check", "Limits", "Severity"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question. `run` gives rows of FINDINGS without `cluster`-wide run columns filled:
-    `run_id`, `run_at_ms`, `previous_state` and `first_seen_ms` are null and the run fills
-    them."""
+    """One question. `run` gives rows of FINDINGS in which `run_id`, `run_at_ms`, `previous_state`
+    and `first_seen_ms` are null; the run fills them."""
 
     name: str
     title: str
@@ -27,7 +26,7 @@ class Check:
     is_deep: bool = False
     """Whether it needs the bytes of stores."""
     is_live: bool = False
-    """Deep, but what brokers tell of their logs is enough."""
+    """Deep, but what brokers report about their logs is enough."""
     needs: Mapping[str, str] = field(default_factory=dict)
-    """By table: an SQL aggregate over its rows without which they give no finding. A run passes
-    over a check where none of these holds; without any it asks always."""
+    """By table: an SQL aggregate over its rows; if it is false, they give no finding. A run skips a
+    check if none of these holds; without any it always runs the check."""

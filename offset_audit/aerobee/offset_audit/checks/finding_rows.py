@@ -1,4 +1,4 @@
-"""From what a check found to rows of FINDINGS, so that all checks fill the same columns alike."""
+"""From the results of a check to rows of FINDINGS, so that all checks fill the columns alike."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def finding_rows(
 ) -> DataFrame:
     """One row of FINDINGS for each row of `found`.
 
-    The columns of `found` that FINDINGS has too (broker, topic, queue, group, ...) are taken as
-    they are; what it lacks is null: a finding about a broker has no topic.
+    The columns of `found` that FINDINGS has too (broker, topic, queue, group, ...) are copied;
+    missing ones are null: a finding about a broker has no topic.
     """
     given: dict[str, Column] = {
         "check": F.lit(check),
@@ -42,15 +42,15 @@ def finding_rows(
 
 
 def command_line(text: str, word: str, *, otherwise: str = "") -> Column:
-    """A command to paste: `text` and, as one word of a shell, the SQL expression `word`; what to
-    give where that is not known."""
+    """A command to paste: `text` followed by the SQL expression `word` as a single shell word, or
+    by the given replacement if it is unknown."""
     return F.expr(
         f"coalesce(concat({sql_text(text + ' ')}, {shell_word(word)}), {sql_text(otherwise)})"
     )
 
 
 def sentence(*parts: Column | str) -> Column:
-    """Text with values in it; a value that is not known reads `?`."""
+    """Text with values in it; an unknown value reads `?`."""
     return F.concat(
         *(
             F.lit(part) if isinstance(part, str) else F.coalesce(part.cast("string"), F.lit("?"))
@@ -73,8 +73,8 @@ def replica_name(broker_name: str = "broker_name", broker_id: str = "broker_id")
 
 
 def utc_time(milliseconds: Column) -> Column:
-    """Unix milliseconds as text, to the millisecond, with a `Z`; what no calendar has (damaged
-    bytes may say anything) as the number that it is."""
+    """Unix milliseconds as text, to the millisecond, with a `Z`; a value outside any calendar (from
+    damaged bytes) as the plain number."""
     is_date = milliseconds.between(0, TIME_MS_MAX)
     moment = F.timestamp_millis(F.when(is_date, milliseconds))
     return F.when(is_date, F.date_format(moment, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")).otherwise(

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """The worst one makes the exit code."""
+    """The worst one determines the exit code."""
 
     INFO = "INFO"
     WARNING = "WARNING"

@@ -1,1 +1,2 @@
-"""The audit's rules on what brokers say now, without Spark: one reading, no history, no bytes."""
+"""The audit's rules applied, without Spark, to what brokers report now: one reading, no history, no
+bytes."""

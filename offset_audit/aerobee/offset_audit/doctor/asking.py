@@ -1,4 +1,4 @@
-"""One reading of a cluster: each registered broker is asked once, all at a time."""
+"""One reading of a cluster: each registered broker is asked once, all at the same time."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def _ask(
     request: audit_pb2.SnapshotRequest,
     timeout_ms: int,
 ) -> dict[str, list[Row]]:
-    """The tables of one broker; of one that does not answer, only why."""
+    """The tables of one broker; for one that does not answer, only the reason."""
     row: Row = {
         "cluster": broker.identity.cluster or cluster,
         "broker_name": broker.identity.broker_name,
@@ -185,8 +185,8 @@ def _rows(kind: str, part: audit_pb2.SnapshotPart, broker: Row) -> list[Row]:
     ]
 
 
-# ---------------------------------------------------------------------- tables
-# As `sources.live.batches` reads them: -1 and an empty name are not known.
+# ---------------------------------------------------------------------- tables As
+# `sources.live.batches` reads them: -1 and an empty name mean unknown.
 
 Columns = Mapping[str, Sequence[Any]]
 

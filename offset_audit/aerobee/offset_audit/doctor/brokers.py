@@ -1,4 +1,4 @@
-"""UNREACHABLE without Spark: brokers that should be there and were not heard."""
+"""UNREACHABLE without Spark: expected brokers that did not answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from aerobee.offset_audit.rules.expressions import read
 
 
 def unreachable(tables: Tables) -> list[dict[str, Any]]:
-    """One finding for each broker that was not heard; it explains all that is unknown for it."""
+    """One finding for each broker that did not answer; it explains everything that is unknown
+    because of it."""
     live = tables["brokers"]
     masters = {row["broker_name"] for row in live if row["answered"] and row["role"] == "MASTER"}
     asked = {(row["broker_name"], row["broker_id"]) for row in live}

@@ -1,6 +1,7 @@
-"""A row for each group and queue, joined from what brokers said: `checks.progress.judged` again.
+"""A row for each group and queue, joined from what brokers reported: the counterpart of
+`checks.progress.judged`.
 
-What only earlier runs and journals tell is null here. The state is decided by the same texts.
+What only earlier runs and journals know is null here. The state is decided by the same texts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _ROLES: Final = {"MASTER": 0, "STORE": 1}
 
 
 def judged_rows(tables: Tables, limits: Limits) -> list[Row]:
-    """Of each committed offset, and of each queue with messages that members subscribe to without
+    """For each committed offset, and for each queue with messages that members subscribe to without
     one."""
     replicas = _judging(tables, limits)
 
@@ -74,7 +75,7 @@ def judged_rows(tables: Tables, limits: Limits) -> list[Row]:
                 "max_offset": queue.get("max_offset"),
                 "last_store_ms": queue.get("last_store_ms"),
                 "queue_read_at_ms": queue.get("read_at_ms"),
-                # What only the log of a store tells.
+                # Known only from the log of a store.
                 "held_min": queue.get("min_offset"),
                 "held_end": queue.get("max_offset"),
                 "queue_count": known and max(known["read_queue_count"], known["write_queue_count"]),
@@ -111,7 +112,7 @@ def _decided(rows: list[Row], limits: Limits) -> list[Row]:
 
 
 def _judging(tables: Tables, limits: Limits) -> dict[tuple[Any, ...], Row]:
-    """Of each broker group the replica whose word counts, with what is asked of it."""
+    """For each broker group the replica whose report counts, with what is asked of it."""
     best: dict[tuple[Any, ...], Row] = {}
     heard = [row for row in tables["brokers"] if row["answered"]]
     for row in sorted(heard, key=_worth):

@@ -1,5 +1,5 @@
-"""CLOCK, ONE_ZONE, REPLICA_GAP and UNCLEAN_ELECTION without Spark, as far as one reading tells: a
-clock that was set back once stands in stored bytes."""
+"""CLOCK, ONE_ZONE, REPLICA_GAP and UNCLEAN_ELECTION without Spark, as far as one reading shows: a
+clock that was once set back shows only in stored bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wrong_clocks(tables: Tables, limits: Limits) -> list[Row]:
 
 
 def shared_zones(tables: Tables, _: Limits) -> list[Row]:
-    """One finding for each group whose replicas in sync share a zone, and one if all masters do."""
+    """One finding for each group whose in-sync replicas share a zone, and one if all masters do."""
     found: list[Row] = []
     brokers = list(tables.get("registry_brokers", ()))
     for cluster in {row["cluster"] for row in brokers}:

@@ -1,4 +1,4 @@
-"""ROUTE without Spark: what the registry says of brokers and topics, against what they say."""
+"""ROUTE without Spark: what the registry says about brokers and topics, against what they say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aerobee.offset_audit.rules.expressions import read
 
 
 def contradictions(tables: Tables, _: Limits) -> list[Row]:
-    """One finding for each broker group, and each name in routes, that is not as it is said."""
+    """One finding for each broker group, and each name in routes, that is not as stated."""
     live = [row for row in tables["brokers"] if row["role"] != "STORE"]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in live:
@@ -40,7 +40,7 @@ _UNREGISTERED: Row = {
 
 
 def _registered(tables: Tables) -> dict[str, Row]:
-    """What the registry has of each group, by its name."""
+    """What the registry has for each group, by its name."""
     by_name: dict[str, list[Row]] = {}
     for row in tables.get("registry_groups", ()):
         by_name.setdefault(row["broker_name"], []).append(row)
@@ -61,7 +61,7 @@ def _registered(tables: Tables) -> dict[str, Row]:
 
 
 def _of_masters(row: Row, masters: list[Row]) -> Iterator[Row]:
-    """Two of them, or one that the registry does not know as such, or in another epoch."""
+    """Two masters, or one that the registry does not know as such, or only in another epoch."""
     told = sorted(
         {part_of(each, ("broker_id", "epoch", "address")) for each in masters},
         key=lambda values: tuple((value is not None, value or 0) for value in values[:2]),
@@ -120,7 +120,7 @@ def _unknown_brokers(live: list[Row], tables: Tables) -> Iterator[Row]:
 
 
 def _lacking_topics(live: list[Row], tables: Tables) -> Iterator[Row]:
-    """Topics that are routed to a master that has not got them; as the audit judges it."""
+    """Topics routed to a master that does not have them; judged as in the audit."""
     masters = [row for row in live if row["answered"] and row["role"] == "MASTER"]
     replicas = {(*part_of(row, BROKER), row["broker_id"]) for row in masters}
 

@@ -1,4 +1,4 @@
-"""From a row that has a trouble to a row of FINDINGS: `checks.finding_rows` without Spark."""
+"""From a row with a problem to a row of FINDINGS: `checks.finding_rows` without Spark."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PLACE: Final = (
 def finding(
     row: Mapping[str, Any], *, check: str, severity: str, evidence: str, affected: str, command: str
 ) -> dict[str, Any]:
-    """`severity`, `evidence` and `affected` are SQL over the row; a column of a place that it lacks
-    is null."""
+    """`severity`, `evidence` and `affected` are SQL over the row; a place column that it lacks is
+    null."""
     return {
         **{name: row.get(name) for name in _PLACE},
         "check": check,

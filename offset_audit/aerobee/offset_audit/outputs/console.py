@@ -16,7 +16,7 @@ SHOWN_FAILED = 10
 
 
 def printed(summary: Summary, form: str) -> str:
-    """What standard output gets; `form` is one of `request.FORMATS`."""
+    """The text for standard output; `form` is one of `request.FORMATS`."""
     if form == "json":
         return summary.text()
     if form == "prometheus":
@@ -25,7 +25,7 @@ def printed(summary: Summary, form: str) -> str:
 
 
 def where(finding: Mapping[str, Any]) -> str:
-    """The place of a finding in few words: broker, group, topic, queue."""
+    """The place of a finding in a few words: broker, group, topic, queue."""
     broker = finding.get("broker_name") or ""
     if broker and finding.get("broker_id") is not None:
         broker = f"{broker}:{finding['broker_id']}"
@@ -69,7 +69,7 @@ def counts_line(summary: Summary) -> str:
 
 
 def failed_line(group: Mapping[str, Any]) -> str:
-    """In which state the messages of a group are that has failed ones, and how many were sent."""
+    """How many of a group's failed messages are in which state, and how many were sent."""
     states = (
         ("finished", "finished"),
         ("unread", "unread"),

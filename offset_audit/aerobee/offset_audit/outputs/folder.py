@@ -1,7 +1,7 @@
-"""A folder on whatever file system Spark's path means: this machine's, HDFS, an object store.
+"""A folder on whatever file system Spark's path refers to: this machine's, HDFS, an object store.
 
-Owns the few operations that Spark's own readers and writers lack: look, move, and a small file that
-is either whole or not there.
+Owns: the few operations that Spark's own readers and writers lack: list, move, and write a small
+file atomically.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MODE_FOR_ALL = 0o644
 
 
 def replace_file(path: Path, text: str, *, for_all: bool = False) -> None:
-    """Written beside, made durable, moved into place; missing folders are made. Both are for their
-    owner alone, but for a file that is `for_all`.
+    """Written beside, synced, moved into place; missing folders are created. Folder and file are
+    private to their owner, except a file that is `for_all`.
 
     Raises:
         OSError: it cannot be written.
     """
     make_private_folder(path.parent)
-    # The textfile collector takes every *.prom: the unfinished one must not be called so.
+    # The textfile collector reads every *.prom: an unfinished one must have another name.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
         with open(unfinished, "w", encoding="utf-8", opener=private_opener) as file:
@@ -42,8 +42,8 @@ def replace_file(path: Path, text: str, *, for_all: bool = False) -> None:
 
 
 def replace_document(session: SparkSession, path: str, text: str, *, for_all: bool = False) -> None:
-    """Replace a small file as a whole, wherever Spark's path leads. On this machine it is for its
-    owner alone, or `for_all` to read; elsewhere as Spark's settings say.
+    """Replace a small file as a whole, wherever Spark's path points. On this machine it is private
+    to its owner, or readable `for_all`; elsewhere as Spark's settings say.
 
     Raises:
         OSError: it cannot be written.
@@ -77,7 +77,7 @@ class Folder:
         return bool(self._files.exists(self._at(name)))
 
     def names(self, name: str = "") -> list[str]:
-        """Files and folders right below; empty if there is no such folder."""
+        """Files and folders directly below; empty if there is no such folder."""
         if not self.exists(name):
             return []
         return sorted(one.getPath().getName() for one in self._files.listStatus(self._at(name)))
@@ -106,7 +106,7 @@ class Folder:
         self._files.delete(self._at(name), True)
 
     def write(self, name: str, content: bytes) -> None:
-        """The whole file at once: written beside and moved into its place."""
+        """Write the whole file at once: written beside and moved into place."""
         unfinished = f"{name}.unfinished"
         stream = self._files.create(self._at(unfinished), True)
         try:
@@ -122,7 +122,7 @@ class Folder:
         return Path(str(where.getPath())) if where.getScheme() == "file" else None
 
     def become(self, content: bytes) -> None:
-        """Make the path itself a file with this content: written beside and moved into its place.
+        """Replace the path itself by a file with this content: written beside and moved into place.
 
         Raises:
             OSError: it cannot be written.
@@ -135,7 +135,7 @@ class Folder:
                 stream.write(content)
             finally:
                 stream.close()
-            # Not every file system moves onto a file that is there.
+            # Not every file system can move onto an existing file.
             self._files.delete(self._root, False)
             is_moved = self._files.rename(unfinished, self._root)
         except (PySparkException, Py4JJavaError) as error:

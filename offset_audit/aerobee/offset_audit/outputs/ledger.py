@@ -1,7 +1,7 @@
 """The tables of all runs, as Parquet: `TABLE/cluster=NAME/date=YYYY-MM-DD/RUN-N.parquet`.
 
-Invariants: files are only added. A run counts once its entry `runs/RUN.json` is there, which is
-written last and names every file, so that a reader who follows the entries never sees half a run,
+Invariants: files are only added. A run counts once its entry `runs/RUN.json` exists, which is
+written last and names every file, so that a reader that follows the entries never sees half a run,
 and two runs at the same time do not disturb each other.
 """
 
@@ -27,7 +27,7 @@ from aerobee.offset_audit.tables import (
 )
 
 SCHEMA_VERSION = 1
-"""Of the columns of all tables here; a reader passes over runs with a higher one."""
+"""For the columns of all tables here; readers skip runs with a higher version."""
 
 _OF_RUN = "run_id string, run_at_ms long, "
 COLUMNS = {
@@ -44,7 +44,7 @@ _ENTRY = ".json"
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """What `runs/RUN.json` says."""
+    """The content of `runs/RUN.json`."""
 
     run_id: str
     run_at_ms: int
@@ -82,7 +82,7 @@ class Ledger:
         return found
 
     def read(self, table: str, runs: Sequence[RunEntry]) -> DataFrame:
-        """Rows of these runs; files that somebody removed since are missing silently."""
+        """Rows of these runs; files removed since are silently missing."""
         names = [name for run in runs for name in run.files.get(table, ())]
         paths = [self._folder.path(name) for name in names if self._folder.exists(name)]
         columns = schema(COLUMNS[table])
@@ -98,7 +98,7 @@ class Ledger:
         return frame.select(*(cluster if name == "cluster" else name for name in columns.names))
 
     def append(self, run: RunEntry, tables: Mapping[str, DataFrame]) -> RunEntry:
-        """Add a run's tables, then its entry; gives the entry with the files' names.
+        """Add a run's tables, then its entry; returns the entry with the files' names.
 
         A run that fails here leaves nothing that counts.
         """
@@ -129,7 +129,7 @@ class Ledger:
             F.lit(SCHEMA_VERSION).alias("schema_version"),
             F.to_date(F.timestamp_millis(F.lit(run.run_at_ms))).alias("date"),
         )
-        # Few files for small tables, more for large ones, whatever the partitions before.
+        # Few files for small tables, more for large ones, however they were partitioned.
         filled.hint("rebalance").write.partitionBy("cluster", "date").parquet(
             self._folder.path(staging)
         )
@@ -146,7 +146,7 @@ class Ledger:
 
 
 def _entry_of(content: bytes) -> RunEntry | None:
-    """None: of a newer product, whose columns may mean something else."""
+    """None: written by a newer version, whose columns may have other meanings."""
     fields: dict[str, Any] = json.loads(content)
     if fields.get("schema_version", 0) > SCHEMA_VERSION:
         return None

@@ -1,7 +1,7 @@
 """A run as metrics, in the text format that a node exporter's textfile collector reads.
 
-Labels are bounded: checks and severities, states, and those groups and brokers that the summary
-holds. A series that a later run does not have is gone with the file.
+Labels are bounded: checks and severities, states, and the groups and brokers in the summary. A
+series that a later run lacks disappears with the file.
 """
 
 from __future__ import annotations

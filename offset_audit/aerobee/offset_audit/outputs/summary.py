@@ -35,14 +35,14 @@ STATE_ORDER = ("STOPPED", "STUCK", "SLOW", "LAGGING", "UNKNOWN", "OK")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """See `docs/audit.md`. Times are Unix milliseconds; None is not known."""
+    """See `docs/audit.md`. Times are Unix milliseconds; None means unknown."""
 
     run_id: str
     run_at_ms: int
     judged_at_ms: int
-    """The moment that ages are taken from: the run's, or for files at rest their newest one."""
+    """The moment to which ages are relative: the run's, or for files at rest their newest one."""
     took_ms: int
-    """Until the findings were known: what is written has this number in it."""
+    """Until the findings were known: the documents contain this number."""
     depth: str
     clusters: tuple[str, ...]
     version: str
@@ -55,7 +55,7 @@ class Summary:
     states: Mapping[str, int]
     """Queues of groups by state."""
     groups: tuple[Mapping[str, Any], ...]
-    """The `GROUPS_MAX` pairs of group and topic that want attention first."""
+    """The `GROUPS_MAX` pairs of group and topic that need attention first."""
     groups_total: int
     brokers: tuple[Mapping[str, Any], ...]
     """Those that did not answer first, at most `BROKERS_MAX`."""
@@ -65,17 +65,17 @@ class Summary:
     rows: Mapping[str, int]
     """How many rows were read, by table."""
     waiting: tuple[Mapping[str, Any], ...] = ()
-    """By topic and kind the `WAITING_MAX` with the most messages in system topics."""
+    """By topic and kind, the `WAITING_MAX` with the most messages in system topics."""
     waiting_total: int = 0
     """Pairs of topic and kind."""
     failed: tuple[Mapping[str, Any], ...] = ()
-    """Of the `GROUPS_MAX` groups with the most failed messages: how many in which state."""
+    """For the `GROUPS_MAX` groups with the most failed messages: how many are in which state."""
     failed_total: int = 0
     """Groups with failed messages."""
     notes: tuple[str, ...] = ()
-    """What the run was asked for and could not see, a sentence each."""
+    """What the run was asked for but could not see, a sentence each."""
     not_asked: tuple[str, ...] = ()
-    """Checks that a run of this depth, of these sources, does not make."""
+    """Checks that a run of this depth, with these sources, does not make."""
 
     @property
     def worst(self) -> str | None:
@@ -96,7 +96,7 @@ class Summary:
         return f"{found(self.counts)}. {not_read(self.depth, self.not_asked)}"
 
     def document(self) -> dict[str, Any]:
-        """As it stands in `summary.json`."""
+        """The content of `summary.json`."""
         findings = [
             {**one, "command_effect": effect_of(one["command"]) if one.get("command") else None}
             for one in self.findings
@@ -122,9 +122,9 @@ def collect_parts(
     waiting: DataFrame,
     failed: DataFrame,
 ) -> dict[str, list[dict[str, Any]]]:
-    """What a summary needs of a run's tables, in one job; each part is bounded first.
+    """What a summary needs from a run's tables, in one job; each part is bounded first.
 
-    `waiting`, `failed`: as `waiting_by_topic` and `failed_by_group` have it."""
+    `waiting`, `failed`: from `waiting_by_topic` and `failed_by_group`."""
     pairs = states.groupBy("cluster", "group", "topic").agg(
         F.count("*").alias("queues"),
         F.try_sum("lag").alias("lag"),

@@ -1,4 +1,5 @@
-"""Several small answers from one job, and order by a list, for what is made of a run's tables."""
+"""Several small results from one job, and ordering by a list, for what is made from a run's
+tables."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pyspark.sql import functions as F
 
 
 def rank(column: str, order: tuple[str, ...]) -> Column:
-    """The place in `order`, as a number; what is not in it comes last."""
+    """The position in `order`, as a number; anything else comes last."""
     places = F.array_position(F.array(*map(F.lit, order)), F.col(column))
     return F.when(places > 0, places - 1).otherwise(F.lit(len(order))).cast("int")
 
@@ -22,7 +23,7 @@ def collect_together(
     """The rows of each part, in one job; the parts must be small.
 
     Args:
-        keeps_nulls: whether what is null stands in a row as None, or is left out.
+        keeps_nulls: whether a null is None in a row, or left out.
     """
     together: DataFrame | None = None
     nulls = {"ignoreNullFields": "false" if keeps_nulls else "true"}

@@ -1,4 +1,4 @@
-"""What a run says in one breath: what was found, and what was not even asked.
+"""A run in two sentences: what was found, and what was not even checked.
 
 The same words on a terminal, in the report and in `summary.json`. A run never says that nothing is
 lost: a snapshot has read no stored byte.
@@ -18,7 +18,7 @@ _NOUNS: Final = (
 
 _PAGE: Final = "docs/audit-findings.md"
 _TOGETHER: Final = ("HALF_OVERDUE", "DELAY_OVERDUE", "TIMER_OVERDUE")
-"""Checks that share a heading there."""
+"""Checks that share a heading in the documentation."""
 
 SHOWS: Final = "shows"
 CURES: Final = "cures"
@@ -40,7 +40,7 @@ def found(counts: Mapping[str, int]) -> str:
 
 
 def not_read(depth: str, not_asked: Sequence[str]) -> str:
-    """What of the stored bytes the run has read: a sentence."""
+    """How much of the stored bytes the run has read: a sentence."""
     if not not_asked:
         return "All bytes of the named stores were read."
     if depth == "deep":
@@ -59,7 +59,7 @@ def page_of(check: str) -> str:
 
 
 def effect_of(command: str) -> str:
-    """Whether a finding's command cures, or only shows, and what it takes for the other.
+    """Whether a finding's command fixes the problem or only shows it, and what fixing takes.
 
     >>> effect_of("aerobee group show billing")
     'shows'

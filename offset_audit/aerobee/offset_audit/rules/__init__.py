@@ -1,1 +1,2 @@
-"""What is a finding, and its words: texts that Spark reads, and `aerobee doctor` without it."""
+"""What a finding is, and its wording: texts that Spark reads, and `aerobee doctor` without
+Spark."""

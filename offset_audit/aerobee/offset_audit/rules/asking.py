@@ -1,4 +1,4 @@
-"""Asks a rule of judged rows without Spark: the same texts, row by row."""
+"""Evaluates a rule on judged rows without Spark: the same texts, row by row."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ _AGGREGATE: Final = re.compile(
     r"\b(count|try_sum|max|min|bool_or|bool_and)\((?P<inside>(?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
 )
 _ONLY: Final = ("broker_name", "broker_id", "role", "epoch")
-"""Of a finding, where all its queues agree on the broker."""
+"""Columns of a finding that are filled if all its queues agree on the broker."""
 
 
 def findings_of(rule: Rule, rows: Iterable[Row], limits: Limits) -> list[dict[str, Any]]:
-    """One finding for each group of queues that have the rule's trouble, as rows of FINDINGS are
-    made."""
+    """One finding for each group of queues that have the rule's trouble, as rows of FINDINGS."""
     numbers = numbers_of(limits)
     asked_of = read(rule.asked_of.format(**numbers)) if rule.asked_of else _always
     added = {name: read(text.format(**numbers)) for name, text in rule.added.items()}
@@ -43,7 +42,7 @@ def _always(_: Row) -> bool:
 
 def _finding(rule: Rule, key: tuple[Any, ...], queues: Sequence[dict[str, Any]]) -> dict[str, Any]:
     measure = read(rule.measure)
-    # As Spark orders a struct: what is not known comes first.
+    # As Spark orders a struct: unknown values come first.
     worst = max(
         queues,
         key=lambda row: (
@@ -80,7 +79,7 @@ def _ordered(value: Any) -> tuple[bool, Any]:
 
 
 def _aggregated(text: str, rows: Sequence[Row]) -> Any:
-    """An expression of aggregates: they are worked out first, and stand in it as columns."""
+    """An expression of aggregates: these are computed first, and replaced by columns."""
     found: dict[str, Any] = {}
 
     def column(match: re.Match[str]) -> str:

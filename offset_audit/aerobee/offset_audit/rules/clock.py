@@ -1,4 +1,4 @@
-"""CLOCK: what is told of a broker whose clock is wrong now.
+"""CLOCK: what is reported about a broker whose clock is wrong now.
 
 A broker stamps its reading with its own clock between the moments at which the reader asked and was
 answered, so a stamp outside of them is wrong by at least the distance. Texts of SQL over a row of

@@ -1,8 +1,9 @@
-"""Reads the SQL of rules without Spark: an expression becomes a function of a row.
+"""Evaluates the SQL of rules without Spark: an expression becomes a function of a row.
 
-Only what rules use, with Spark's meaning: null is "not known" and goes through everything but what
-asks for it, `and` and `or` know three values, a division is never whole. What it does not know is
-refused when it is read, so a rule that Spark alone understands cannot slip through.
+Supports only what rules use, with Spark's meaning: null means "not known" and propagates through
+everything except tests for it, `and` and `or` have three values, a division is never integral.
+Anything unsupported is refused when it is parsed, so a rule that only Spark understands cannot slip
+through.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def read(text: str) -> Value:
     'near: 3'
 
     Raises:
-        ValueError: it is not of the part of SQL that is known here.
+        ValueError: it is not in the supported part of SQL.
     """
     reader = _Reader(text)
     value = reader.either()
@@ -64,12 +65,12 @@ def text_of(value: Any) -> Any:
 
 
 def long_or_none(number: int) -> int | None:
-    """Null if it is not of 64 bits, as of Spark's `try_` functions."""
+    """Null if it does not fit 64 bits, as from Spark's `try_` functions."""
     return number if _LONG_MIN <= number <= _LONG_MAX else None
 
 
 class _Reader:
-    """Descends from what binds least, `or`, to names and numbers."""
+    """Recursive descent, from `or`, which binds least, to names and numbers."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -98,7 +99,7 @@ class _Reader:
         return kind in ("name", "sign") and token.lower() == word
 
     def _took(self, *words: str) -> bool:
-        """Whether these came next, one after the other; they are read then."""
+        """Whether these tokens came next, in order; if so they are consumed."""
         begun = self._next
         for word in words:
             if not self._is(word):
@@ -310,7 +311,7 @@ def _coalesce(values: list[Value]) -> Value:
 
 
 def _extreme(choose: Callable[[list[Any]], Any]) -> Callable[[list[Value]], Value]:
-    """Of those that are known."""
+    """Of the known values."""
 
     def made(values: list[Value]) -> Value:
         def found(row: Row) -> Any:
@@ -338,7 +339,7 @@ def _plain(function: Callable[..., Any]) -> Callable[[list[Value]], Value]:
 
 
 def _number_text(number: float, digits: int) -> str:
-    # A whole one is not made a float first: that would round it.
+    # An integer is not converted to float first: that would round it.
     return f"{number:,}" if digits == 0 and isinstance(number, int) else f"{number:,.{digits}f}"
 
 

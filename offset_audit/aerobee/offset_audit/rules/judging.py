@@ -1,6 +1,6 @@
-"""In which state a group is on a queue: expressions over a row that joins what is known of both.
+"""The state of a group on a queue: expressions over a row that joins what is known about both.
 
-Null is "not known". The columns are said in `checks.progress.judged`.
+Null means "not known". The columns are described in `checks.progress.judged`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KNOWN: Final = {
     "is_gone": f"has_topics and is_in_topics is null and not {IS_LIGHT_TOPIC}",
     "is_lost": "coalesce(committed_offset < min_offset, false)",
 }
-"""Columns of which none uses another one."""
+"""Columns that do not depend on one another."""
 
 WAITING_SINCE: Final = """if(unread > 0, coalesce(
     if(committed_at_ms is not null and first_unread_ms is not null,
@@ -30,10 +30,10 @@ WAITING_SINCE: Final = """if(unread > 0, coalesce(
     least(standing_since_ms,
         if(committed_at_ms is not null and last_store_ms is not null,
             greatest(committed_at_ms, last_store_ms), null))), null)"""
-"""Since when messages have waited without any commit: never too early, null if not known. It is
-known from the times of the last commit and of the first unread message. Otherwise the newest
-message is unread too, so what is unread has waited since it came at least; and the runs that saw
-the same offset are witnesses."""
+"""Since when messages have waited without any commit: never too early, null if unknown. It is known
+from the times of the last commit and of the first unread message. Otherwise the newest message is
+unread too, so unread messages have waited at least since it arrived; and the runs that saw the same
+offset are evidence."""
 
 CAUSE: Final = """case
     when state <> 'STUCK' then null
@@ -59,4 +59,4 @@ SINCE: Final = """coalesce(
     if(previous.state = state, previous.since_ms, null),
     if(state in ('STUCK', 'STOPPED'), waiting_since_ms, null),
     as_of_ms)"""
-"""Since when it is in its state."""
+"""Since when it has been in its state."""

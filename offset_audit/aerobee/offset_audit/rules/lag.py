@@ -1,7 +1,7 @@
-"""LAG, SLOW, SAMPLING: how far a group that moves is behind the end of its queues.
+"""LAG, SLOW, SAMPLING: how far a progressing group is behind the end of its queues.
 
-LAG: it is far behind. SLOW: it works, but messages come faster than it takes them. SAMPLING: a lag
-below zero, which comes from reading the offset after the end of the queue.
+LAG: it is far behind. SLOW: it works, but messages arrive faster than it consumes them. SAMPLING: a
+lag below zero, which comes from reading the offset after the end of the queue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAG: Final = Rule(
     name="LAG",
     title="A group is far behind the end of a topic, or its oldest unread message has waited long.",
     severity=Severity.WARNING,
-    # With a known filter the messages that it lets through count.
+    # With a known filter, the messages that it lets through count.
     holds=_LAGGING,
     measure="unread",
     keep=("unread",),
@@ -83,7 +83,7 @@ SAMPLING: Final = Rule(
     name="SAMPLING",
     title="A lag below zero that comes from the order of reading.",
     severity=Severity.INFO,
-    # The group went on between two readings.
+    # The group progressed between two readings.
     holds="not is_system and lag < 0 and role <> 'STORE' and commit_read_at_ms > queue_read_at_ms",
     measure="try_subtract(0L, lag)",
     keep=("committed_offset", "max_offset", "commit_read_at_ms", "queue_read_at_ms"),

@@ -1,5 +1,4 @@
-"""SQL conditions for groups and topics that are the system's own: their progress is not an
-application's."""
+"""SQL conditions for the system's own groups and topics, whose progress is not an application's."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ IS_SYSTEM_GROUP: Final = (
 IS_SYSTEM_TOPIC: Final = (
     f"(startswith(topic, '{SYSTEM_PREFIX}') or topic in ({_listed(sorted(SYSTEM_TOPICS))}))"
 )
-"""Topics that are no application's: nobody but the broker consumes them."""
+"""Topics that belong to no application: only the broker consumes them."""
 IS_LIGHT_TOPIC: Final = f"startswith(topic, '{LIGHT_QUEUE_PREFIX}')"
 """Apache's light queues, which no table of topics lists."""
 RETRY_TOPIC: Final = f"concat('{RETRY_PREFIX}', group)"
-"""Where a group's messages wait that are to be handled again."""
+"""Where a group's messages wait for redelivery."""

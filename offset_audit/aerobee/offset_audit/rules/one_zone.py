@@ -1,7 +1,7 @@
-"""ONE_ZONE: what is told of brokers that share a zone, in a cluster that has several.
+"""ONE_ZONE: what is reported about brokers that share a zone, in a cluster that has several.
 
-Texts of SQL over a row that counts them: how many there are, of how many the zone is known, how
-many zones these are, and one of those.
+Texts of SQL over a row of counts: how many there are, for how many the zone is known, how many
+zones these are, and one of those.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COMMAND: Final = "aerobee cluster show"
 SEVERAL: Final = 2
 
 IN_SYNC_HOLDS: Final = "known = replicas and zones = 1"
-"""A group of which a replica in sync names no zone is not judged."""
+"""A group with an in-sync replica that names no zone is not judged."""
 IN_SYNC_EVIDENCE: Final = phrase(
     "All {replicas} replicas of {broker_name} that are in sync are in zone {zone}: if this zone is "
     "lost, so is access to everything that only they have."

@@ -1,4 +1,5 @@
-"""ORPHAN: offsets of topics and queues that are gone, and queues leased to nobody's member."""
+"""ORPHAN: offsets of topics and queues that are gone, and queues leased to a client that is not a
+member."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ ORPHAN: Final = Rule(
         "of_topic": "if(kind = 'LEASE', null, topic)",
         "of_holder": "if(kind = 'LEASE', holder, null)",
     },
-    # Without a table of topics nothing is known to be gone.
+    # Without a table of topics, nothing is known to be gone.
     holds="kind is not null",
     by=("cluster", "group", "kind", "of_topic", "of_holder"),
     measure="coalesce(committed_offset, 0)",

@@ -1,8 +1,8 @@
 """OUT_OF_RANGE_LOW, OUT_OF_RANGE_HIGH: offsets outside what a queue holds.
 
-LOW: messages were removed before a group read them. HIGH: an offset is past the end of its queue. A
-cut or missing file of a consume queue moves the queue's ends while the messages are still in the
-log: that is another check's finding, so the ends of the log, where they were read, count too.
+LOW: messages were removed before a group read them. HIGH: an offset is after the end of its queue.
+A cut or missing file of a consume queue moves the queue's ends while the messages are still in the
+log: another check reports that, so the ends of the log, if they were read, count too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _OUTSIDE: Final = """(committed_offset < min_offset or committed_offset > max_of
     and not is_broadcasting and not is_gone
     and (lag >= 0 or role = 'STORE'
         or not coalesce(commit_read_at_ms > queue_read_at_ms, false))"""
-"""Rows whose lag cannot be said are left out. `held_min` and `held_end`: where what queue and log
-hold begins and ends."""
+"""Rows whose lag is unknown are left out. `held_min` and `held_end`: the start and end of what
+queue and log contain."""
 
 _LOW_TOLD: Final = phrase(
     "{affected|messages} of topic {topic} {were} removed before group {group} read {them}, on"
@@ -36,8 +36,8 @@ OUT_OF_RANGE_LOW: Final = Rule(
     title="Messages were removed before a group read them.",
     severity=Severity.CRITICAL,
     asked_of=_OUTSIDE,
-    # A group that committed just before the reading may have gone on while it took place; one that
-    # did so has told its journal, which is read later.
+    # A group that committed just before the reading may have progressed during it; if so, that is
+    # in its journal, which is read later.
     holds="""committed_offset < held_min and not is_system
         and not coalesce(try_subtract(commit_read_at_ms, committed_at_ms) < {settle_ms}, false)
         and not coalesce(role <> 'STORE' and told_offset >= held_min, false)""",
@@ -66,7 +66,7 @@ OUT_OF_RANGE_HIGH: Final = Rule(
     title="A group's offset is past the end of its queue.",
     severity=Severity.ERROR,
     asked_of=_OUTSIDE,
-    # The next messages would be passed over.
+    # The next messages would be skipped.
     holds="committed_offset > held_end",
     measure="try_subtract(committed_offset, held_end)",
     keep=("committed_offset", "held_end"),

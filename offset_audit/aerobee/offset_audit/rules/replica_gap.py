@@ -1,4 +1,5 @@
-"""REPLICA_GAP: what is told of a broker that met `misplaced` records: texts of SQL over its row."""
+"""REPLICA_GAP: what is reported about a broker that met `misplaced` records: texts of SQL over its
+row."""
 
 from __future__ import annotations
 

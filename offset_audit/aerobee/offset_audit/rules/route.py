@@ -1,8 +1,8 @@
-"""ROUTE: what is told where the registry and the brokers contradict each other.
+"""ROUTE: what is reported if the registry and the brokers contradict each other.
 
 Texts of SQL over a row for each broker group, or each name in routes. The registry is read before
-the brokers, and these one beside the other: what a change of master, or of a topic, between the
-readings may explain is INFO.
+the brokers, which are read at the same time as each other: anything that a change of master, or of
+a topic, between the readings may explain is INFO.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ IS_PROVEN: Final = (
     "epochs <= 1 or coalesce(registry_epoch >= newest_epoch, false)"
     " or coalesce(newest_answered_ms <= last_asked_ms, false)"
 )
-"""Masters of one epoch, or of an older one when the newest had been given already: the registry,
-which was read before, or the newest master's own answer had it before the other was asked. Else the
-readings may lie on the two sides of a hand-over."""
+"""Masters in one epoch, or in an older one after the newest had been assigned: the registry, which
+was read before, or the newest master's own answer had it before the other was asked. Otherwise the
+readings may be from before and after a handover."""
 TWO_SEVERITY: Final = "if(is_proven, 'CRITICAL', 'INFO')"
 TWO_EVIDENCE: Final = phrase(
     "{masters} replicas of the group each say that they are its master: {names}{end}",
@@ -70,8 +70,8 @@ UNKNOWN_EVIDENCE: Final = phrase(
 )
 
 IS_TRIMMED: Final = "min_offset = max_offset"
-"""Of a queue: a topic of which a broker still lists such queues alone, one of them used, has been
-deleted since the registry was read."""
+"""For a queue: a topic of which a broker lists only such queues, at least one of them used, has
+been deleted since the registry was read."""
 IS_NEW: Final = "coalesce(topic_revision > known, false)"
 IF_NEW: Final = "if(is_new, 'INFO', 'ERROR')"
 LACKING_EVIDENCE: Final = phrase(

@@ -1,7 +1,7 @@
-"""What a rule is: which queues of a group have a trouble, and how it is told.
+"""A rule: which queues of a group have a trouble, and how it is reported.
 
-All of it are texts of SQL over the columns of a judged queue (`judging`). The audit has Spark read
-them, `aerobee doctor` reads them itself: so both say the same of the same cluster.
+All of it is SQL text over the columns of a judged queue (`judging`). The audit lets Spark evaluate
+it, and `aerobee doctor` evaluates it itself: so both report the same about the same cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Rule:
     title: str
     severity: Severity
     asked_of: str = ""
-    """Which queues are looked at; a condition without the columns `added`."""
+    """Which queues are considered; a condition without the columns `added`."""
     added: Mapping[str, str] = field(default_factory=dict)
     """Further columns, each of which may use those before it."""
     holds: str
@@ -37,19 +37,19 @@ class Rule:
     by: tuple[str, ...] = ("cluster", "group", "topic")
     """The queues that are equal in these make one finding."""
     measure: str
-    """The worst queue of a finding is the one where it is highest."""
+    """The worst queue of a finding is the one with the highest value."""
     keep: tuple[str, ...] = ()
-    """Columns of the worst queue, beside its place."""
+    """Columns of the worst queue, in addition to its place."""
     sums: Mapping[str, str] = field(default_factory=dict)
     """Aggregates over the queues of a finding; `affected` is one of them."""
     evidence: str
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Of the finding."""
+    """Columns of the finding."""
     command: str = SHOW_GROUP
     commands: Mapping[str, str] | None = None
     """By conditions, commands that come before it."""
     needs: Mapping[str, str] = field(default_factory=dict)
-    """As of `Check`."""
+    """As in `Check`."""
 
 
 def numbers_of(limits: Limits) -> dict[str, int]:

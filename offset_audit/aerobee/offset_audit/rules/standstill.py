@@ -1,6 +1,6 @@
 """STUCK, STOPPED, UNCOMMITTED_QUEUE: messages wait and their group commits nothing.
 
-STUCK: though a member is there. STOPPED: because it has no members. UNCOMMITTED_QUEUE: members
+STUCK: although there is a member. STOPPED: because there is none. UNCOMMITTED_QUEUE: members
 subscribe, but their group never committed on one of the queues.
 """
 
@@ -53,7 +53,8 @@ STUCK: Final = Rule(
     title="A group has members and messages wait, but its offset does not move.",
     severity=Severity.WARNING,
     holds=_STUCK,
-    # Several members are several causes; one that commits nothing is one cause, whatever it holds.
+    # Several members are several causes; one that commits nothing is one cause, however many queues
+    # it holds.
     added={"of_topic": "if(cause = 'SILENT', null, topic)"},
     by=("cluster", "group", "cause", "holder", "of_topic"),
     measure="try_subtract(as_of_ms, waiting_since_ms)",
@@ -106,10 +107,10 @@ STOPPED: Final = Rule(
 
 _SINCE: Final = """least(standing_since_ms,
     if(try_subtract(as_of_ms, group_committed_ms) >= {settle_ms}, last_store_ms, null))"""
-"""A member keeps where it starts at once, so that nothing is missed when it ends: without an offset
-nobody has ever begun there. A group that has only just come is not judged: an earlier run must have
-seen the same, or it must have committed on another queue of the topic before, and the newest
-message on this one be old enough."""
+"""A member stores its starting offset immediately, so that nothing is missed when it ends: without
+an offset nobody has ever begun there. A group that has just appeared is not judged: an earlier run
+must have seen the same, or it must have committed on another queue of the topic before, and the
+newest message on this one must be old enough."""
 _UNCOMMITTED_TOLD: Final = phrase(
     "Group {group} has {worst.members|members} for topic {topic} but has never committed on"
     " {where}, where {affected|messages} {have} waited for at least"
@@ -123,7 +124,7 @@ UNCOMMITTED_QUEUE: Final = Rule(
     name="UNCOMMITTED_QUEUE",
     title="A group consumes a topic but has never committed on one of its queues.",
     severity=Severity.WARNING,
-    # Queues that members are not told of, since the topic was given fewer to read, are not theirs.
+    # Queues not announced to members, since the topic was given fewer to read, are not theirs.
     asked_of="""committed_offset is null and members > 0 and max_offset > min_offset
         and not is_system and not is_broadcasting and not is_gone
         and coalesce(queue_id < read_queue_count, true)""",

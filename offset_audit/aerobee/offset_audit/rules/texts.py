@@ -1,7 +1,7 @@
-"""Sentences and commands of findings, as texts of SQL: what they say, and how values are put.
+"""Sentences and commands of findings, as texts of SQL: their wording, and how values are formatted.
 
-Expressions are texts of Spark's SQL: one that is built from columns, node by node, costs the driver
-some hundred calls of the JVM for each sentence. And texts can be read without Spark: see
+Expressions are texts of Spark's SQL: building one from columns, node by node, costs the driver
+hundreds of JVM calls for each sentence. And texts can be evaluated without Spark: see
 `expressions`.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999."""
 _UNSAFE: Final = "[^A-Za-z0-9_@%+=:,./-]"
-"""Has a meaning for a shell, or may have."""
+"""Characters that have, or may have, a meaning in a shell."""
 _MINUTE: Final = 60_000
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
@@ -26,7 +26,7 @@ _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 _SPEC: Final = re.compile(r"(.*)\|([a-z]+)", re.DOTALL)
 
 QUEUE: Final = "concat_ws(':', worst.broker_name, worst.queue_id)"
-"""The worst queue of a finding, as the option `--queue` takes it."""
+"""The worst queue of a finding, in the form of the option `--queue`."""
 SHOW_GROUP: Final = "aerobee group show {group}"
 
 
@@ -34,7 +34,7 @@ def phrase(template: str, **parts: str) -> str:
     """SQL of a text.
 
     `{expression}` is a column, an SQL expression or one of `parts`; unknown values read `?`, so
-    that no sentence gets lost. `{expression|spec}`: `n` 12,345; `rate` 12.3; `duration` of
+    that no sentence is lost. `{expression|spec}`: `n` 12,345; `rate` 12.3; `duration` of
     milliseconds; `moment` of Unix milliseconds, `instant` with its milliseconds; any plural noun
     counts: 1 message, 2 messages.
     """
@@ -48,7 +48,7 @@ def phrase(template: str, **parts: str) -> str:
 
 
 def either(condition: str, yes: str, no: str = "", **parts: str) -> str:
-    """SQL of one of two texts; the second also where the condition is not known."""
+    """SQL of one of two texts; the second also if the condition is unknown."""
     return f"if({condition}, {phrase(yes, **parts)}, {phrase(no, **parts)})"
 
 
@@ -78,8 +78,8 @@ def reset_to(offset: str) -> str:
 
 
 def command_text(template: str, commands: Mapping[str, str] | None = None) -> str:
-    """SQL of a command whose values become one word of a shell each; of `commands`, by conditions,
-    the first that holds comes before it."""
+    """SQL of a command in which each value becomes a single shell word; of `commands`, by
+    conditions, the first that holds comes before it."""
     if commands:
         (held, first), *others = commands.items()
         rest = command_text(template, dict(others))
@@ -132,7 +132,7 @@ def _duration(ms: str) -> str:
 
 
 def shell_word(expression: str) -> str:
-    """SQL of a value as `shlex.quote` writes it: names and paths are whatever users chose."""
+    """SQL of a value quoted as by `shlex.quote`: names and paths are arbitrary."""
     word = f"cast({expression} as string)"
     quote, inner = sql_text("'"), sql_text("""'"'"'""")
     return (

@@ -1,4 +1,5 @@
-"""UNCLEAN_ELECTION: what is told of a group whose master began without acknowledged messages.
+"""UNCLEAN_ELECTION: what is reported about a group whose master began without acknowledged
+messages.
 
 Texts of SQL over a row for each group, or for each such epoch of it.
 """
@@ -14,7 +15,7 @@ TITLE: Final = "A replica that may lack acknowledged messages became master."
 COMMAND: Final = "aerobee cluster show"
 
 IS_PAST: Final = "coalesce(start < log_begin, false)"
-"""Of one epoch: all that was stored until it began is removed."""
+"""For one epoch: everything stored before it began has been removed."""
 SEVERITY: Final = "if(is_past, 'INFO', 'ERROR')"
 EVIDENCE: Final = phrase(
     "{begun} {epochs} of {broker_name}: a replica that may lack acknowledged messages became master"

@@ -1,6 +1,6 @@
-"""UNREACHABLE: what is told of a broker that should be there and was not heard.
+"""UNREACHABLE: what is reported about an expected broker that did not answer.
 
-Texts of SQL over a row for each such broker, with what its group's other replicas say.
+Texts of SQL over a row for each such broker, with what its group's other replicas report.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOT_REGISTERED: Final = "is a replica of the group but no longer registered"
 COMMAND: Final = "aerobee cluster show"
 
 BUSY: Final = "busy: "
-"""`error` of a broker that spoke, but had no room for the reading until time was up, begins so."""
+"""The prefix of `error` for a broker that answered, but had no capacity for the reading in time."""
 IS_BUSY: Final = f"coalesce(startswith(error, '{BUSY}'), false)"
 NO_ANSWER: Final = either(
     "is_busy",
@@ -24,10 +24,10 @@ NO_ANSWER: Final = either(
     "did not answer: {error}",
 )
 SEVERITY: Final = "if(is_busy, 'WARNING', 'ERROR')"
-"""A busy one is there and at work; the next run may find room."""
+"""A busy one is up and working; the next run may succeed."""
 HAS_MASTER: Final = "coalesce(has_master, false)"
 AFFECTED: Final = f"if({HAS_MASTER}, 0, queues)"
-"""Queues that nobody else answers for."""
+"""Queues for which no other broker answers."""
 EVIDENCE: Final = phrase(
     "{broker_name}:{broker_id}{at} {reason}{unknown}.",
     at=either("address is not null", " at {address}"),

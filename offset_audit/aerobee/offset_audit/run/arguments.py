@@ -1,4 +1,4 @@
-"""The arguments of an audit, once for `aerobee audit` and for `spark-submit`.
+"""The arguments of an audit, shared by `aerobee audit` and `spark-submit`.
 
 Owns their names and help; imports neither pyspark nor pyarrow.
 """
@@ -21,7 +21,7 @@ from aerobee.runtime.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One option; `name` is its key for `request_of`, with `--` in front on a command line."""
+    """One option; `name` is its key for `request_of`, prefixed with `--` on a command line."""
 
     name: str
     help: str
@@ -93,7 +93,7 @@ ARGUMENTS = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """Wrong usage is an error that the caller shows, not an exit code that means a finding."""
+    """Wrong usage is an error that the caller shows, not an exit code that looks like a finding."""
 
     def error(self, message: str) -> NoReturn:
         raise InvalidArgument(message)
@@ -104,7 +104,7 @@ def parse_arguments(arguments: Sequence[str], *, program: str) -> AuditRequest:
 
     Raises:
         InvalidArgument: an argument cannot be understood.
-        SystemExit: `--help` was asked for and printed.
+        SystemExit: `--help` was requested and printed.
     """
     parser = _Parser(prog=program, description="Audit offsets, stores and replicas on Spark.")
     for one in ARGUMENTS:
@@ -113,7 +113,7 @@ def parse_arguments(arguments: Sequence[str], *, program: str) -> AuditRequest:
 
 
 def _argparse_of(one: Argument) -> dict[str, Any]:
-    # argparse takes % as the start of a field.
+    # argparse treats % as the start of a field.
     found: dict[str, Any] = {"help": one.help.replace("%", "%%")}
     if one.metavar is None:
         return {**found, "action": "store_true"}

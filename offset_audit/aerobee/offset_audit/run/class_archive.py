@@ -1,13 +1,13 @@
-"""Java's classes of Spark in one file, which a JVM maps instead of finding, reading and checking
-them one by one: half of a session's start, and a quarter of a small audit.
+"""Spark's Java classes in one file, which a JVM maps instead of finding, reading and checking them
+one by one: that is half of a session's start, and a quarter of a small audit.
 
 The file is of one Java and one Spark, and some 200 MB large. It is made once, by the JVM of the
-first audit that ended well, after its answer was given: that JVM knows exactly the classes that an
-audit needs, nothing runs on behind the user's back, and nobody waits for it but who has the answer
-already. It stands in the user's cache folder, since what starts from it runs as that user.
+first successful audit, after its answer was given: that JVM knows exactly the classes that an audit
+needs, nothing is left running in the background, and only a user who already has the answer waits
+for it. It is in the user's cache folder, since what starts from it runs as that user.
 
-Invariants: it is only about speed. Where it cannot be made or is damaged, nothing fails and
-nothing is said; a file of that name is always whole, even if another process makes one.
+Invariants: only speed depends on it. If it cannot be made or is damaged, nothing fails and nothing
+is reported; a file of that name is always complete, even if another process makes one.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from pyspark.find_spark_home import _find_spark_home
 FOLDER = Path("aerobee") / "java-classes"
 SUFFIX = ".jsa"
 KEPT_MAX = 2
-"""How many remain; an update of Java or Spark leaves the previous one."""
+"""How many are kept; an update of Java or Spark leaves the previous one."""
 FREE_BYTES_MIN = 2 * 1024**3
-"""Where less is free, room is worth more than speed."""
+"""With less free space than this, space is worth more than speed."""
 
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 _UNUSABLE = frozenset(':"\\%\n')
-"""Letters of paths that Java's options would take for something else."""
+"""Characters in paths that Java's options would misinterpret."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """Where the file of this Java and Spark is, or would be."""
+    """The path of this Java's and Spark's file, whether or not it exists."""
 
     folder: Path
     key: str
 
     def file(self) -> Path | None:
-        """The file, if it is there. Its name ends with its length: Java would die of a shorter one,
-        while it passes over one whose checksums are wrong."""
+        """The file, if it exists. Its name ends with its length: Java would crash on a shortened
+        one, while it ignores one whose checksums are wrong."""
         with contextlib.suppress(OSError):
             for path in self.folder.glob(f"{self.key}-*{SUFFIX}"):
                 if _is_ours(path) and path.stem == f"{self.key}-{path.stat().st_size}":
@@ -54,13 +54,13 @@ class ClassArchive:
         return None
 
     def java_options(self) -> tuple[str, ...]:
-        """For the start of a JVM: to use the file, or to be able to make it."""
+        """For the start of a JVM: use the file, or be able to make it."""
         if (path := self.file()) is not None:
             return (f'"-XX:SharedArchiveFile={path}"', "-XX:+VerifySharedSpaces", *_SILENT)
         return ("-XX:+RecordDynamicDumpInfo", *_SILENT) if _has_room(self.folder) else ()
 
     def make(self, gateway: Any) -> None:
-        """Have the JVM behind `gateway` write the file, unless there is one. Takes seconds."""
+        """Have the JVM behind `gateway` write the file, unless it exists. Takes seconds."""
         if self.file() is not None:
             return
         unfinished = self.folder / f".{self.key}.{os.getpid()}"
@@ -87,7 +87,7 @@ def class_archive(java: Path) -> ClassArchive | None:
 
 
 def _key(java: Path) -> str:
-    """Java would pass over the file of another one; this way it has one of its own."""
+    """Java would ignore another version's file; this way each version has its own."""
     home = java.resolve().parent.parent
     modules = (home / "lib" / "modules").stat()
     parts = [str(home), f"{modules.st_size} {modules.st_mtime_ns}", pyspark.__version__]
@@ -109,7 +109,7 @@ def _cache_folder() -> Path | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it is a file that nobody else could have written."""
+    """Whether it is a file that no other user could have written."""
     try:
         found = path.stat()
     except OSError:
@@ -131,11 +131,11 @@ def _has_room(folder: Path) -> bool:
 
 
 def _dump(gateway: Any, path: Path) -> bool:
-    """Ask the JVM as `jcmd` would, which is not part of a runtime alone; whether it did."""
+    """Ask the JVM as `jcmd` would, which is not part of a plain runtime; whether it succeeded."""
     jvm = gateway.jvm
     try:
         server = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-        # By reflection: py4j does not look for methods in classes that are not exported.
+        # By reflection: py4j does not find methods in classes that are not exported.
         methods = jvm.java.lang.Class.forName("javax.management.MBeanServer").getMethods()
         (invoke,) = (one for one in methods if one.getName() == "invoke")
         words = _array(gateway, jvm.java.lang.String, "dynamic_dump", str(path))

@@ -1,9 +1,9 @@
-"""Tables that many questions share, without the memory of how they were made.
+"""Tables shared by many questions, detached from how they were made.
 
-Spark plans a question from its sources up, each time, also where it keeps a table on the way: with
-some twenty checks over one wide table, planning would take longer than the work. Few rows become
-part of the plan itself: what asks tables without rows, or for rows that are not there, is planned
-away, and nothing runs for it.
+Spark plans each question from its sources up, even if a table on the way is cached: with some
+twenty checks over one wide table, planning would take longer than the work. Small tables become
+part of the plan itself: a question about tables without rows, or for rows that do not exist, is
+optimised away, and nothing runs for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 LOCAL_ROWS = 50_000
-"""How many rows of a run may be part of its plans; more stay where they were read."""
+"""How many rows may be part of a run's plans; larger tables stay where they were read."""
 
 
 def cut(frame: DataFrame) -> DataFrame:
@@ -30,10 +30,10 @@ def cut(frame: DataFrame) -> DataFrame:
 
 
 def at_hand(frame: DataFrame, rows_max: int = LOCAL_ROWS) -> tuple[DataFrame, int] | None:
-    """The same rows as part of every plan that asks them, and their number; None: there are more
+    """The same rows as part of every plan that uses them, and their number; None: there are more
     than `rows_max`.
 
-    Runs at once. The rows stay in the driver's JVM, Python does not see them.
+    Runs at once. The rows stay in the driver's JVM; Python does not see them.
     """
     session: Any = frame.sparkSession
     java: Any = frame.limit(rows_max + 1)._jdf

@@ -1,7 +1,7 @@
 """How a run of the audit ends: why it could not be made, and the exit code for scripts.
 
-0 to 3 are the worst severity found (`outputs.summary.EXIT_CODES`); 64 and above say that there is
-no answer, and never mean a finding. Imports neither pyspark nor pyarrow.
+0 to 3 are the worst severity found (`outputs.summary.EXIT_CODES`); 64 and above mean that there is
+no result, and never a finding. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class NotReady(AerobeeError):
 
 
 class NothingToAudit(AerobeeError):
-    """Neither a cluster nor a store was found where the caller said."""
+    """There is neither a cluster nor a store where the caller said."""
 
 
 class SparkFailed(AerobeeError):
@@ -44,10 +44,10 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code for what ended a run."""
+    """The exit code for the error that ended a run."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), BROKE_OFF)
 
 
 def is_understood(error: BaseException) -> bool:
-    """Whether its sentence is all that a person needs; anything else is a bug with a traceback."""
+    """Whether its message is all that a person needs; anything else is a bug with a traceback."""
     return isinstance(error, errors.AerobeeError | OSError)

@@ -1,7 +1,8 @@
-"""Whose word counts where a broker answered and its files are read too: for progress its own.
+"""Which report counts if a broker answered and its files are read too: for progress, the broker's.
 
-What its files say of topics and queues is kept apart, for the checks that compare files with each
-other. No two stores of one run are of the same replica: their rows could not be told apart.
+What its files say about topics and queues is kept separately, for the checks that compare files
+with each other. No two stores of one run belong to the same replica: their rows could not be told
+apart.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Identity = tuple[str | None, str | None, int | None]
 _ORIGIN = ("cluster", "broker_name", "broker_id")
 
 OF_PROGRESS = ("topics", "queues", "commits")
-"""Tables of which one word for each replica counts, beside the journal."""
+"""Tables in which one report per replica counts, in addition to the journal."""
 
 
 def heard_stores(brokers: DataFrame, stores: DataFrame) -> list[Identity]:

@@ -1,6 +1,6 @@
 """Whether this machine has what Spark needs, and what to install if not.
 
-Imports neither pyspark nor pyarrow: it is what speaks when they are missing.
+Imports neither pyspark nor pyarrow: it reports that they are missing.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ def require_packages() -> None:
 
 
 def silence_pyspark() -> None:
-    """What pyspark warns of when it is imported is not for those who ask for an audit."""
+    """pyspark's warnings on import are of no use to people who run an audit."""
     for category in (FutureWarning, DeprecationWarning, UserWarning):
         warnings.filterwarnings("ignore", category=category, module=r"pyspark\.")
-    # py4j logs a traceback for each call that Ctrl-C breaks off, partly by the root logger itself.
+    # py4j logs a traceback for each call interrupted by Ctrl-C, partly through the root logger.
     logging.getLogger("py4j").propagate = False
     logging.getLogger().addFilter(_is_not_of_py4j)
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """What is logged here is raised too, and told where it is caught."""
+    """What is logged here is also raised, and reported where it is caught."""
     return "py4j" not in Path(record.pathname).parts
 
 
@@ -79,7 +79,7 @@ def java_major(path: Path) -> int | None:
 
 
 def _java_path() -> Path | None:
-    """As Spark's own scripts look: JAVA_HOME first, then PATH."""
+    """In the order of Spark's own scripts: JAVA_HOME first, then PATH."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = Path(home) / "bin" / "java"

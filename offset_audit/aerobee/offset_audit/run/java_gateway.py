@@ -1,8 +1,9 @@
-"""Spark's JVM, started without a fork: gRPC's threads do not survive one, so that the child of a
-process that also talks gRPC (all that audit a live cluster do) now and then dies before it is Java.
+"""Spark's JVM, started without a fork: gRPC's threads do not survive one, so the child of a process
+that also uses gRPC (which every audit of a live cluster does) occasionally dies before it becomes
+Java.
 
-pyspark forks, since its child shall ignore Ctrl-C; here a shell sees to that. How the JVM then says
-where it listens is pyspark's own way between its two halves.
+pyspark forks so that its child ignores Ctrl-C; here a shell does that. How the JVM then reports its
+port is pyspark's own protocol between its two halves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LOOK_EVERY_S = 0.02
 PORT = "PYSPARK_GATEWAY_PORT"
 SECRET = "PYSPARK_GATEWAY_SECRET"
 _DEAF = ("/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"')
-"""Ignores Ctrl-C, as does what it runs; a signal to the process group reaches it anyway."""
+"""Ignores Ctrl-C, as does the program it runs, even if the signal goes to the process group."""
 _TOLD = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _CLASSIC = {"SPARK_CONNECT_MODE": "0"}
 _PORT_AND_LENGTH = struct.Struct(">ii")
@@ -35,7 +36,7 @@ class JavaEnded(Exception):
 
 
 def start_java(conf: SparkConf, log: IO[bytes]) -> Any:
-    """The gateway to a new JVM, which ends when this process does. Its `proc` is the process.
+    """The gateway to a new JVM, which ends together with this process. Its `proc` is the process.
 
     Raises:
         JavaEnded: see there.
@@ -66,14 +67,14 @@ def start_java(conf: SparkConf, log: IO[bytes]) -> Any:
 
 
 def end_java(process: subprocess.Popen[bytes]) -> None:
-    """Have it end by itself, as it does when nobody holds its standard input, and wait for that."""
+    """Let it end by itself, as it does when its standard input is closed, and wait for that."""
     assert process.stdin is not None
     process.stdin.close()
     process.wait()
 
 
 def _connected(told: bytes) -> Any:
-    """pyspark's gateway to a JVM that runs already.
+    """pyspark's gateway to a JVM that is already running.
 
     Args:
         told: the port (4 bytes), the length of the secret (4 bytes), the secret; big-endian.
@@ -86,6 +87,6 @@ def _connected(told: bytes) -> Any:
         launch: Any = launch_gateway
         return launch()
     finally:
-        # With them this process would be taken for one that `spark-submit` started.
+        # With them this process would look like one that `spark-submit` started.
         for name in address:
             del os.environ[name]

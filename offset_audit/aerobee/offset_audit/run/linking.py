@@ -1,4 +1,4 @@
-"""What a run adds to the findings of its checks: whose run, since when, and the state before."""
+"""What a run adds to the findings of its checks: which run, since when, and the state before."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from aerobee.offset_audit.outputs.ledger import RunEntry
 from aerobee.offset_audit.tables import FINDINGS, schema
 
 PLACE = ("cluster", "broker_name", "broker_id", "topic", "queue_id", "group")
-"""What a finding is about; with the check it is the same finding in another run."""
+"""The subject of a finding; together with the check it identifies the same finding in another run.
+"""
 
 _QUEUE = ("cluster", "broker_name", "topic", "queue_id", "group")
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The runs that this one is compared with, each the newest of the same scope."""
+    """The runs with which this one is compared, each the newest of the same scope."""
 
     any_run: RunEntry | None
     deep_run: RunEntry | None
-    """Deep checks are compared with it: a snapshot between does not make their findings new."""
+    """Deep checks are compared with it: a snapshot in between does not make their findings new."""
 
     @property
     def runs(self) -> list[RunEntry]:
@@ -42,15 +43,15 @@ def comparable(runs: Sequence[RunEntry], scope: str) -> Earlier:
 
 
 def of_same_sources(runs: Sequence[RunEntry], scope: str) -> list[RunEntry]:
-    """The runs whose states are the history of one of this scope: a copy of a store is older than
-    what a live cluster said, and that is no fall. Groups and topics may be others."""
+    """The runs whose states are the history for one of this scope: a copy of a store is older than
+    what a live cluster reported, and that is not a fall. Groups and topics may differ."""
     sources = _sources(scope)
     return [run for run in runs if _sources(run.scope) == sources]
 
 
 def _sources(scope: str) -> tuple[bool, object]:
-    """Whether brokers were asked, and which stores were read; of a text that is no scope of ours
-    the text itself."""
+    """Whether brokers were asked, and which stores were read; for a text that is not one of our
+    scopes, the text itself."""
     try:
         told = json.loads(scope)
     except ValueError:
@@ -93,7 +94,7 @@ def linked_findings(
 
 
 def _occurrences(findings: DataFrame, earlier: Earlier, deep_checks: Sequence[str]) -> DataFrame:
-    """Each finding of the run that it is compared with, once."""
+    """Each finding of the run it is compared with, once."""
     is_deep = F.col("check").isin(list(deep_checks))
     compared = F.when(is_deep, _is_of(earlier.deep_run)).otherwise(_is_of(earlier.any_run))
     keys = ("check", *PLACE)

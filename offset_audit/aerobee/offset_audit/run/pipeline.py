@@ -1,8 +1,8 @@
 """One run of the audit, from its request to the exit code.
 
-The order is part of the truth: the registry, then the brokers (each copies commits before ends),
-then files; checks judge only what was read before. Nothing that grows with the data reaches the
-driver: findings and states stay in Spark, what is collected is the bounded summary.
+The order matters for correctness: first the registry, then the brokers (each copies commits before
+ends), then files; checks judge only what was read before. Nothing that grows with the data reaches
+the driver: findings and states stay in Spark, and only the bounded summary is collected.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from aerobee.offset_audit.tables import FINDINGS, Tables, empty_frame, schema
 from aerobee.runtime.clock import Clock
 
 Reader = Callable[[SparkSession, AuditRequest, readings.Reading, Progress], dict[str, int]]
-"""Fills the reading's tables; gives the rows read, by table."""
+"""Fills the reading's tables; returns the rows read, by table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When and as what a run takes place."""
+    """The time and id of a run."""
 
     run_id: str
     run_at_ms: int
@@ -63,13 +63,13 @@ def run_audit(
     progress: Progress,
     read: Reader = readings.read_all,
 ) -> Summary:
-    """Read, judge, write what the request asks for, and say what was found.
+    """Read, judge, write what the request asks for, and return what was found.
 
     Raises:
         NothingToAudit: no broker and no store was found.
         InvalidArgument: a source refuses one of its options.
         Unreachable, DeadlineExceeded, RegistryUnavailable: the cluster does not answer.
-        SparkFailed: a source or a check broke down; its own words are in the sentence.
+        SparkFailed: a source or a check broke down; its own text is in the message.
         OSError: an output cannot be written.
     """
     timed = TimedProgress(progress, clock)
@@ -154,7 +154,7 @@ def _judge(
 
 
 def _make_shared(reading: readings.Reading, limits: Limits, *, has_compared: bool) -> None:
-    """The tables that several checks ask; each asks those before it."""
+    """The tables that several checks use; each uses those before it."""
     keep = reading.keep_cut
     tables = replace(reading.tables, replicas=find_replicas(reading.tables, limits))
     tables = replace(tables, changes=keep(find_changes(tables, limits)))
@@ -181,7 +181,8 @@ def _earlier_runs(
 
 
 def _to_ask(checks: Sequence[Check], reading: readings.Reading) -> list[Check]:
-    """Those that may find something, by what they need; one look at the tables for all of them."""
+    """Checks that may find something, according to `needs`; one query over the tables for all of
+    them."""
     tables: dict[str, set[str]] = {}
     for check in checks:
         for table, condition in check.needs.items():
@@ -206,7 +207,7 @@ def _to_ask(checks: Sequence[Check], reading: readings.Reading) -> list[Check]:
 def _found(
     session: SparkSession, checks: Sequence[Check], tables: Tables, limits: Limits
 ) -> DataFrame:
-    """The findings of all checks, in one plan, so that Spark shares what they have in common."""
+    """The findings of all checks, in one plan, so that Spark shares common parts."""
     columns = schema(FINDINGS)
     each = []
     for check in checks:
@@ -257,16 +258,16 @@ def _summary(
 
 
 def _clusters(tables: Tables) -> tuple[str, ...]:
-    """Their names, few; "" if files do not tell."""
+    """Their names, shortened; "" if files do not say."""
     names = tables.brokers.select("cluster").union(tables.registry_brokers.select("cluster"))
     found = names.select(F.coalesce("cluster", F.lit("")).alias("cluster")).distinct().collect()
     return tuple(sorted(row["cluster"] for row in found)) or ("",)
 
 
 def _newest_ms(tables: Tables, moment: Moment) -> int:
-    """Files at rest are judged as of the newest moment that they tell of, not of today. One
-    that has not come is none, nor one of a record whose time is damaged, of what a reader of
-    records knows: damaged bytes may say anything."""
+    """Files at rest are judged as of the newest moment that they mention, not as of today. Times in
+    the future are ignored, and so are those of records that a reader knows to be damaged: damaged
+    bytes may contain anything."""
     damaged = F.broadcast(
         tables.faults.where(F.col("kind") == "BAD_TIME").select(
             *REPLICA, F.col("store_ms").alias("last_store_ms")
@@ -289,7 +290,7 @@ def _newest_ms(tables: Tables, moment: Moment) -> int:
 
 
 def _scope(request: AuditRequest) -> str:
-    """Equal for runs that look at the same; free of options, which may be secret."""
+    """Equal for runs over the same sources; contains no options, which may be secret."""
     return json.dumps(
         {
             "nameservers": request.nameservers,
@@ -303,7 +304,7 @@ def _scope(request: AuditRequest) -> str:
 
 
 def _run_id(run_at_ms: int, chance: random.Random) -> str:
-    """Sorts by time; two runs of one moment differ."""
+    """Sorts by time; two runs at one moment differ."""
     at = datetime.fromtimestamp(run_at_ms / 1_000, UTC)
     return f"{at:%Y%m%dT%H%M%S}.{run_at_ms % 1_000:03d}-{chance.getrandbits(32):08x}"
 

@@ -1,4 +1,4 @@
-"""How a run tells where it is, without knowing who watches."""
+"""How a run reports where it is, without knowing who watches."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aerobee.runtime.clock import Clock
 
 
 class Progress(Protocol):
-    """What shows it; called from the run's own thread."""
+    """Displays progress; called from the run's own thread."""
 
     def stage(self, title: str) -> AbstractContextManager[None]:
         """A part of the run, for as long as it is entered."""
         ...
 
     def note(self, text: str) -> None:
-        """Something that a person should know of the stage just done."""
+        """Something worth knowing about the stage just finished."""
         ...
 
 
@@ -40,7 +40,7 @@ class PlainProgress:
 
 
 class SilentProgress:
-    """For a run whose results alone are shown."""
+    """For a run of which only the results are shown."""
 
     @contextmanager
     def stage(self, title: str) -> Iterator[None]:

@@ -47,7 +47,7 @@ def publish(
     *,
     progress: TimedProgress,
 ) -> Summary:
-    """Write all that was asked for; the summary then knows how long each stage took."""
+    """Write everything requested; the summary then contains the duration of each stage."""
     if ledger is not None:
         with progress.stage("tables"):
             ledger.append(judged.entry, _tables(request, judged))
@@ -60,9 +60,9 @@ def publish(
         progress.note(f"report: {report}")
     summary = replace(judged.summary, stages_ms=dict(progress.stages_ms))
     if out is not None:
-        # A node exporter, which reads it, is another user.
+        # A node exporter, which reads it, runs as another user.
         replace_document(session, f"{out}/{METRICS_FILE}", metrics_text(summary), for_all=True)
-        # Last: what waits for it finds the rest.
+        # Last: whoever waits for it finds everything else.
         replace_document(session, f"{out}/{SUMMARY_FILE}", summary.text())
     return summary
 

@@ -1,7 +1,7 @@
 """All tables of one run: from the registry, from one reading of each broker, and from stores.
 
-Owns what is kept between the checks: `Reading.forget` gives it back. Nothing is read before the
-first of `Reading.count`, so that the order on the wire is the order of the run.
+Owns: what is cached between the checks, which `Reading.forget` releases. Nothing is read before the
+first `Reading.count`, so that the order on the wire is the order of the run.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ SNAPSHOT_KINDS = ("brokers", "topics", "queues", "commits", "epochs", "segments"
 """Kinds of `aerobee.store`, named as the tables they fill."""
 
 DEEP_TABLES = (*SUMMARY_TABLES, "pending", "journal")
-"""Tables that need every byte of a store; but for the last two, one reading gives them all."""
+"""Tables that need every byte of a store; except for the last two, one reading gives them all."""
 
 NO_STORES = (
     "brokers gave checksums of their logs; the other deep checks did not run: they read the "
@@ -100,13 +100,13 @@ FILTERED_BY_TOPIC = (
     "journal",
 )
 
-# A cluster that is larger than memory spills; nothing is read twice.
+# A cluster larger than memory spills to disk; nothing is read twice.
 _KEPT = StorageLevel.MEMORY_AND_DISK
 
 
 @dataclass
 class Reading:
-    """The tables, and what Spark keeps of them until `forget`."""
+    """The tables, and what Spark caches of them until `forget`."""
 
     tables: Tables
     kept: list[DataFrame] = field(default_factory=list)
@@ -115,13 +115,13 @@ class Reading:
     empty: set[str] = field(default_factory=lambda: set(COLUMNS))
     """Tables that are known to have no rows."""
     settled: set[str] = field(default_factory=set)
-    """Tables all of whose rows are at hand: nothing needs to be kept for them."""
+    """Tables whose rows are all at hand: nothing needs to be cached for them."""
     is_large: bool = False
     """Whether some table has too many rows to be part of plans."""
     heard: list[Identity] = field(default_factory=list)
-    """Replicas that answered, and of which there are files too."""
+    """Replicas that answered and whose files are read too."""
     notes: list[str] = field(default_factory=list)
-    """What was asked for and could not be read, a sentence each."""
+    """What was requested and could not be read, a sentence each."""
 
     def keep(self, frame: DataFrame) -> DataFrame:
         kept = frame.persist(_KEPT)
@@ -129,7 +129,8 @@ class Reading:
         return kept
 
     def take(self, frame: DataFrame) -> DataFrame:
-        """Read it now, once, though several tables are made of it; few rows are at hand then."""
+        """Read it now, once, though several tables are made from it; small results are then at
+        hand."""
         kept = frame.persist(_KEPT)
         with settings_for(frame.sparkSession, LOCAL_ROWS):
             found = at_hand(kept)
@@ -140,13 +141,13 @@ class Reading:
         return kept
 
     def keep_cut(self, frame: DataFrame) -> DataFrame:
-        """For a table with a long plan under it that many questions share."""
+        """For a table with a long plan that many questions share."""
         if not self.is_large and (found := at_hand(frame)) is not None:
             return found[0]
         return self.keep(cut(frame))
 
     def settle(self, names: Iterable[str]) -> dict[str, int]:
-        """Read these tables, count their rows, and have those of few rows at hand."""
+        """Read these tables, count their rows, and keep the small ones at hand."""
         rows: dict[str, int] = {}
         together: dict[str, Any] = {}
         for name in names:
@@ -227,12 +228,12 @@ def begin(session: SparkSession) -> Reading:
 def put_registry(
     session: SparkSession, request: AuditRequest, reading: Reading, view: RegistryView
 ) -> dict[str, int]:
-    """The nameservers' view from before the brokers were asked, as far as it still stands."""
-    with suppress(AerobeeError):  # if none answers any more, nobody says that it does not
+    """The nameservers' view from before the brokers were asked, as far as it still holds."""
+    with suppress(AerobeeError):  # if none answers any more, nothing contradicts it
         view = standing(view, view_registry(live_options(request)))
     rows: dict[str, int] = {}
     for name, found in registry_rows(view).items():
-        if request.topics and name == "registry_topics":  # as brokers are asked for these only
+        if request.topics and name == "registry_topics":  # because brokers are asked only for these
             place = schema(COLUMNS[name]).names.index("topic")
             found = [row for row in found if row[place] in request.topics]
         frame = small_frame(session, COLUMNS[name], found)
@@ -250,7 +251,7 @@ def put_registry(
 def read_brokers(
     session: SparkSession, request: AuditRequest, reading: Reading, view: RegistryView | None
 ) -> None:
-    """One reading of each broker, of those that the view knows if there is one."""
+    """One reading of each broker, or of those in the view if there is one."""
     wanted = dict(request.source_options)
     if request.groups:
         wanted["groups"] = ",".join(request.groups)
@@ -266,7 +267,7 @@ def read_brokers(
 
 
 def read_logs(session: SparkSession, request: AuditRequest, reading: Reading) -> dict[str, int]:
-    """Checksums of the brokers' logs, made by themselves. Returns the number of ranges."""
+    """Checksums of the brokers' logs, computed by them. Returns the number of ranges."""
     source = OffsetsSource({**live_named(request), "table": LOG_TABLE})
     ranges = rows_of(session, source)
     reading.put({LOG_TABLE: reading.keep(ranges)})
@@ -279,9 +280,9 @@ def read_logs(session: SparkSession, request: AuditRequest, reading: Reading) ->
 
 
 def read_journals(session: SparkSession, request: AuditRequest, reading: Reading) -> dict[str, int]:
-    """What the brokers' journals say of commits and resets that are still told. Read after the
-    brokers, whose tables have when that was, and whether there are journals; a broker that does not
-    answer is told there. Returns the rows."""
+    """What the brokers' journals say about commits and resets that are still reported. Read after
+    the brokers, whose tables show when that was, and whether there are journals; a broker that does
+    not answer is reported there. Returns the rows."""
     tables = reading.tables
     has_journal = tables.queues.where(F.col("topic") == JOURNAL_TOPIC).agg(F.count("*"))
     at_ms = tables.brokers.agg(F.max("asked_at_ms")).crossJoin(has_journal).collect()[0]
@@ -305,7 +306,7 @@ def read_journals(session: SparkSession, request: AuditRequest, reading: Reading
 
 
 def read_snapshots(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
-    """What stores at rest keep of themselves, in one reading.
+    """What stores at rest record about themselves, in one reading.
 
     Raises:
         InvalidArgument: two stores are of one replica.
@@ -330,8 +331,8 @@ def read_snapshots(session: SparkSession, request: AuditRequest, reading: Readin
 
 
 def read_bytes(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
-    """Every byte of the stores, once, and the drills into what does not agree."""
-    # Before the log: what waits no more has then come to its topic there.
+    """Every byte of the stores, once, and detailed reads of what does not agree."""
+    # Before the log: what no longer waits is then already in its topic there.
     pending = [_source(session, request, place, "pending") for place in request.stores]
     waiting = _wanted(reduce(DataFrame.unionByName, pending), "pending", request)
     reading.put({"pending": reading.take(waiting)})
@@ -360,7 +361,7 @@ def read_bytes(session: SparkSession, request: AuditRequest, reading: Reading) -
 
 
 def _if_any(drill: Drill, columns: str, reading: Reading) -> Drill:
-    """The same, read at once; without work where no block is asked for, as in every sound store."""
+    """The same, read at once; no work if no block is requested, as in every sound store."""
 
     def asked(blocks: DataFrame) -> DataFrame:
         session = blocks.sparkSession
@@ -388,7 +389,7 @@ def _journal(session: SparkSession, request: AuditRequest, place: StorePlace) ->
 
 def _wanted(rows: DataFrame, table: str, request: AuditRequest) -> DataFrame:
     if request.groups and table in FILTERED_BY_GROUP:
-        # Which copies there are is said of all groups together.
+        # Which copies exist is decided for all groups together.
         is_of_all = F.col("kind") == "copied" if table == "journal" else F.lit(False)
         rows = rows.where(F.col("group").isin(list(request.groups)) | is_of_all)
     if request.topics and table in FILTERED_BY_TOPIC:

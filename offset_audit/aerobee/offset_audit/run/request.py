@@ -1,6 +1,6 @@
-"""What a run of the audit is asked to do, checked before Spark is started.
+"""What a run of the audit should do, checked before Spark is started.
 
-Imports neither pyspark nor pyarrow: a wrong argument is answered at once, on any machine.
+Imports neither pyspark nor pyarrow: a wrong argument is reported at once, on any machine.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AuditRequest:
     topics: tuple[str, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
     source_options: Mapping[str, str] = field(default_factory=dict)
-    """Handed to the sources as they are: TLS, credentials, time-outs."""
+    """Passed to the sources unchanged: TLS, credentials, timeouts."""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     watch_s: int | None = None
 
@@ -67,15 +67,15 @@ class AuditRequest:
 
     @property
     def parquet(self) -> str | None:
-        """Where the tables of all runs lie."""
+        """Where the tables of all runs are."""
         return self.history or self.out
 
 
 def request_of(values: Mapping[str, Any]) -> AuditRequest:
     """The request that parsed arguments, by the names of `arguments.ARGUMENTS`, ask for.
 
-    What names neither a cluster nor a store means the cluster that other commands would talk to;
-    what names only a cluster means that one at the usual nameservers.
+    Arguments that name neither a cluster nor a store mean the cluster that other commands would
+    use; those that name only a cluster mean that one at the usual nameservers.
 
     Raises:
         InvalidArgument: an argument cannot be understood; the sentence names it.
@@ -169,7 +169,7 @@ def _settings(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def _settings_file(path: Path) -> dict[str, str]:
-    """Lines KEY=VALUE; so a password need not stand on a command line."""
+    """Lines KEY=VALUE, so that a password need not be on a command line."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:

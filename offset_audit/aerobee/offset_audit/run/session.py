@@ -1,7 +1,7 @@
-"""The Spark session of an audit: quiet, with the workers' Python being ours and all sources known.
+"""The Spark session of an audit: quiet, with our Python in the workers and all sources registered.
 
-Invariants: a session that was opened here leaves no JVM, no socket and no temporary file when it
-is closed; one that `spark-submit` or a notebook gave is used as it is, told only what it must know.
+Invariants: a session opened here leaves no JVM, socket or temporary file when it is closed; one
+from `spark-submit` or a notebook is used as it is, with only the necessary settings.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Nobody reads plans of thousands of lines, which are else written out for each question.
+    # Nobody reads plans of thousands of lines, which would otherwise be written out for each
+    # question.
     "spark.sql.maxPlanStringLength": "1000",
-    # Partitions that a small table does not fill are merged, also when cores stay idle for it.
+    # Partitions that a small table does not fill are merged, even if cores stay idle.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
-"""What every session is told, ours or not."""
+"""Settings for every session, ours or not."""
 
 SMALL_ROWS = 500_000
-"""Below it, planning a question takes longer than answering it."""
+"""Below this, planning a question takes longer than answering it."""
 
 SMALL_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -58,11 +59,11 @@ SMALL_SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.limit.initialNumPartitions": "1000",
 }
-"""Nothing is compiled, nothing is planned again half-way, and a few rows of many partitions are
-one job."""
+"""Nothing is compiled, nothing is replanned midway, and a few rows in many partitions are one job.
+"""
 
 TINY_ROWS = 50_000
-"""Below it, one core joins tables in less time than a broadcast takes to begin."""
+"""Below this, one core joins tables in less time than a broadcast takes to start."""
 
 TINY_SETTINGS = {
     **SMALL_SETTINGS,
@@ -70,27 +71,27 @@ TINY_SETTINGS = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.optimizer.disableHints": "true",
 }
-"""Nothing is broadcast either: that would be a job of its own, for which the question waits."""
+"""Nothing is broadcast either: that would be a separate job for which the question waits."""
 
 SUMS_SETTINGS = {
     "spark.sql.optimizer.excludedRules": (
         "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
     ),
 }
-"""Rows at hand are else filtered while a question is planned, on one core, and more than once. That
-pays where nothing remains of them, so that what would follow is planned away."""
+"""Otherwise rows at hand are filtered while a question is planned, on one core, and more than once.
+That pays only if none of them remain, so that everything after is optimised away."""
 
 BRIEF_JAVA = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:MetaspaceSize=400m",
-    # One compiler alone gets 48 MiB, and a JVM that has filled them breaks down.
+    # A single compiler gets only 48 MiB, and a JVM that has filled them breaks down.
     "-XX:ReservedCodeCacheSize=240m",
 )
-"""For a JVM that lives for seconds: no time goes into what would pay later."""
+"""For a JVM that lives for seconds: no time is spent on what would pay off later."""
 
 BRIEF_HEAP = ("-Xms1g", "-Xmn640m")
-"""Room for what a small audit makes, so that it ends before much is collected."""
+"""Room for what a small audit creates, so that it ends before much is collected."""
 
 LAST_WORDS = 6
 _JAVA_NOISE = re.compile(r"^(WARNING: |\s+at |Using Spark's default log4j|$)")
@@ -109,7 +110,7 @@ def open_session(
     Args:
         master: Spark's address; None is this machine with two cores, or what `spark-submit` says.
         settings: more of Spark's own settings; they win over ours.
-        is_brief: the session lives for seconds, so that Java shall not spend them on optimising.
+        is_brief: the session lives for seconds, so Java should not spend them on optimising.
         knows_sources: False where none of them is asked for by its name; it costs a Python process.
         java_log: where Java's standard error goes; None keeps it only until the session is there.
 
@@ -136,8 +137,8 @@ def close_session(session: SparkSession) -> None:
 
 
 def keep_classes(session: SparkSession) -> None:
-    """Let later sessions start faster, once this one has done what they will do, too. May take
-    seconds, and does nothing where that was done before."""
+    """Let later sessions start faster, once this one has done what they will do. May take seconds;
+    does nothing if it was done before."""
     gateway: Any = SparkContext._gateway
     if getattr(gateway, "proc", None) is None or session.sparkContext._jsc is None:
         return
@@ -147,7 +148,7 @@ def keep_classes(session: SparkSession) -> None:
 
 @contextmanager
 def audit_session(master: str | None = None, **options: Any) -> Iterator[SparkSession]:
-    """`open_session` for a `with`; a session that ran before goes on running after it."""
+    """`open_session` for a `with`; a session that already existed keeps running after it."""
     was_running = SparkSession.getActiveSession() is not None
     session = open_session(master, **options)
     try:
@@ -164,14 +165,14 @@ def register_sources(session: SparkSession) -> None:
 
 
 def settings_for(session: SparkSession, rows: int) -> AbstractContextManager[None]:
-    """Settings that suit so many rows, and those from before afterwards."""
+    """Settings that suit this many rows; afterwards the previous ones are restored."""
     if rows < TINY_ROWS:
         return _told(session, TINY_SETTINGS)
     return _told(session, SMALL_SETTINGS if rows < SMALL_ROWS else {})
 
 
 def settings_for_sums(session: SparkSession) -> AbstractContextManager[None]:
-    """Settings that suit sums and lists of rows that are at hand, none of which are left out."""
+    """Settings that suit sums and lists of rows at hand, none of which are left out."""
     return _told(session, SUMS_SETTINGS)
 
 
@@ -191,8 +192,8 @@ def _told(session: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
 
 
 def suit_more(session: SparkSession, rows: int) -> None:
-    """This many more rows come in than `settings_for` was told: settings for many if they are many,
-    until it ends."""
+    """More rows arrive than `settings_for` was told: if they are many, switch to the settings for
+    many until it ends."""
     if rows < SMALL_ROWS:
         return
     launched = session.sparkContext.getConf()
@@ -205,7 +206,7 @@ def suit_more(session: SparkSession, rows: int) -> None:
 
 
 def task_counts(session: SparkSession) -> tuple[int, int]:
-    """Tasks done and tasks known of the stages that run now; may be asked from any thread."""
+    """Finished and known tasks of the running stages; may be called from any thread."""
     tracker = session.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
@@ -253,7 +254,7 @@ def _context(conf: SparkConf, gateway: Any) -> SparkContext:
 
 
 def _end_gateway(gateway: Any) -> None:
-    # pyspark keeps one for whatever session comes next, also when its first one did not start.
+    # pyspark keeps it for the next session, even if its first one did not start.
     if SparkContext._gateway is gateway:
         SparkContext._gateway = None
         SparkContext._jvm = None
@@ -262,7 +263,8 @@ def _end_gateway(gateway: Any) -> None:
 
 
 def _join_submitted(master: str | None, settings: Mapping[str, str]) -> SparkSession:
-    """The JVM runs already; what `spark-submit` was told stands, unless the caller insists."""
+    """The JVM is already running; settings given to `spark-submit` stay, unless the caller
+    insists."""
     builder = SparkSession.builder.appName(APPLICATION)
     for key, value in {**({"spark.master": master} if master else {}), **settings}.items():
         builder = builder.config(key, value)
@@ -291,7 +293,7 @@ def _launch_settings(master: str, java_options: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
-        # Else each expression asks the JVM four times more, to remember its line of Python.
+        # Otherwise each expression makes four more JVM calls, to record its line of Python.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "aerobee-warehouse"),
         "spark.driver.extraJavaOptions": java_options,
@@ -302,9 +304,9 @@ def _launch_settings(master: str, java_options: str) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
             "spark.sql.shuffle.partitions": "8",
-            # Rows come from Python workers by them at a third less CPU than by TCP.
+            # Transfers rows from Python workers with a third less CPU than TCP.
             "spark.python.unix.domain.socket.enabled": "true",
-            # Tables and entries name topics, groups and members: for the owner alone.
+            # Tables and entries name topics, groups and members: readable by the owner only.
             "spark.hadoop.fs.permissions.umask-mode": "077",
         }
     return found

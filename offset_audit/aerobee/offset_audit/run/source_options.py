@@ -1,4 +1,4 @@
-"""What a request says to each source: whom to ask, and whose stores there are."""
+"""What a request means for each source: whom to ask, and which stores there are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Spark's pages of text about what went wrong, as the one error that was meant.
+"""Turns Spark's pages of text about a failure into the actual error.
 
-What a source of ours raised in a worker comes back as what it was, so that a cluster that does not
-answer ends a run in the same way wherever it was asked from.
+An error that one of our sources raised in a worker is raised again as itself, so that a cluster
+that does not answer ends a run in the same way wherever it was asked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOLD_AS_THEY_ARE = (
 
 
 def error_of(error: PySparkException, doing: str) -> AerobeeError:
-    """The error to raise instead; `doing` begins the sentence unless the error says all."""
+    """The error to raise instead; `doing` begins the message unless the error says everything."""
     kind, text = _raised(error)
     for one in _TOLD_AS_THEY_ARE:
         if kind == f"{one.__module__}.{one.__name__}":
@@ -37,13 +37,13 @@ def error_of(error: PySparkException, doing: str) -> AerobeeError:
 
 
 def reason_of(error: PySparkException) -> str:
-    """The sentence that matters: what Python said last, if it spoke."""
+    """The sentence that matters: Python's last line, if there is one."""
     kind, text = _raised(error)
     return text if not kind or kind.startswith(_OURS) else f"{kind.rpartition('.')[2]}: {text}"
 
 
 def _raised(error: PySparkException) -> tuple[str, str]:
-    """The class that was raised in Python, ours before others, and its text."""
+    """The class that was raised in Python, preferring ours, and its text."""
     lines = [_STATE.sub("", line.strip()) for line in str(error).splitlines()]
     lines = [line for line in lines if line]
     found = [match for line in reversed(lines) if (match := _RAISED.fullmatch(line))]

@@ -1,7 +1,7 @@
 """The audit as a Spark application: `spark-submit .../run/submit.py --nameserver HOST:PORT ...`.
 
 Takes the arguments of `aerobee audit`, prints the same documents and ends with the same exit code.
-Spark's own settings come from `spark-submit`, so `--master` is only for the program run alone.
+Spark's own settings come from `spark-submit`, so `--master` is only for running the program alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _run(request: AuditRequest) -> int:
         sys.stdout.flush()
 
     clock, chance = SystemClock(), system_random()
-    # `spark-submit` puts standard error into standard output, where a document may stand.
+    # `spark-submit` redirects standard error to standard output, which may contain a document.
     is_mixed = SUBMITTED in os.environ and request.format != "text"
     progress = SilentProgress() if is_mixed else PlainProgress(clock)
     with audit_session(request.master, settings=dict(request.spark_settings)) as session:

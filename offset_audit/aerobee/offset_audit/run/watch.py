@@ -1,7 +1,7 @@
-"""The audit again and again over one session: a stream whose batches are moments to look.
+"""Repeats the audit over one session: a stream whose batches are the moments to run.
 
-Structured streaming gives the rhythm: a look that takes longer than the interval is followed by the
-next at once, and never by two. A look that breaks off is told and does not end the watch.
+Structured streaming gives the rhythm: a run that takes longer than the interval is followed by the
+next at once, and never by two. A run that fails is reported and does not end the watch.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
 
 POLL_S = 0.5
-"""Ctrl-C is noticed after so long."""
+"""How soon Ctrl-C is noticed."""
 
 Seen = Callable[[Summary | None, str], None]
-"""Told of each run: what was found, or why it failed."""
+"""Called for each run: what was found, or why it failed."""
 
 
 def watch(
@@ -37,7 +37,7 @@ def watch(
     progress: Progress,
     looks_max: int | None = None,
 ) -> Summary | None:
-    """Look until interrupted, or `looks_max` times. Returns the last summary.
+    """Run until interrupted, or `looks_max` times. Returns the last summary.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; the stream has stopped.
@@ -83,5 +83,5 @@ def _stop(query: object) -> None:
     try:
         stop()
     except PySparkException:
-        # It ended by itself; its reason was told by `awaitTermination`.
+        # It ended by itself; `awaitTermination` has reported its reason.
         return

@@ -1,10 +1,10 @@
-"""Rows of a source of ours without Spark's way of finding out what a source is.
+"""Rows of our own sources without Spark's discovery of what a source is.
 
 For `spark.read.format(...)` Spark asks one Python process for the source's columns, another for its
-partitions, a third to read them, and each imports all it needs: seconds of processor time, which is
-most of what a small cluster costs to read. A run knows its sources, so it plans them itself, on the
-same machine, and only reading is Spark's. Few rows are read here too: starting Python workers takes
-longer than that.
+partitions, a third to read them, and each imports everything: seconds of CPU time, which is most of
+the cost of reading a small cluster. A run knows its sources, so it plans them itself, on the same
+machine, and only the reading is Spark's. Small results are read here too: starting Python workers
+takes longer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ AT_ONCE = 4
 
 
 def rows_of(session: SparkSession, source: DataSource) -> DataFrame:
-    """What `source` gives with its options, whose reader must give Arrow batches. Plans at once,
-    and raises what the reader raises there; reads when it is asked."""
+    """What `source` gives with its options; its reader must give Arrow batches. Plans at once, and
+    raises what the reader raises while planning; reads when used."""
     columns = source.schema()
     assert isinstance(columns, StructType), "a source that is read directly tells types, not text"
     return rows_by(session, source.reader(columns), columns)
@@ -34,10 +34,10 @@ def rows_of(session: SparkSession, source: DataSource) -> DataFrame:
 def rows_by(
     session: SparkSession, reader: DataSourceReader, columns: StructType, *, rows_here: int = 0
 ) -> DataFrame:
-    """Likewise, of a reader that is there already; one task for each of its partitions.
+    """The same for an existing reader; one task for each of its partitions.
 
-    With `rows_here` and without a Spark cluster, the rows are read here and at once if there are no
-    more than that; otherwise what was read is forgotten, and Spark reads all."""
+    With `rows_here` and without a Spark cluster, the rows are read here and at once if there are at
+    most that many; otherwise what was read is discarded, and Spark reads everything."""
     partitions = list(reader.partitions())
     if rows_here and (session.sparkContext.master or "").startswith("local"):
         few = _few(reader, partitions, rows_here)

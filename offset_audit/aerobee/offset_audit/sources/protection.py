@@ -1,4 +1,4 @@
-"""Options of a source that would protect its calls: where that is set instead."""
+"""Options of a source that would protect its calls: where to set that instead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aerobee.runtime.errors import InvalidArgument
 
 
 def refused_protection(name: str) -> InvalidArgument:
-    """What to say of an option for TLS or credentials."""
+    """The message for an option about TLS or credentials."""
     kind, variables = "credentials", "AEROBEE_CREDENTIALS_FILE"
     if name.lower().startswith("tls."):
         kind = "TLS"

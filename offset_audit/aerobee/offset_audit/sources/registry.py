@@ -1,8 +1,8 @@
 """`aerobee.registry`: what the nameservers know, as tables of brokers, groups and topics.
 
-Each table is of one revision, and its rows say which: brokers come and go between two questions.
-A run takes all tables from one view, before it asks the brokers, and another view after that: what
-changed between is nothing to blame a broker for.
+Each table is of one revision, which its rows contain: brokers come and go between two questions. A
+run takes all tables from one view before it asks the brokers, and another view after that: no
+broker is blamed for what changed in between.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _options(given: Mapping[str, str]) -> LiveOptions:
 
 def _brokers(view: RegistryView) -> Iterator[Row]:
     description = view.description
-    # Each list is in the order of `brokers`; an older nameserver may leave one out.
+    # Each list is in the order of `brokers`; an older nameserver may omit one.
     ages = dict(enumerate(description.heartbeat_age_ms))
     for number, broker in enumerate(description.brokers):
         age_ms = ages.get(number, -1)

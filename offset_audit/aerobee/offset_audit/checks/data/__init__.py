@@ -1,24 +1,24 @@
-"""Checks of what lies in the stores: log, queues and key index against each other.
+"""Checks of the contents of stores: log, queues and key index against each other.
 
 Blocks first, rows only where they are needed. A block whose messages and digest agree between the
-log and the queue files is sound; the others are handed to `Tables.queue_rows` (those of the index
-to `Tables.key_rows`), which reads these blocks alone and gives their rows. Several checks ask it
-for the same blocks. What the checks rely on:
+log and the queue files is sound; the others are passed to `Tables.queue_rows` (those of the index
+to `Tables.key_rows`), which reads only these blocks and gives their rows. Several checks ask it for
+the same blocks. What the checks rely on:
 
-- LOG counts every record that should have an entry: no prepared or rolled back ones; a record that
-  is dispatched to other queues too once for each; a record whose body is damaged as any other, if
+- LOG counts every record that should have an entry: not prepared or rolled-back ones; a record that
+  is also dispatched to other queues once for each; a record with a damaged body as any other, if
   its header can be read. ENTRIES has no filler entries and none of records below the log's minimum.
-- A row of FAULTS is one cause. `position` and `size` say which bytes (of the log: log positions)
-  nobody can read because of it, up to the next readable record; a missing segment is one row with
-  the segment's size. `size` is null where everything around can be read, as with a bad body.
-- Where a record and its entry differ (place, size, tags code, queue offset) no fault is needed: the
-  rows of the block tell.
+- A row of FAULTS is one cause. `position` and `size` give the bytes (for the log: log positions)
+  that are unreadable because of it, up to the next readable record; a missing segment is one row
+  with the segment's size. `size` is null if everything around it can be read, as with a bad body.
+- Where a record and its entry differ (position, size, tags code, queue offset) no fault is needed:
+  the rows of the block show it.
 - Zeros after the last entry of a queue are its end, not bad entries.
 - BROKERS of a store at rest: `entries_until_ms` and `keys_until_ms` are the store times up to which
-  queue and index files are promised to be whole. Stopped cleanly: the last record's, or later; else
-  what the checkpoint vouches for. Later records are not missed.
-- QUEUES of a store at rest: `min_offset` as the store's own files say it (consumequeue.ends), else
-  the first entry of a record that the log still has.
+  queue and index files are guaranteed to be complete. After a clean stop: the last record's, or
+  later; otherwise what the checkpoint guarantees. Later records are not missed.
+- QUEUES of a store at rest: `min_offset` according to the store's own files (consumequeue.ends),
+  else that of the first entry whose record the log still has.
 """
 
 from __future__ import annotations
@@ -48,4 +48,4 @@ CHECKS: tuple[Check, ...] = (
     DEAD_LETTER_ORIGIN,
     tier_imbalance.CHECK,
 )
-"""Every check of this folder, the one that explains most first."""
+"""Every check in this folder, the one that explains most first."""

@@ -1,6 +1,6 @@
 """Blocks of queue offsets, the log's beside the queue files': which agree, and which must be read.
 
-One row for each block of `BLOCK_OFFSETS` of a queue, whatever the readers' partitions were.
+One row for each block of `BLOCK_OFFSETS` of a queue, however the readers partitioned them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ QUEUE: Final = [*STORE, "topic", "queue_id"]
 SOUND: Final = "SOUND"
 """Both sides agree, or what is on one side only is as it should be."""
 READ: Final = "READ"
-"""Its rows must be looked at."""
+"""Its rows must be examined."""
 UNLISTED: Final = "UNLISTED"
-"""A dense block of the log of which the queue files have nothing: counted without reading."""
+"""A dense block of the log that is missing entirely from the queue files: counted without reading.
+"""
 
 _READ_MESSAGES_MAX: Final = 1_024
-"""Smaller blocks of the log alone are read too: they may be strays, of records whose header was
-changed."""
+"""Smaller blocks that only the log has are read too: they may be strays, from records whose header
+was changed."""
 
 
 def judged_blocks(tables: Tables, limits: Limits) -> DataFrame:
@@ -75,7 +76,7 @@ def _blocks(tables: Tables) -> DataFrame:
 
 
 def _with_deleted(blocks: DataFrame, tables: Tables) -> DataFrame:
-    """`is_deleted`: the log still has messages of a topic that the store's tables do not know."""
+    """`is_deleted`: the log still has messages of a topic that is not in the store's tables."""
     own = tables.topics if tables.store_topics is None else tables.store_topics
     topics = own.select(*ORIGIN, "topic").distinct().withColumn("is_known", F.lit(True))
     telling = own.select(*ORIGIN).distinct().withColumn("has_topics", F.lit(True))
@@ -94,10 +95,11 @@ def _with_deleted(blocks: DataFrame, tables: Tables) -> DataFrame:
 
 
 def _with_queue_bounds(blocks: DataFrame, tables: Tables) -> DataFrame:
-    """`removed_below`: offsets below it need no entries, since the queue begins there.
+    """`removed_below`: offsets before it need no entries, since the queue begins there.
 
-    A topic that was deleted and made again counts on: its queue begins after what was deleted, but
-    its files begin earlier. Where they begin no earlier, nobody deleted anything: entries are lost.
+    A topic that was deleted and recreated continues counting: its queue begins after what was
+    deleted, but its files begin earlier. If they begin no earlier, nothing was deleted: entries are
+    lost.
     """
     own = tables.queues if tables.store_queues is None else tables.store_queues
     bounds = own.groupBy(*ORIGIN, "topic", "queue_id").agg(
@@ -112,10 +114,10 @@ def _with_queue_bounds(blocks: DataFrame, tables: Tables) -> DataFrame:
 
 
 def _with_former(blocks: DataFrame, tables: Tables) -> DataFrame:
-    """`is_former`: the topic is known, but nothing says that this queue of it ever had a message:
-    no entry, no known end, no group that got on; and all that the log has lies before whatever the
-    topic lists. So the topic was deleted and made anew, and this is of its former life. Where it
-    lists nothing at all, its files may also be gone, which looks the same."""
+    """`is_former`: the topic is known, but nothing shows that this queue of it ever had a message
+    (no entry, no known end, no group with progress), and everything in the log is before whatever
+    the topic lists. So the topic was deleted and recreated, and this belongs to its former life. If
+    it lists nothing at all, its files may also be gone, which looks the same."""
     queue, topic = Window.partitionBy(*QUEUE), Window.partitionBy(*STORE, "topic")
     consumed = (
         tables.commits.where(F.col("offset") > 0)

@@ -1,18 +1,19 @@
-"""The log against the queue files: every message that the two do not have alike, by class.
+"""The log against the queue files: every message on which the two differ, by class.
 
-The one comparison that GAP, MISSING_ENTRY, DUPLICATE and CORRUPT ask. Each message is in one class,
-so that one cause is one finding:
+The single comparison used by GAP, MISSING_ENTRY, DUPLICATE and CORRUPT. Each message is in one
+class, so that one cause is one finding:
 
-- LOST: the queue lists it, the log has no such record. HOLE: neither has it, though both go on.
-- UNLISTED: the log has it, the queue does not. FORMER: nor did the queue ever have anything, so
-  its topic was deleted and made anew, and this is of its former life.
-- DUPLICATE: a further record with the same queue offset. AGAIN: all of the queue's lie before
-  what it lists, so it began anew.
-- HEADER: a record says another queue or queue offset than the entry that leads to it.
-- BAD_ENTRY: the entry leads to another place or size than its record's. TAGS_CODE: only the tag's
-  code differs.
+- LOST: the queue lists it, the log has no such record. HOLE: neither has it, though both continue
+  after it.
+- UNLISTED: the log has it, the queue does not. FORMER: nor did the queue ever have anything, so its
+  topic was deleted and recreated, and this belongs to its former life.
+- DUPLICATE: a further record with the same queue offset. AGAIN: all of the queue's such records are
+  before what it lists, so it began anew.
+- HEADER: a record names another queue or queue offset than the entry that points to it.
+- BAD_ENTRY: the entry points to another position or size than its record's. TAGS_CODE: only the
+  tags code differs.
 
-`fault_position` is the place of the damage that explains it, null if none does.
+`fault_position` is the place of the damage that explains it, null if there is none.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from aerobee.offset_audit.tables import Tables, empty_frame
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 
 _EXT_ADDRESS_END: Final = -(1 << 31)
-"""Below, a tags code is an address in Apache's queue extension."""
+"""Below this, a tags code is an address in Apache's queue extension."""
 
 TROUBLE: Final = """cluster string, broker_name string, broker_id int, store string, topic string,
 queue_id int, class string, messages long, first_offset long, last_offset long,
@@ -49,15 +50,15 @@ _SPAN: Final = [
 
 
 def compared(tables: Tables, limits: Limits) -> DataFrame:
-    """What the run compared once, or else compare now."""
+    """The run's comparison, if made already; otherwise compare now."""
     return compare(tables, limits) if tables.compared is None else tables.compared
 
 
 def compare(tables: Tables, limits: Limits) -> DataFrame:
     """One row of TROUBLE for each queue, class and explaining damage: few, whatever the stores.
 
-    A run persists it as `Tables.compared`. What was read passes through once: each step adds to the
-    rows of the one before.
+    A run persists it as `Tables.compared`. The data passes through once: each step adds to the rows
+    of the one before.
     """
     blocks = judged_blocks(tables, limits)
     if tables.queue_rows is None:
@@ -67,7 +68,7 @@ def compare(tables: Tables, limits: Limits) -> DataFrame:
             *STORE, "topic", "queue_id", "block", "first_position", "last_position"
         )
     )
-    # Asked after the rows were read, and for them and their blocks alike.
+    # Evaluated after the rows were read, for them and their blocks alike.
     begins = None if tables.log_begins is None else tables.log_begins()
     blocks = still_there(blocks, begins, "last_position")
     messages = _paired(_single(still_there(rows, begins, "position")))
@@ -76,13 +77,13 @@ def compare(tables: Tables, limits: Limits) -> DataFrame:
 
 
 def _single(rows: DataFrame) -> DataFrame:
-    """A row for each queue offset, and for each further record with it; class null is sound."""
+    """A row for each queue offset, and for each further record with it; a null class is sound."""
     record = F.struct("position", "size", "tags_code", "store_ms")
     both = rows.groupBy(*QUEUE, "queue_offset").agg(
         F.sort_array(F.collect_list(F.when(F.col("source") == "LOG", record))).alias("records"),
         F.first(F.when(F.col("source") == "ENTRIES", record), ignorenulls=True).alias("entry"),
     )
-    # Of several records the one that the queue lists is the one that counts.
+    # Of several records, the one that the queue lists counts.
     listed = F.filter("records", lambda one: one.position == F.col("entry.position"))
     main, entry = F.col("main"), F.col("entry")
     own = F.struct(
@@ -120,7 +121,7 @@ def _single(rows: DataFrame) -> DataFrame:
 def _class(main: Column, entry: Column) -> Column:
     has_other_tags = (
         (main.tags_code != entry.tags_code)
-        # Delivery times by delay levels, which may have been set otherwise since.
+        # Delivery times by delay levels, which may have been configured differently since.
         & (F.col("topic") != SCHEDULE_TOPIC)
         & (entry.tags_code >= _EXT_ADDRESS_END)
     )
@@ -133,7 +134,7 @@ def _class(main: Column, entry: Column) -> Column:
 
 
 def _difference(main: Column, entry: Column) -> Column:
-    """What an entry says and what its record says."""
+    """Compares an entry with its record."""
     return F.when(
         main.isNotNull() & entry.isNotNull(),
         F.format_string(
@@ -150,12 +151,12 @@ def _difference(main: Column, entry: Column) -> Column:
 
 
 def _paired(messages: DataFrame) -> DataFrame:
-    """Records that no entry of their own leads to, beside entries that have no record: where both
-    are at one place, it is the record's header that changed, and that is one trouble, not two.
+    """Records to which no entry of their own points, paired with entries that have no record: if
+    both are at one position, the record's header changed, and that is one problem, not two.
 
     The entry knows which message it was: its row becomes HEADER, the record's STRAY. But a record
-    that took another one's queue offset is a DUPLICATE, and explains the one that it left; for now
-    it is TWICE if no entry leads to it.
+    that took another one's queue offset is a DUPLICATE, and explains the offset that it left; for
+    now it is TWICE if no entry points to it.
     """
     at_place = Window.partitionBy(*STORE, "position")
     kind = F.col("class")
@@ -195,11 +196,11 @@ _OF_QUEUE: Final = {
     "queue_entry_first": "long",
     "listed_position": "long",
 }
-"""What only blocks know, and holds for their whole queue."""
+"""Known only per block, and valid for the whole queue."""
 
 
 def _spans(blocks: DataFrame) -> DataFrame:
-    """Each block as one row: sound, not listed at all, or BLOCK where its messages have rows."""
+    """Each block as one row: sound, not listed at all, or BLOCK if its messages have rows."""
     return blocks.select(
         *QUEUE,
         F.when(F.col("verdict") == READ, "BLOCK")
@@ -217,12 +218,13 @@ def _spans(blocks: DataFrame) -> DataFrame:
 
 
 def _missed_only(spans: DataFrame) -> DataFrame:
-    """Without the trouble of records that need no entry: too young, removed, of deleted topics.
+    """Without records that need no entry: too young, removed, of deleted topics.
 
-    A topic that Apache's broker deleted and made anew counts from 0 again. A record that lies
-    before all that the queue lists, but counts further than its first entry, is of the earlier
-    life: lost entries count less. So are further records that all lie before it; one alone may also
-    have been changed, but then an entry still leads to it, or nothing lists what it was.
+    A topic that Apache's broker deleted and recreated counts from 0 again. A record that is before
+    everything the queue lists, but has a higher offset than its first entry, belongs to the earlier
+    life: lost entries have lower ones. The same holds for further records that are all before it; a
+    single one may also have been changed, but then an entry still points to it, or nothing lists
+    what it was.
     """
     queue = Window.partitionBy(*QUEUE)
     for name in _OF_QUEUE:
@@ -252,7 +254,7 @@ def _missed_only(spans: DataFrame) -> DataFrame:
 
 def _with_holes(spans: DataFrame) -> DataFrame:
     """One more row for queue offsets that neither side has, between others, with the log positions
-    around them. A record between these that has another's queue offset is what is missing."""
+    around them. A record in between that has another's queue offset is the missing one."""
     queue = Window.partitionBy(*QUEUE)
     is_there = ~F.coalesce(
         F.col("class").isin("BLOCK", "STRAY", "DUPLICATE", "AGAIN", "FORMER"), F.lit(False)
@@ -290,8 +292,8 @@ def _with_holes(spans: DataFrame) -> DataFrame:
 
 
 def _with_damage(trouble: DataFrame, tables: Tables) -> DataFrame:
-    """`fault_position`: the damage of the log in whose bytes a lost record lay, or which lies
-    between the records around a hole."""
+    """`fault_position`: the damage of the log in whose bytes a lost record was, or which is between
+    the records around a hole."""
     damage = (
         tables.faults.where(F.col("kind").isin(*HIDING) & F.col("position").isNotNull())
         .groupBy(F.col("store").alias("fault_store"), F.col("position").alias("fault_begin"))

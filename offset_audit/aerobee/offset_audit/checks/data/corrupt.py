@@ -1,9 +1,9 @@
-"""CORRUPT: damage at a known place, by kind, with what it costs. BAD_CONFIG: a table of a store
-(topics, offsets, groups, ...) that cannot be read.
+"""CORRUPT: damage at a known place, by kind, and its cost. BAD_CONFIG: a table of a store (topics,
+offsets, groups, ...) that cannot be read.
 
 Damage of the log that a reader of records found, with the messages that were lost in it; entries
-and records that contradict each other. The index's damage is INDEX_MISSING's, that of tables
-BAD_CONFIG's, a step of the clock CLOCK's; a queue file that is gone is counted by MISSING_ENTRY.
+and records that contradict each other. Damage of the index belongs to INDEX_MISSING, that of tables
+to BAD_CONFIG, a step of the clock to CLOCK; a missing queue file is counted by MISSING_ENTRY.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _of_files(tables: Tables, limits: Limits) -> DataFrame:
         )
         .withColumn("topic", F.when(F.col("named") <= 1, F.col("first.topic")))
         .withColumn("queue_id", F.when(F.col("named") <= 1, F.col("first.queue_id")))
-        # Each is damage of one message; damage that no message is known to lie in costs no number.
+        # Each is damage to one message; damage in which no message is known to be has no count.
         .withColumn(
             "messages",
             F.when(kind.isin("BAD_CRC", fault_kinds.BAD_TIME), F.col("faults")).otherwise(
@@ -135,7 +135,7 @@ def _file_evidence() -> Column:
 
 
 def _of_messages(tables: Tables, limits: Limits) -> DataFrame:
-    """Records and entries that contradict each other, the one or the other of them being whole."""
+    """Records and entries that contradict each other, with either one intact."""
     trouble = compared(tables, limits)
     parts = []
     for name, meaning in (

@@ -1,10 +1,10 @@
-"""Deliveries against what was stored, by minute: how many messages of a topic a group had been
+"""Deliveries against stored messages, by minute: how many messages of a topic a group had been
 given when a minute ended, and how many there were.
 
-A group has been given what its members committed; the journal of commits lies in the same log as
-the messages, so the log's own order and times say when, and no clock is compared with another.
-What is judged is only what can be proven: sums over a topic's queues, in stores whose log has every
-message from its first to its last, is in order, and was stored under a clock that never fell.
+A group has been given what its members committed; the journal of commits is in the same log as the
+messages, so the log's own order and times decide, and no clocks are compared. Only what can be
+proved is judged: sums over a topic's queues, in stores whose log has every message from the first
+to the last, is in order, and was stored under a clock that never stepped back.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _EARLIEST = Window.unboundedPreceding
 
 
 def too_many_deliveries(tables: Tables) -> DataFrame:
-    """Minutes at whose end a group had been given more of a topic than the store had had: ORIGIN,
+    """Minutes by whose end a group had been given more of a topic than the store contained: ORIGIN,
     topic, group, minute, `claimed`, `stored`."""
     stored = _stored_by(tables)
     delivered = _delivered_by(tables, stored)
     minutes = stored.select(*_TOPIC, "minute", "ends").withColumnRenamed("minute", "stored_minute")
-    # The topic's last minute that has messages, up to the one of the commit; before all: none.
+    # The topic's last minute with messages, up to that of the commit; before all of them: none.
     return (
         delivered.join(minutes, _TOPIC)
         .groupBy(*_READER, "minute", "claimed")
@@ -49,8 +49,8 @@ def too_many_deliveries(tables: Tables) -> DataFrame:
 
 
 def _stored_by(tables: Tables) -> DataFrame:
-    """By topic and minute that has messages: `ends`, the sum of its queues' ends when the minute
-    ended. It is counted back from the log's end, which every message moved by one."""
+    """By topic and minute with messages: `ends`, the sum of its queues' ends when the minute ended.
+    Counted back from the log's end, which every message moved by one."""
     later = (
         Window.partitionBy(*_TOPIC)
         .orderBy(F.desc("minute"))
@@ -70,8 +70,8 @@ def _stored_by(tables: Tables) -> DataFrame:
 
 
 def _whole_topics(tables: Tables) -> DataFrame:
-    """`end`: the sum of the ends of a topic's queues by the log, of topics of which the log has all
-    messages between the first and the last of each queue, each once and in their order."""
+    """`end`: the sum of the ends of a topic's queues according to the log, for topics of which the
+    log has all messages between the first and the last of each queue, each once and in order."""
     queue = [*_TOPIC, "queue_id"]
     before = F.lag("last_position").over(Window.partitionBy(*queue).orderBy("first_offset"))
     queues = (
@@ -117,7 +117,7 @@ def _whole_stores(tables: Tables, rows: DataFrame) -> DataFrame:
 
 def _delivered_by(tables: Tables, stored: DataFrame) -> DataFrame:
     """By group, topic and minute with commits: `claimed`, the sum of the group's highest offsets
-    when the minute ended; of queues that have messages in the log."""
+    when the minute ended, for queues with messages in the log."""
     queues = tables.queue_ranges.where(F.col("source") == "LOG").select(*_TOPIC, "queue_id")
     highest = (
         tables.journal.where((F.col("kind") == "commit") & ~F.expr(IS_SYSTEM_GROUP))
@@ -148,8 +148,8 @@ def _delivered_by(tables: Tables, stored: DataFrame) -> DataFrame:
 
 
 def _journal_minutes(stored: DataFrame) -> DataFrame:
-    """Which records of the journal each minute stored, once for each block that they lie in: so
-    that commits are joined by equality."""
+    """The journal records stored in each minute, once for each block that they are in, so that
+    commits can be joined by equality."""
     begin, end = F.col("records_begin"), F.col("records_end")
     return (
         stored.where(F.col("topic") == JOURNAL_TOPIC)

@@ -1,14 +1,14 @@
 """GAP, MISSING_ENTRY, DUPLICATE: the records of the log against the entries of their queues.
 
-GAP: messages that the log has no record of though their queue went on, or still lists them; what
-damage at a known place explains is CORRUPT's. MISSING_ENTRY: records that their queue does not
-list: they are stored, and nobody gets them. DUPLICATE: two records with one queue offset: readers
-get one of them, the other is lost to them.
+GAP: messages without a record in the log although their queue continues after them, or still lists
+them; what damage at a known place explains belongs to CORRUPT. MISSING_ENTRY: records that their
+queue does not list: they are stored but never delivered. DUPLICATE: two records with one queue
+offset: readers get only one of them.
 
-Apache's broker leaves the records of a deleted topic in the log until retention takes them. A topic
-of the same name that is made anew then has records that it does not know of: that is worth knowing,
-not a fault. A queue whose further records all lie before what it lists is such a one. A topic that
-was made anew and has no message yet looks as if it had lost all its files: no more can be proven.
+Apache's broker leaves the records of a deleted topic in the log until retention removes them. A
+recreated topic of the same name then has records that it does not know: worth reporting, but not a
+fault. A queue whose further records are all before what it lists is such a case. A recreated topic
+without messages looks as if it had lost all its files: no more can be proved.
 """
 
 from __future__ import annotations

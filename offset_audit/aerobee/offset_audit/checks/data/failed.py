@@ -1,10 +1,10 @@
-"""RETRY_LOST, RETRY_TWICE, DEAD_LETTER_ORIGIN: one copy of each message that failed, not none, not
-two, and dead letters that say where they come from.
+"""RETRY_LOST, RETRY_TWICE, DEAD_LETTER_ORIGIN: exactly one copy of each failed message, and dead
+letters that name their origin.
 
-A store's log tells the whole way of a message that failed, since each step is appended after the
-one before: entry of the journal, copy that waits, copy in the retry topic or dead letter. So as
-long as the log has a step, it must have the next one; nothing that retention removed is missed.
-Stores whose log cannot be read in parts are not judged.
+A store's log contains the whole way of a failed message, since each step is appended after the
+previous one: journal entry, waiting copy, copy in the retry topic or dead letter. So if the log has
+a step, it must have the next one; nothing that retention removed is missed. Stores whose log is
+partly unreadable are not judged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
 
 _QUEUE: Final = [*STORE, "topic", "queue_id"]
 _COPY: Final = [*STORE, "group", "copied", "attempt"]
-"""`copied`: the id that all copies of a message share."""
+"""`copied`: the id shared by all copies of a message."""
 
 
 def _readable(rows: DataFrame, tables: Tables) -> DataFrame:
@@ -43,7 +43,7 @@ def _readable(rows: DataFrame, tables: Tables) -> DataFrame:
 
 
 def _letters_of_nowhere(tables: Tables) -> DataFrame:
-    """By queue and group: `messages`, those of them that name none (`unnamed`), and the first."""
+    """By queue and group: `messages`, those without a named origin (`unnamed`), and the first."""
     begins = tables.log_ranges.groupBy(*STORE).agg(F.min("begin").alias("log_begin"))
     ends = (
         tables.queue_ranges.where(F.col("source") == "LOG")
@@ -55,7 +55,7 @@ def _letters_of_nowhere(tables: Tables) -> DataFrame:
         .agg(F.max("last_offset").alias("last_offset"))
     )
     is_unnamed = F.col("origin_topic").isNull()
-    # Only while the log has the place where the original was: what it had before, nobody knows.
+    # Only while the log has the place of the original: what was there before is unknown.
     is_strange = (F.col("origin_position") >= F.col("log_begin")) & (
         F.col("origin_offset") > F.coalesce("last_offset", F.lit(-1))
     )
@@ -167,7 +167,7 @@ def _retry_lost(tables: Tables, limits: Limits) -> DataFrame:
 def _never_copied(tables: Tables, limits: Limits) -> DataFrame:
     """What the journal of offsets says was sent back and copied, and of which there is no copy.
 
-    Not of brokers that spoke: their journal continues after their files were read.
+    Not for brokers that answered: their journal continues after their files were read.
     """
     spoke = tables.brokers.where(F.col("answered") & (F.col("role") != "STORE")).select(*ORIGIN)
     copied = (
@@ -202,10 +202,10 @@ def _never_copied(tables: Tables, limits: Limits) -> DataFrame:
 
 
 def _never_arrived(tables: Tables, limits: Limits) -> DataFrame:
-    """Copies that wait no more and did not come to the retry topic.
+    """Copies that no longer wait and did not reach the retry topic.
 
     A copy may be rolled forward, and then waits as another record: the message counts. What its
-    queue does not list is told by MISSING_ENTRY.
+    queue does not list is reported by MISSING_ENTRY.
     """
     copies = tables.failed.withColumn("copied", F.coalesce("origin_id", "unique_key"))
     waited = copies.where(F.col("state") == "WAITING")
@@ -249,7 +249,7 @@ _PLACE: Final = ["topic", "queue_id", "queue_offset"]
 
 
 def _copied_twice(tables: Tables) -> DataFrame:
-    """Numbers of the journal under which the log has more than one copy. What is moved on from a
+    """Numbers of the journal under which the log has more than one copy. A record moved on from a
     copy has no number of the journal."""
     return (
         _readable(tables.failed.where(F.col("number").isNotNull()), tables)
@@ -266,8 +266,8 @@ def _copied_twice(tables: Tables) -> DataFrame:
 
 
 def _delivered_twice(tables: Tables) -> DataFrame:
-    """Messages that are more often in the retry topic than the journal had them copied. What came
-    there before their first copy in the log has copies that were removed."""
+    """Messages that are in the retry topic more often than the journal recorded copies. Those that
+    reached it before their first copy in the log have copies that were removed."""
     copies = _readable(tables.failed, tables).withColumn(
         "copied", F.coalesce("origin_id", "unique_key")
     )

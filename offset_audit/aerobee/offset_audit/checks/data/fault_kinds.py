@@ -1,4 +1,4 @@
-"""Which kind of damage is told by which check, so that none is told twice."""
+"""Which check reports which kind of damage, so that none is reported twice."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ HIDING: Final = (
 """Damage of the log in which records cannot be read."""
 
 OF_LOG: Final = (*HIDING, "BAD_CRC")
-"""Damage of the log; a body may be bad though all of its record can be told."""
+"""Damage of the log; with a bad body, the rest of the record can be read."""
 
 INDEX_PREFIX: Final = "INDEX_"
-"""Begins the kinds of the key index: INDEX_MISSING's."""
+"""Prefix of the kinds of the key index, reported by INDEX_MISSING."""
 
 BAD_TIME: Final = "BAD_TIME"
-"""A record whose store time cannot be right; all else of it is."""
+"""A record whose store time cannot be right; everything else in it is."""
 
 TIME_BACKWARD: Final = "TIME_BACKWARD"
-"""CLOCK's."""
+"""Reported by CLOCK."""
 
 BAD_CONFIG: Final = "BAD_CONFIG"
 
 OF_QUEUES: Final = ("MISSING_FILE", "QUEUE_FILE_SIZE", "BAD_ENTRY")
-"""Damage of queue files: what it costs is counted by MISSING_ENTRY."""
+"""Damage of queue files: its cost is counted by MISSING_ENTRY."""
 
 DERIVED: Final = ("BAD_CHECKPOINT",)
-"""Files that a broker makes again by itself."""
+"""Files that a broker rebuilds by itself."""

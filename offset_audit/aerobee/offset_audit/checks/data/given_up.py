@@ -1,6 +1,6 @@
-"""GIVEN_UP: messages whose time came, and which their broker set aside instead of delivering them.
+"""GIVEN_UP: messages that were due, but that their broker set aside instead of delivering.
 
-Told as long as the timer journal has it, which is until retention removes that part of the log.
+Reported while the timer journal has it, until retention removes that part of the log.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from aerobee.offset_audit.tables import Tables
 
 
 def _given_up(tables: Tables, limits: Limits) -> DataFrame:
-    """One finding for each queue of the system topics. If all were for topics that do not exist any
-    more, somebody wanted it: a warning."""
+    """One finding for each queue of the system topics. If all were for topics that no longer exist,
+    this was intended: a warning."""
     topics = tables.topics.select(*ORIGIN, F.col("topic").alias("real_topic")).distinct()
     found = (
         tables.pending.where(F.col("kind") == "GIVEN_UP")

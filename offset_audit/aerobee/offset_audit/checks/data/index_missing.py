@@ -1,7 +1,7 @@
 """INDEX_MISSING: keys of records that a search would not find, and damage of the index files.
 
-Damage of the index is told here, and not as CORRUPT, because what it costs is keys: one finding for
-each store says both.
+Damage of the index is reported here, not as CORRUPT, because its cost is keys: one finding for each
+store covers both.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
 
 
 def _missing(tables: Tables, limits: Limits) -> DataFrame:
-    """Keys that the log has and the index has not, by store."""
+    """Keys that are in the log but not in the index, by store."""
     if tables.key_rows is None:
         return empty_frame(tables.brokers.sparkSession, _MISSING)
     sides = tables.index_ranges.groupBy(*STORE, "block").agg(

@@ -1,7 +1,7 @@
-"""HALF_OVERDUE, DELAY_OVERDUE, TIMER_OVERDUE: messages that wait in system topics for too long.
+"""HALF_OVERDUE, DELAY_OVERDUE, TIMER_OVERDUE: messages that have waited too long in system topics.
 
-A store at rest delivers nothing: there a message is late only if the broker went on storing others
-for long enough after it was due.
+A store at rest delivers nothing: there a message is late only if the broker kept storing others for
+long enough after it was due.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: 
 
     `meaning`: what did not happen to them.
     """
-    # Half messages are due by their producer's clock: late they are not before they were stored.
+    # Half messages are due by their producer's clock: they are not late before they were stored.
     due_ms = F.greatest("due_ms", F.when(F.col("due_ms").isNotNull(), F.col("store_ms")))
     late_ms = F.try_subtract(F.col("alive_until_ms"), due_ms)
     found = (
@@ -76,7 +76,8 @@ def _told(name: str, before: str) -> Column:
 
 
 def _alive_until(tables: Tables, limits: Limits) -> DataFrame:
-    """Until when each store's broker surely worked: its newest record, or its reading as master."""
+    """Until when each store's broker certainly worked: its newest record, or its reading as
+    master."""
     newest = (
         tables.queue_ranges.groupBy(*STORE)
         .agg(F.max("last_store_ms").alias("newest_ms"))
@@ -92,7 +93,7 @@ def _alive_until(tables: Tables, limits: Limits) -> DataFrame:
             F.max(F.when(is_master, F.col("appended_end"))).alias("broker_end"),
             F.max(F.when(F.col("role") == "STORE", F.col("appended_end"))).alias("store_end"),
         )
-        # Brokers are read before files: those that end earlier are a backup.
+        # Brokers are read before files: files that end earlier are a backup.
         .where(~F.coalesce(F.col("store_end") < F.col("broker_end"), F.lit(False)))
     )
     return newest.join(running, ORIGIN, "left").select(

@@ -1,4 +1,4 @@
-"""Troubles of queues as findings name them: by queue, or by store where there are many queues."""
+"""How findings name problems of queues: by queue, or by store if there are many queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from aerobee.offset_audit.checks.finding_rows import count_text, sentence
 def by_place(trouble: DataFrame) -> DataFrame:
     """Rows of `compare` summed by queue; a store with more than PLACES_MAX queues gets one row.
 
-    `topic` and `queue_id` are null in such a row. `listed`: how many of the messages a queue lists.
+    `topic` and `queue_id` are null in such a row. `listed`: how many of the messages are listed by
+    a queue.
     """
     one = F.struct(
         "topic", "queue_id", "first_offset", "last_offset", "first_position", "detail", "class"

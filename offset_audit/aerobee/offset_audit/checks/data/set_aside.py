@@ -1,4 +1,4 @@
-"""SET_ASIDE: transactions that no producer ended, and which wait for an operator."""
+"""SET_ASIDE: transactions that no producer ended, and that wait for an operator."""
 
 from __future__ import annotations
 

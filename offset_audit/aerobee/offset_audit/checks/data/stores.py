@@ -1,4 +1,5 @@
-"""What is known of a store besides its bytes: whose it is, and until when it must be whole."""
+"""What is known about a store besides its bytes: to whom it belongs, and until when it must be
+complete."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ PLACES_MAX = 16
 
 
 def with_roles(found: DataFrame, tables: Tables) -> DataFrame:
-    """`found` with `role` and `epoch` of the broker, and `is_copy`: a known master has its own.
+    """`found` with `role` and `epoch` of the broker, and `is_copy`: a known master has a store of
+    its own.
 
-    What the broker says while it runs counts more than that there are files of it.
+    What a running broker reports takes precedence over its files.
     """
     brokers = (
         tables.brokers.where(F.col("answered"))
@@ -47,14 +49,15 @@ def with_roles(found: DataFrame, tables: Tables) -> DataFrame:
 
 
 def loss_severity() -> Column:
-    """What is lost in a master's store, or nobody knows whose, is lost; a slave's can be copied."""
+    """A loss in a master's store, or in one of unknown role, is final; a slave's can be copied
+    again."""
     return F.when(F.col("is_copy"), Severity.ERROR.value).otherwise(Severity.CRITICAL.value)
 
 
 def whole_until(tables: Tables, limits: Limits, column: str) -> DataFrame:
-    """`until_ms` of each origin: messages stored until then are missed if they are not there.
+    """`until_ms` of each origin: messages stored before this are reported if they are missing.
 
-    Where the files do not say it, they may be growing now: what is young may be on its way.
+    If the files do not say, they may be growing now: recent messages may be in flight.
     """
     told = (
         tables.brokers.where(F.col("role") == "STORE")
@@ -66,8 +69,8 @@ def whole_until(tables: Tables, limits: Limits, column: str) -> DataFrame:
 
 
 def still_there(rows: DataFrame, begins: DataFrame | None, position: str) -> DataFrame:
-    """Rows with `store` at a position of the log that is still there, by `Tables.log_begins`: one
-    side of what is compared may have been read before retention removed it, the other after."""
+    """Rows with `store` at a position that the log still has, by `Tables.log_begins`: of two
+    compared sides, one may have been read before retention removed it, the other after."""
     if begins is None:
         return rows
     is_there = F.coalesce(F.col(position) >= F.col("log_begin"), F.lit(True))
@@ -75,10 +78,11 @@ def still_there(rows: DataFrame, begins: DataFrame | None, position: str) -> Dat
 
 
 def verify_command() -> Column:
-    """What looks at the store of a row in detail; nothing is changed by it."""
+    """A command that examines the store of a row in detail; it changes nothing."""
     return command_line("aerobee store verify", "store")
 
 
 def repair_command(*options: str) -> Column:
-    """What shows how the store of a row could be repaired; nothing is changed without --apply."""
+    """A command that shows how the store of a row could be repaired; it changes nothing without
+    --apply."""
     return command_line(" ".join(["aerobee store repair", *options]), "store")

@@ -1,10 +1,10 @@
 """TIER_IMBALANCE: acknowledged = stored = delivered, by minute: messages that were acknowledged and
 are not in the log, and messages that a group was given before the log had them.
 
-Of acknowledgements whole minutes that have settled are judged: of a minute in which a broker became
-master, in which retention begins or which has hardly ended, nobody knows all. What damage or a gap
-of the log explains is CORRUPT's and GAP's. Messages that no group was given, or not yet, are
-SKIPPED's, OUT_OF_RANGE_LOW's and LAG's.
+Acknowledgements are judged only for whole, settled minutes: a minute in which a broker became
+master, in which retention begins or which has just ended is incomplete. What damage or a gap of the
+log explains belongs to CORRUPT and GAP. Messages that no group was given, or not yet, belong to
+SKIPPED, OUT_OF_RANGE_LOW and LAG.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _acknowledged(lost: DataFrame) -> DataFrame:
 
 
 def _delivered(early: DataFrame) -> DataFrame:
-    """The replica that says most counts; a message that was given too early is so in each minute
-    until it is stored, so the worst minute has them all."""
+    """The replica that reports most counts; a message given too early counts in each minute until
+    it is stored, so the worst minute has them all."""
     missing = F.try_subtract("claimed", "stored")
     found = (
         early.groupBy(*GROUP, "broker_id", "topic", "group")
@@ -110,8 +110,8 @@ def _delivered(early: DataFrame) -> DataFrame:
 
 
 def _stored(settled: DataFrame, tables: Tables) -> DataFrame:
-    """The most that any replica has of each minute and topic; 0 where a log spans the minute and
-    has nothing. Only of minutes of which some replica's log is whole."""
+    """The maximum over the replicas for each minute and topic; 0 if a log spans the minute and has
+    nothing. Only minutes for which some replica's log is complete."""
     of_replicas = settled.where(F.col("tier") == "STORED")
     spans = (
         of_replicas.where(F.col("is_whole"))
@@ -137,7 +137,7 @@ def _lost(settled: DataFrame, stored: DataFrame) -> DataFrame:
 
 
 def _compared(claimed: DataFrame, stored: DataFrame) -> DataFrame:
-    """Minutes of which more is claimed than stored, in the span that the log is whole over."""
+    """Minutes with more claimed than stored, in the span for which the log is complete."""
     spans = F.broadcast(stored.select(*GROUP, "first_minute", "last_minute").distinct())
     counts = stored.where(F.col("topic").isNotNull()).select(
         *GROUP, "topic", "minute", "stored", "is_whole"
@@ -154,8 +154,8 @@ def _compared(claimed: DataFrame, stored: DataFrame) -> DataFrame:
 
 
 def _unexplained(lost: DataFrame, tables: Tables, limits: Limits) -> DataFrame:
-    """Without topics of which other checks tell what is lost, and broker groups with a store parts
-    of whose log cannot be read, or say a wrong time: what these had is CORRUPT's."""
+    """Without topics whose losses other checks report, and broker groups with a store whose log is
+    partly unreadable or contains a wrong time: CORRUPT reports those."""
     told = compared(tables, limits).where(F.col("class").isin("LOST", "HOLE"))
     damaged = tables.faults.where(F.col("kind").isin(*HIDING, BAD_TIME))
     return lost.join(

@@ -1,5 +1,5 @@
-"""How many messages wait for a time, for a transaction's end, or to come again, by their topic; and
-what became of those that groups could not handle."""
+"""How many messages wait for a time, for a transaction's end, or for redelivery, by topic; and what
+happened to those that groups could not handle."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _STATES: Final = ("unread", "waiting", "again", "dead", "resent")
 
 
 def waiting_by_topic(tables: Tables) -> DataFrame:
-    """`cluster`, `topic` (that the messages are for), `kind`, `messages`, and `first_due_ms`.
+    """`cluster`, `topic` (the messages' target), `kind`, `messages`, and `first_due_ms`.
 
-    Replicas of one broker count once: of them and their stores the one that knows most.
+    Replicas of one broker count once: the one of them and their stores that knows most.
     """
     of_store = (
         tables.pending.where(~F.coalesce("resolved", F.lit(False)))
@@ -48,7 +48,8 @@ def waiting_by_topic(tables: Tables) -> DataFrame:
 
 
 def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -> DataFrame:
-    """Of groups with failed messages: `cluster`, `group`, and in which state how many messages are.
+    """For groups with failed messages: `cluster`, `group`, and how many messages are in which
+    state.
 
     sent      to the queues of the group's topics since these were made
     finished  handled, or before where the group began; null if another state is
@@ -73,7 +74,7 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
             F.when(retry, F.col("lag")).alias("again"),
             F.when(retry & F.col("lag").isNull(), 1).alias("unknown"),
         ),
-        # A group that never committed there has all of it before it.
+        # For a group that never committed there, all of it is still ahead.
         _stored(tables, RETRY_PREFIX, "again").join(
             states.select(*_QUEUE).distinct(), _QUEUE, "left_anti"
         ),
@@ -137,7 +138,8 @@ def _sent_back(tables: Tables, states: DataFrame) -> DataFrame:
 
 
 def _resent(tables: Tables) -> DataFrame:
-    """Letters that their queues still have; once each, though each replica's journal says it."""
+    """Letters that their queues still have; once each, although each replica's journal contains
+    it."""
     begins = (
         tables.queues.where(F.col("topic").startswith(DEAD_LETTER_PREFIX))
         .groupBy(*_QUEUE)

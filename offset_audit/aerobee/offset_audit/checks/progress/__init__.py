@@ -1,6 +1,7 @@
-"""Is each group's progress sane? Checks of committed offsets, lag, leases and the offset journal.
+"""Is each group's progress plausible? Checks of committed offsets, lag, leases and the offset
+journal.
 
-All of them ask the same three tables, which a run makes once, persists and passes on:
+All of them use the same three tables, which a run makes once, persists and passes on:
 
     tables = replace(tables, changes=find_changes(tables, limits).persist())
     tables = replace(tables, judged=judge(tables, limits).persist())

@@ -1,7 +1,7 @@
 """What earlier runs saw of one group on one queue: the newest runs, oldest first.
 
-`points` is an array of structs, one for each run; the SQL here looks at its newest part together
-with what is there now. All of it runs inside Spark: no row leaves it.
+`points` is an array of structs, one for each run; the SQL here compares its newest part with the
+present. All of it runs inside Spark: no row leaves it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ STANDING_SINCE: Final = """aggregate(
         'since', if(seen.alive and p.committed_offset <=> committed_offset
             and coalesce(p.unread, 1) > 0, p.run_at_ms, seen.since)),
     seen -> seen.since)"""
-"""When the first of the newest runs in a row was that saw this very offset, and messages unread;
-null if not even the last one did. Without an offset: the runs that saw none."""
+"""When the first run of the latest unbroken series saw this very offset, with unread messages; null
+if not even the last run did. Without an offset: the runs that saw none."""
 
 RISE: Final = """aggregate(
     reverse(points),

@@ -1,9 +1,9 @@
-"""What the offset journal tells of one group's offset on one queue: its terms, and its jumps.
+"""What the offset journal says about one group's offset on one queue: its terms, and its jumps.
 
-A reset begins a term; inside one the offset only rises, so the largest that was committed stands.
-The whole journal is only summed up, partition by partition; entry by entry it looks at the few
-groups and queues of which a sum shows that something happened: a reset, a fall, a commit without a
-lease among others that have one, a lease of two clients, a jump that no consumer makes.
+A reset begins a term; within one, the offset only rises, so the largest committed one counts. The
+whole journal is only summed up, partition by partition. Only the few groups and queues whose sums
+show that something happened are examined entry by entry: a reset, a fall, a commit without a lease
+among others that have one, a lease of two clients, a jump that no consumer makes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REMOVAL_SHAPES: Final = (
     ("group", "topic"),
     ("group", "topic", "queue_id"),
 )
-"""What an entry of kind `remove` names; what it does not name is null and selects all."""
+"""What an entry of kind `remove` names; anything it does not name is null and selects all."""
 
 NEVER_CONSUMED: Final = """try_subtract(try_subtract(now, was), aggregate(
     array_sort(later),
@@ -41,20 +41,20 @@ NEVER_CONSUMED: Final = """try_subtract(try_subtract(now, was), aggregate(
 
 
 def changes(tables: Tables, limits: Limits) -> DataFrame:
-    """What the run made once, or else made now."""
+    """The run's table, if made already; otherwise made now."""
     return find_changes(tables, limits) if tables.changes is None else tables.changes
 
 
 def find_changes(tables: Tables, limits: Limits) -> DataFrame:
     """The changes in the journals of the judging replicas, each with its `position` in the order
-    that counts, and with `role`, `epoch` and `as_of_ms` of its replica. What a store's journal got
-    after its queues were read is left out, and all that was said of an offset before its newest
-    deletion, at `removed_ms`: what came then is another history. A run persists them as
+    that counts, and with `role`, `epoch` and `as_of_ms` of its replica. Left out are entries that a
+    store's journal got after its queues were read, and everything about an offset before its newest
+    deletion, at `removed_ms`: what follows is another history. A run persists them as
     `Tables.changes`."""
     rows = (
         tables.journal.filter("kind in ('commit', 'reset', 'image', 'remove')")
         .join(F.broadcast(judging_replicas(tables, limits)), [*BROKER, "broker_id"])
-        # Its broker may write on while files are read: the ends were read before.
+        # Its broker may continue to write while files are read: the ends were read before.
         .filter("role <> 'STORE' or coalesce(journal_offset < journal_end_offset, true)")
         .withColumn("position", F.struct("journal_offset", "entry"))
     )
@@ -85,9 +85,9 @@ def find_changes(tables: Tables, limits: Limits) -> DataFrame:
 
 
 def standings(changes: DataFrame, limits: Limits) -> DataFrame:
-    """What stands by the journal: `stands_at` and `told_ms` (its last change; null if only an image
-    is left), without what may be younger than the committed offsets that were read; and
-    `last_reset_ms`, of the newest reset or deletion."""
+    """The current state according to the journal: `stands_at` and `told_ms` (its last change; null
+    if only an image is left), without what may be younger than the committed offsets that were
+    read; and `last_reset_ms`, of the newest reset or deletion."""
     is_settled = f"role = 'STORE' or timestamp_ms <= as_of_ms - {limits.settle_ms}"
     resets = (
         changes.filter("kind = 'reset'")
@@ -110,12 +110,12 @@ def standings(changes: DataFrame, limits: Limits) -> DataFrame:
 
 
 def steps(changes: DataFrame, limits: Limits) -> DataFrame:
-    """Entry by entry, of suspects only. Beside the columns of the journal:
+    """Entry by entry, for suspects only. In addition to the columns of the journal:
 
-    `term`: 0 before the first reset. `stood_at`: what stood before this entry, null if the journal
-    does not say. `last_offset`, `last_ms`: of the entry before it, the former in its term only.
-    `leased_before`: commits under a lease before it. `is_foreign`: its lease is another's. `later`:
-    the terms that follow, as structs of `reset_to` and `reached`, their largest offset.
+    `term`: 0 before the first reset. `stood_at`: the offset before this entry, null if the journal
+    does not say. `last_offset`, `last_ms`: of the previous entry, the former only within its term.
+    `leased_before`: commits under a lease before it. `is_foreign`: its lease belongs to another.
+    `later`: the following terms, as structs of `reset_to` and `reached`, their largest offset.
     """
     foreign = _shared_leases(changes)
     found = changes.join(_suspects(changes, foreign, limits), list(KEY), "leftsemi").join(
@@ -154,7 +154,7 @@ def steps(changes: DataFrame, limits: Limits) -> DataFrame:
 
 
 def _shared_leases(changes: DataFrame) -> DataFrame:
-    """Leases under which two clients committed, or one on two queues: no broker grants such."""
+    """Leases under which two clients committed, or one on two queues: no broker grants these."""
     place = "struct(group, topic, queue_id, client_id)"
     return (
         changes.filter("kind = 'commit' and lease_epoch > 0")
@@ -165,7 +165,7 @@ def _shared_leases(changes: DataFrame) -> DataFrame:
 
 
 def _suspects(changes: DataFrame, foreign: DataFrame, limits: Limits) -> DataFrame:
-    """Groups and queues whose entries must be looked at one by one."""
+    """Groups and queues whose entries must be examined one by one."""
     blocks = changes.groupBy(*KEY, F.expr(f"floor(journal_offset / {BLOCK_RECORDS}) block")).agg(
         F.expr("count_if(kind = 'reset') resets"),
         F.expr("count_if(kind = 'commit' and lease_epoch > 0) leased"),

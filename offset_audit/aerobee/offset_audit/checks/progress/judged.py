@@ -1,18 +1,18 @@
-"""Every group's progress on every queue, in one wide row: what the checks of progress ask.
+"""Every group's progress on every queue, in one wide row, for the checks of progress.
 
-One row for each committed offset, and for each queue with messages that a group's members
-subscribe to without having committed there (`committed_offset` null). It joins what the broker
-group's judging replica said with what the journal and earlier runs say, and decides the state. Null
-is "not known": of stores at rest and of slaves the members are not known, so nothing there is
-called stuck or stopped.
+One row for each committed offset, and for each queue with messages that a group's members subscribe
+to without having committed there (`committed_offset` null). It joins the report of the broker
+group's judging replica with the journal and earlier runs, and decides the state. Null means "not
+known": the members of stores at rest and of slaves are not known, so nothing there is called stuck
+or stopped.
 
 In files at rest the table of offsets is a snapshot, and the journal continues where it ends: the
-newer of both counts.
+newer of the two counts.
 
-Queues of a topic that does not exist any more (`is_gone`) may still be there; only ORPHAN is told
-of their offsets.
+Queues of a topic that no longer exists (`is_gone`) may still be there; their offsets are reported
+only by ORPHAN.
 
-What counts as unread is what the group wants: `matching_lag` where its filter is known and was
+Unread messages are those that the group wants: `matching_lag` if its filter is known and was
 counted, otherwise `lag`, which is never clipped.
 """
 
@@ -47,7 +47,7 @@ QUEUE: Final = (*BROKER, "topic", "queue_id")
 
 
 def judged(tables: Tables, limits: Limits) -> DataFrame:
-    """What the run made once, or else made now."""
+    """The run's table, if made already; otherwise made now."""
     return judge(tables, limits) if tables.judged is None else tables.judged
 
 
@@ -109,7 +109,7 @@ def _joined(tables: Tables, limits: Limits) -> DataFrame:
         .join(topics, [*BROKER, "topic"], "left")
         .join(subscribers, [*BROKER, "group", "topic"], "left")
         .join(_committed_first(commits), ["cluster", "group", "topic"], "left")
-        # Broadcast: most rows have no holder, and would all meet in one place.
+        # Broadcast: most rows have no holder, and would all end up in one partition.
         .join(F.broadcast(_activity(commits)), ["cluster", "group", "holder"], "left")
         .join(F.broadcast(_group_members(members)), [*BROKER, "group"], "left")
         .join(F.broadcast(replicas), list(BROKER))
@@ -159,7 +159,7 @@ def _activity(commits: DataFrame) -> DataFrame:
 
 
 def _committed_first(commits: DataFrame) -> DataFrame:
-    """The oldest of a group's newest commits on a topic: so long at least it has been there."""
+    """The oldest of a group's newest commits on a topic: it has been there at least that long."""
     return commits.groupBy("cluster", "group", "topic").agg(
         F.min("committed_at_ms").alias("group_committed_ms")
     )
@@ -169,7 +169,7 @@ def progress(tables: Tables, limits: Limits) -> DataFrame:
     """Rows of STATES; `run_id` and `run_at_ms` are null and the run fills them.
 
     The system's own groups have none. A queue on which a group's members wait for messages without
-    a commit has a row with a null offset: the next run sees for how long that has been so.
+    a commit has a row with a null offset: the next run sees how long that has lasted.
     """
     rows = judged(tables, limits).filter("not is_system")
     given = {"run_id": F.lit(None), "run_at_ms": F.lit(None)}

@@ -1,7 +1,7 @@
-"""REWOUND, RESET, SKIPPED: a group's offset was moved other than by consuming.
+"""REWOUND, RESET, SKIPPED: a group's offset was moved in another way than by consuming.
 
-REWOUND: it fell, and no operator's reset says why. RESET: an operator set it back, or where nothing
-was passed over. SKIPPED: it was moved over messages that the group never consumed.
+REWOUND: it fell, and no operator's reset explains it. RESET: an operator set it back, or forward
+without skipping anything. SKIPPED: it was moved over messages that the group never consumed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from aerobee.offset_audit.tables import Tables
 
 
 def _rewound(tables: Tables, limits: Limits) -> DataFrame:
-    """The strongest witness counts: the journal itself falls; what stands is less than the journal
-    says; an earlier run saw more.
+    """The strongest evidence counts: the journal itself falls; the current offset is less than the
+    journal says; an earlier run saw more.
 
-    The last one is no proof without the journal, for a reset may have come between the runs: then
-    it is a WARNING that says so.
+    The last one is no proof without the journal, because a reset may have come between the runs:
+    then it is a WARNING that says so.
     """
     back = moves(tables, limits).filter(F.col("way").isin(*BACK))
     names = ", ".join(back.columns)
@@ -80,8 +80,8 @@ REWOUND = Check(
 
 
 def _reset(tables: Tables, limits: Limits) -> DataFrame:
-    """Resets of the last `limits.reset_ms`: back is a WARNING, because messages come again; to
-    where the group stood, or where it had no offset, is worth knowing. Forward is SKIPPED's."""
+    """Resets of the last `limits.reset_ms`: back is a WARNING, because messages are redelivered; to
+    the group's own offset, or where it had none, is information. Forward belongs to SKIPPED."""
     rows = (
         moves(tables, limits)
         .filter(f"way = '{BY_OPERATOR}' and (was is null or now <= was)")
@@ -130,9 +130,10 @@ RESET = Check(
 
 def _skipped(tables: Tables, limits: Limits) -> DataFrame:
     """Forward jumps over unread messages: by a reset; by a commit that no holder of the queue can
-    have made or no consumer have worked up to; or, in files at rest, by no entry of the journal.
+    have made, or that no consumer can have reached by working; or, in files at rest, without an
+    entry in the journal.
 
-    Counted are the messages that the group has not consumed since, after a reset back.
+    Counts the messages that the group has not consumed since, after a reset back.
     """
     told = gather(
         moves(tables, limits).filter("passed > 0"),

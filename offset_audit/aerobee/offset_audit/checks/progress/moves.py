@@ -1,9 +1,9 @@
-"""How offsets were moved other than by consuming: one row for each such move.
+"""How offsets were moved in other ways than by consuming: one row for each such move.
 
-From the journal, and from what stands now beside what the journal and earlier runs say. Columns:
+From the journal, and from comparing the current offsets with the journal and earlier runs. Columns:
 the key, `broker_id`, `role`, `epoch`, `way`, `was`, `was_ms` (null: not known), `now`, `at_ms`
 (likewise), `passed` (of a move forward: messages never consumed since), `is_exact` (whether `was`
-is what stood right before), `client_id`, `lease_epoch`, `took_ms` (since the entry before).
+was the offset right before), `client_id`, `lease_epoch`, `took_ms` (since the entry before).
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from aerobee.offset_audit.tables import Tables
 BY_OPERATOR: Final = "RESET"
 """An operator set it."""
 FREE: Final = "FREE"
-"""Forward, by a commit without a lease though the group consumes by leases."""
+"""Forward, by a commit without a lease although the group consumes by leases."""
 FOREIGN: Final = "FOREIGN"
-"""Forward, by a commit under a lease that another client or queue has."""
+"""Forward, by a commit under a lease that belongs to another client or queue."""
 TOO_FAST: Final = "TOO_FAST"
-"""Forward, by a commit that comes too soon after the one before."""
+"""Forward, by a commit too soon after the previous one."""
 UNTOLD: Final = "UNTOLD"
-"""Forward, in files at rest, by no entry of the journal."""
+"""Forward, in files at rest, without an entry in the journal."""
 FELL: Final = "1_FELL"
 """Back in the journal, without a reset."""
 BELOW_JOURNAL: Final = "2_BELOW_JOURNAL"
-"""What stands is less than the journal says."""
+"""The current offset is less than the journal says."""
 BETWEEN_RUNS: Final = "3_BETWEEN_RUNS"
-"""What stands is less than an earlier run saw, and the journal has no reset."""
+"""The current offset is less than an earlier run saw, and the journal has no reset."""
 UNPROVEN: Final = "4_UNPROVEN"
-"""What stands is less than an earlier run saw; the journal was not read from there on."""
+"""The current offset is less than an earlier run saw; the journal was not read from there on."""
 BACK: Final = (FELL, BELOW_JOURNAL, BETWEEN_RUNS, UNPROVEN)
-"""Sorted by how strong a proof they are."""
+"""Sorted by strength of proof."""
 
 _COLUMNS: Final = (
     *KEY,
@@ -60,7 +60,7 @@ _COLUMNS: Final = (
 
 
 def moves(tables: Tables, limits: Limits) -> DataFrame:
-    """What the run made once, or else made now."""
+    """The run's table, if made already; otherwise made now."""
     return find_moves(tables, limits) if tables.moves is None else tables.moves
 
 
@@ -116,10 +116,10 @@ def _in_journal(tables: Tables, limits: Limits) -> DataFrame:
 
 
 def _seen_now(tables: Tables, limits: Limits) -> DataFrame:
-    """Moves that only show in what stands now.
+    """Moves that only the current offsets show.
 
-    A queue that began anew is another matter; and where a reset is younger than the reading may be,
-    or the journal's end was lost, nothing is said.
+    A queue that began anew is a different case; and if a reset may be younger than the reading, or
+    the journal's end was lost, nothing is reported.
     """
     no_new_reset = (
         "(last_reset_ms is null or role = 'STORE'"

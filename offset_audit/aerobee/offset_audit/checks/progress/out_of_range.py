@@ -1,7 +1,7 @@
 """The checks of `rules.out_of_range`.
 
 A cut or missing file of a consume queue moves the queue's ends while the messages are still in the
-log: that is another check's finding, so the ends of the log, where they were read, count too.
+log: another check reports that, so the ends of the log, if they were read, count too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from aerobee.offset_audit.tables import Tables
 
 
 def _held(tables: Tables, limits: Limits) -> DataFrame:
-    """Judged rows with `held_min` and `held_end`: where what queue and log hold begins and ends."""
+    """Judged rows with `held_min` and `held_end`: the start and end of what queue and log
+    contain."""
     rows = judged(tables, limits).filter(
         "committed_offset < min_offset or committed_offset > max_offset"
     )
@@ -37,7 +38,7 @@ def _held(tables: Tables, limits: Limits) -> DataFrame:
 
 
 def _told(tables: Tables, limits: Limits) -> DataFrame:
-    """With `told_offset`: the last one that the group told its journal."""
+    """With `told_offset`: the group's last offset in the journal."""
     told = (
         tables.journal.where("kind not in ('sentBack', 'resent')")
         .groupBy(*KEY)

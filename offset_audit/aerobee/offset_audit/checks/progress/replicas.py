@@ -1,10 +1,10 @@
-"""Which replica's word counts for a broker group, and at which moment.
+"""Which replica's report counts for a broker group, and as of which moment.
 
-The master's; where none answered, that of the slave that is furthest, and its rows say so; of
-stores at rest the one whose log is longest. Of two masters the one of the newer epoch.
+The master's; if none answered, that of the slave that is furthest, and its rows say so; of stores
+at rest the one with the longest log. Of two masters, the one of the newer epoch.
 
 There are as many as broker groups, so they go through the driver: everything else that a run reads
-is joined with them, and each such join is then one with a few rows that are at hand.
+is joined with them, and each such join then has only a few rows at hand on one side.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ journal_end_offset long"""
 
 
 def judging_replicas(tables: Tables, limits: Limits) -> DataFrame:
-    """What the run found once, or else finds now."""
+    """The run's table, if made already; otherwise made now."""
     return tables.replicas if tables.replicas is not None else find_replicas(tables, limits)
 
 
 def find_replicas(tables: Tables, limits: Limits) -> DataFrame:
     """One row for each broker group: cluster, broker_name, broker_id, role, epoch, and
 
-    `as_of_ms`: the moment of its reading by the broker's clock. A store at rest has stood still
-    since its newest message, so that is its moment: its age is no lag.
+    `as_of_ms`: the moment of its reading by the broker's clock. A store at rest has not changed
+    since its newest message, so that is its moment: its age is not lag.
     `has_topics`: whether its table of topics was read at all.
     `journal_begin_ms`: from when on the journal has everything. `journal_end_ms`: its newest entry;
     both null: it was not read.
-    `journal_end_offset`: the end of the journal's queue as the reading of the queues saw it.
+    `journal_end_offset`: the end of the journal's queue, as read together with the queues.
     """
     best = Window.partitionBy(*BROKER).orderBy(
         F.expr("case role when 'MASTER' then 0 when 'STORE' then 1 else 2 end"),
@@ -48,7 +48,7 @@ def find_replicas(tables: Tables, limits: Limits) -> DataFrame:
         ),
         "broker_id",
     )
-    # Of a broker that spoke and the files that it has, the broker counts.
+    # Between a broker that answered and its files, the broker counts.
     spoke = tables.brokers.filter("answered and role <> 'STORE'").select(*REPLICA).distinct()
     heard = tables.brokers.filter("coalesce(answered, true)")
     chosen = (
@@ -63,7 +63,7 @@ def find_replicas(tables: Tables, limits: Limits) -> DataFrame:
     of_journal = f"topic = '{JOURNAL_TOPIC}'"
     parts = [
         tables.queues.groupBy(*REPLICA).agg(
-            # A flipped bit makes any time of it: one that has not come is none.
+            # A flipped bit turns a time into any other: one in the future is ignored.
             F.expr(f"max(if(last_store_ms <= {latest_ms}, last_store_ms, null)) newest_ms"),
             F.expr(f"max(if({of_journal}, min_offset, null)) journal_min_offset"),
             F.expr(f"max(if({of_journal}, max_offset, null)) journal_end_offset"),
@@ -84,7 +84,7 @@ def find_replicas(tables: Tables, limits: Limits) -> DataFrame:
         "epoch",
         f"if(role = 'STORE', coalesce(newest_ms, {read_at}), {read_at}) as_of_ms",
         "coalesce(has_topics, false) has_topics",
-        # What a live broker was asked for begins in the midst of its journal.
+        # What a live broker was asked for starts in the middle of its journal.
         f"""case when first_journal_offset = 0 then 0L
             when role <> 'STORE' and first_journal_offset > journal_min_offset
                 then least(first_ms, {read_at} - {limits.reset_ms})
@@ -96,5 +96,5 @@ def find_replicas(tables: Tables, limits: Limits) -> DataFrame:
 
 
 def of_replicas(rows: DataFrame, replicas: DataFrame) -> DataFrame:
-    """The rows that these replicas gave."""
+    """The rows from these replicas."""
     return rows.join(F.broadcast(replicas.select(*REPLICA)), list(REPLICA), "leftsemi")

@@ -1,7 +1,7 @@
-"""How findings of progress are put: which queues make one finding, and their sentence.
+"""How findings of progress are worded: which queues make one finding, and their sentence.
 
-One cause is one finding: the queues of a topic on which one group has the same trouble are told
-together, with the worst of them by name. A finding on a single queue names its broker and queue.
+One cause is one finding: the queues of a topic on which one group has the same trouble are reported
+together, naming the worst of them. A finding on a single queue names its broker and queue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def gather(
     **sums: str,
 ) -> DataFrame:
     """One row for each `by`: the number of `queues`, the `worst` by `measure` (its place and the
-    columns `keep`), the aggregates `sums`, and the place as far as there is only one.
+    columns `keep`), the aggregates `sums`, and the place if there is only one.
 
     `seen_by` ends the sentence, and says so if no master was asked.
     """
@@ -63,7 +63,7 @@ def findings(
     """Gathered rows as FINDINGS.
 
     Args:
-        severity: or SQL of it.
+        severity: a value, or SQL for it.
         evidence: SQL of the sentence.
         command: a template whose values become one word of a shell each.
         commands: by SQL conditions, templates that come before it; the first that holds counts.
@@ -81,7 +81,7 @@ def findings(
 
 
 def check_of(rule: Rule, rows: Callable[[Tables, Limits], DataFrame] = judged) -> Check:
-    """The check that asks a rule of what a run judged, or of `rows`."""
+    """The check that applies a rule to what a run judged, or to `rows`."""
 
     def run(tables: Tables, limits: Limits) -> DataFrame:
         asked = rows(tables, limits)

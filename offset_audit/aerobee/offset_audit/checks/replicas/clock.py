@@ -2,7 +2,7 @@
 
 A broker stamps its reading with its own clock between the moments at which the reader asked and was
 answered, so a stamp outside of them is wrong by at least the distance. All replicas of a group have
-the same records: a step in the log is one finding, whatever shows it.
+the same records: a step in the log is one finding, however it is detected.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _stepped_back(tables: Tables, limits: Limits) -> DataFrame:
     coarse = reduce(
         DataFrame.unionByName, [_segments(tables), _ranges(tables), _minutes_ahead(tables, limits)]
     )
-    # What a record with a damaged time does to the bounds of its range or minute is no step.
+    # A damaged record's time, which affects the bounds of its range or minute, is not a step.
     damaged = tables.faults.where(F.col("kind") == "BAD_TIME").select(*REPLICA).distinct()
     steps = (
         _faults(tables)
@@ -111,7 +111,7 @@ def _step(rows: DataFrame, rank: int, what: Column) -> DataFrame:
 
 
 def _faults(tables: Tables) -> DataFrame:
-    """Told by a reader of records, exactly."""
+    """Reported by a reader of records, exactly."""
     rows = tables.faults.where(F.col("kind") == "TIME_BACKWARD")
     return _step(
         rows,
@@ -178,8 +178,8 @@ def _segments(tables: Tables) -> DataFrame:
 
 
 def _minutes_ahead(tables: Tables, limits: Limits) -> DataFrame:
-    """Messages stored in a minute that has not come yet. Where the broker's own clock has it, that
-    clock is wrong now, and told as such."""
+    """Messages stored in a minute that is still in the future. If the broker's own clock is ahead,
+    that clock is wrong now, and is reported as such."""
     own_clocks = F.broadcast(
         tables.brokers.where(F.col("answered") & (F.col("role") != "STORE"))
         .groupBy(*REPLICA)

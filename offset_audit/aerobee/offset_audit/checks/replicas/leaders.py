@@ -1,4 +1,5 @@
-"""Which replica of each group the others are compared with, and what names a replica."""
+"""The replica of each group with which the others are compared, and the columns that identify a
+replica."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ _SMALL = (
 
 
 def with_small_tables(tables: Tables) -> Tables:
-    """`tables` with those that do not grow with queues in one partition each: what only they are
-    asked is then one task without any exchange, instead of dozens of them for a few rows."""
+    """`tables` with those that do not grow with queues in one partition each: questions to them
+    alone are then one task without any exchange, instead of dozens for a few rows."""
     return replace(tables, **{name: getattr(tables, name).coalesce(1) for name in _SMALL})
 
 
 def heard_replicas(tables: Tables) -> DataFrame:
-    """BROKERS of those that answered and of stores, with `is_leader` for one of each group: its
-    master (of several the one with the highest epoch), else the replica whose log ends last."""
+    """BROKERS that answered, and stores, with `is_leader` for one of each group: its master (of
+    several, the one with the highest epoch), else the replica with the longest log."""
     heard = tables.brokers.where(F.col("answered") & F.col("broker_id").isNotNull())
     order = Window.partitionBy(*GROUP).orderBy(
         F.when(F.col("role") == "MASTER", 0).otherwise(1),

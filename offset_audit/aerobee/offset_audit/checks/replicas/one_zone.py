@@ -1,7 +1,7 @@
-"""ONE_ZONE: what the loss of one zone would take with it, in a cluster that has several.
+"""ONE_ZONE: what the loss of one zone would take down, in a cluster that has several.
 
-The zones are those that brokers say of themselves. A group of which a replica in sync says none is
-not judged.
+The zones are those that brokers report. A group with an in-sync replica that reports none is not
+judged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aerobee.offset_audit.tables import Tables
 
 
 def run(tables: Tables, _limits: Limits) -> DataFrame:
-    """One finding for each broker group whose replicas in sync share a zone, and one if all masters
+    """One finding for each broker group whose in-sync replicas share a zone, and one if all masters
     do."""
     tables = with_small_tables(tables)
     brokers = tables.registry_brokers.select("cluster", "broker_name", "broker_id", "role", "zone")
@@ -27,7 +27,7 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
 
 
 def _zones() -> list[Column]:
-    """Of brokers: of how many the zone is known, how many zones these are, and one of those."""
+    """For brokers: for how many the zone is known, how many zones these are, and one of them."""
     return [
         F.expr("count(zone) known"),
         F.expr("count(distinct zone) zones"),
@@ -36,7 +36,8 @@ def _zones() -> list[Column]:
 
 
 def _in_sync(brokers: DataFrame, tables: Tables) -> DataFrame:
-    """A group with one replica in sync has another trouble than zones, or wants it so."""
+    """A group with a single in-sync replica has another problem than zones, or is intended to be
+    so."""
     members = (
         tables.registry_groups.where(F.size("in_sync") >= rules.SEVERAL)
         .select("cluster", "broker_name", F.explode("in_sync").alias("broker_id"))

@@ -1,7 +1,7 @@
 """REPLICA_DATA: ranges of the log whose bytes differ between replicas of one group.
 
-Damage that a reader found at its place in one of the replicas (CORRUPT) explains the range around
-it, and is not told a second time.
+Damage that a reader located in one of the replicas (CORRUPT) explains the range around it, and is
+not reported a second time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COPY = f"concat_ws('|', {', '.join(COPY)})"
 
 
 def run(tables: Tables, _limits: Limits) -> DataFrame:
-    """One finding for each copy of a log that is not as the master's, or as most are."""
+    """One finding for each copy of a log that differs from the master's, or from the majority."""
     differing = _without_explained(_differing(tables), tables)
     by_copy = differing.groupBy(*COPY).agg(
         F.count("*").alias("ranges"),
@@ -99,7 +99,7 @@ _TOLD = (
 
 
 def _differing(tables: Tables) -> DataFrame:
-    """Ranges that lie whole in several copies with different bytes: all but the reference's.
+    """Ranges present in full in several copies with different bytes: all except the reference's.
 
     The reference is the master's copy; where no master has one, the bytes that most copies have.
     """
@@ -131,7 +131,7 @@ def _differing(tables: Tables) -> DataFrame:
 
 
 def _without_explained(differing: DataFrame, tables: Tables) -> DataFrame:
-    """Without ranges in which damage was found at its place, in this copy or in the reference."""
+    """Without ranges in which damage was located, in this copy or in the reference."""
     damage = tables.faults.where(
         F.col("position").isNotNull()
         & F.col("file").contains("commitlog")

@@ -1,12 +1,12 @@
 """REPLICA_EPOCH: epoch tables of one group that contradict each other, themselves or the registry.
 
-Two tables agree if they say the same of all epochs that both logs hold: one may begin later
-(retention) or end earlier (it has not heard yet), and an epoch without a byte may be left out.
+Two tables agree if they are equal for all epochs that both logs contain: one may begin later
+(retention) or end earlier (it has not heard yet), and an epoch without a byte may be missing.
 
-UNCLEAN_ELECTION: the registry's own word that a master began without acknowledged messages.
+UNCLEAN_ELECTION: the registry itself says that a master began without acknowledged messages.
 
-A replica that was not in sync became master, because an operator allowed it or nobody else was
-left. What it lacked is gone from the group; the epoch that it began says from where on.
+A replica that was not in sync became master, because an operator allowed it or no other was left.
+What it lacked is lost to the group; the epoch that it began says from where on.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _within(epochs: DataFrame) -> DataFrame:
 
 
 def _between(epochs: DataFrame, tables: Tables) -> DataFrame:
-    """Entries that a replica and its leader have differently, or only one of them has."""
+    """Entries on which a replica and its leader differ, or that only one of them has."""
     leaders = leader_ids(tables)
     with_leader = epochs.join(leaders, GROUP)
     theirs = with_leader.where(F.col("broker_id") == F.col("leader_id")).select(
@@ -169,8 +169,8 @@ def _between(epochs: DataFrame, tables: Tables) -> DataFrame:
 
 
 def _with_registry(epochs: DataFrame, tables: Tables) -> DataFrame:
-    """A table with an epoch that the registry never gave. A broker that itself names such an epoch
-    as its present one is ROUTE's."""
+    """A table with an epoch that the registry never assigned. A broker that names such an epoch as
+    its current one is reported by ROUTE."""
     registry = tables.registry_groups.groupBy("broker_name").agg(
         F.max("epoch").alias("registry_epoch")
     )

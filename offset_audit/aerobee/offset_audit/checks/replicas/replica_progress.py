@@ -3,10 +3,10 @@
 A replica of the master's in-sync set is never called late, whatever the numbers: the set is decided
 by the broker continuously, the numbers here come from two readings at two moments.
 
-REPLICA_GAP: a broker met records that do not go on where their queue ended.
+REPLICA_GAP: a broker met records that do not continue their queue.
 
-It reads them at its start, or copies them from its master: messages between are missing, or came
-twice. It counts from when it opened its folder; where exactly, its log and a deep audit say.
+It reads them at its start, or copies them from its master: messages in between are missing, or came
+twice. It counts since it opened its folder; its log and a deep audit say where exactly.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _newest_messages(tables: Tables) -> DataFrame:
 
 
 def _missed_since(tables: Tables, pairs: DataFrame) -> DataFrame:
-    """`missed_ms`: the earliest moment of which it is known that the leader had a message by then
-    that is newer than all of the replica's."""
+    """`missed_ms`: the earliest time by which the leader is known to have had a message newer than
+    all of the replica's."""
     newest = pairs.select(*REPLICA, "leader_id", "newest_ms").where("newest_ms is not null")
     ends = tables.queues.selectExpr(
         *GROUP, "broker_id leader_id", "last_store_ms begin_ms", "last_store_ms end_ms"
@@ -108,7 +108,7 @@ def _pairs(replicas: DataFrame) -> DataFrame:
             *REPLICA, "role", "epoch", "appended_end", "newest_ms", "commits_read_at_ms"
         )
         .join(leaders, GROUP)
-        # A broker and the copy of its own folder are no replicas of each other.
+        # A broker and the copy of its own folder are not replicas of each other.
         .where(F.col("broker_id") != F.col("leader_id"))
         .withColumn("bytes_behind", F.col("leader_end") - F.col("appended_end"))
         .withColumn("ms_behind", F.try_subtract(F.col("leader_newest_ms"), F.col("newest_ms")))
@@ -138,7 +138,7 @@ def _is_late(limits: Limits) -> Column:
 
 
 def _missing_messages(tables: Tables, behind: DataFrame) -> DataFrame:
-    """How many messages the leader's queues have that a late replica's have not."""
+    """How many messages in the leader's queues a late replica lacks."""
     ends = tables.queues.select(*QUEUE, "broker_id", "max_offset")
     wanted = behind.select(*REPLICA, "leader_id")
     of_leaders = ends.withColumnRenamed("broker_id", "leader_id").withColumnRenamed(
@@ -160,9 +160,9 @@ def _missing_messages(tables: Tables, behind: DataFrame) -> DataFrame:
 
 
 def _missing_commits(tables: Tables, in_step: DataFrame, limits: Limits) -> DataFrame:
-    """Commits that lie in the log of a replica for long enough, and that it does not know.
+    """Commits that have been in a replica's log for long enough, but that it does not know.
 
-    A replica that tells no commits at all is not judged: nobody knows what it has.
+    A replica that reports no commits at all is not judged: it is unknown what it has.
     """
     latest_ms = F.col("commits_read_at_ms") - limits.settle_ms - limits.clock_skew_ms
     commits = tables.commits.select(*COMMIT, "broker_id", "offset")

@@ -1,9 +1,9 @@
-"""ROUTE: what the registry says of brokers and topics against what the brokers say of themselves.
+"""ROUTE: what the registry says about brokers and topics, against what the brokers say themselves.
 
-The registry is read before the brokers, and these one beside the other: what a change of master, or
-the deletion of a topic, between the readings may explain is INFO. If it is no such change, the next
-audit's registry knows it. Where a broker of a group did not answer, nobody knows
-whether the group has a master: that is UNREACHABLE's, and not told here.
+The registry is read before the brokers, which are read at the same time as each other: anything
+that a change of master, or the deletion of a topic, between the readings may explain is INFO.
+Otherwise, the next audit's registry shows it. If a broker of a group did not answer, it is unknown
+whether the group has a master: UNREACHABLE reports that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aerobee.offset_audit.tables import Tables
 
 
 def run(tables: Tables, _limits: Limits) -> DataFrame:
-    """One finding for each broker group, and each name in routes, that is not as it is said."""
+    """One finding for each broker group, and each name in routes, that is not as stated."""
     tables = with_small_tables(tables)
     live = tables.brokers.where(F.col("role").isNull() | (F.col("role") != "STORE"))
     parts = [
@@ -40,7 +40,7 @@ def _masters(live: DataFrame) -> DataFrame:
         live.where(F.col("answered") & (F.col("role") == "MASTER"))
         .groupBy(*GROUP)
         .agg(
-            # Two processes may claim one id, and one process be named by two addresses.
+            # Two processes may claim one id, and one process may be known by two addresses.
             F.count_distinct(F.struct("broker_id", F.coalesce("incarnation", F.lit("")))).alias(
                 "masters"
             ),
@@ -54,10 +54,10 @@ def _masters(live: DataFrame) -> DataFrame:
 
 
 def _two_masters(live: DataFrame, tables: Tables) -> DataFrame:
-    """Replicas that say that they are master of one group: of one epoch, or of an older one when
-    the newest had been given already. That is proven if the registry, which was read before, or the
-    newest master's own answer had it before the other was asked; else the readings may lie on the
-    two sides of a hand-over."""
+    """Several replicas that claim to be master of one group: in one epoch, or in an older one after
+    the newest had been assigned. That is proved if the registry, which was read before, or the
+    newest master's own answer had it before the other was asked; otherwise the readings may be from
+    before and after a handover."""
     registered = _registered(tables).select("broker_name", "registry_epoch")
     found = (
         _masters(live)
@@ -93,8 +93,8 @@ def _registered(tables: Tables) -> DataFrame:
 
 
 def _other_master(live: DataFrame, tables: Tables) -> DataFrame:
-    """A master that the registry does not know as such, or in another epoch. One of a newer epoch
-    than the registry had when it was read may have become master since."""
+    """A master that the registry does not know as such, or only in another epoch. One with a newer
+    epoch than the registry had when it was read may have become master since."""
     told = (
         _masters(live)
         .where(F.col("masters") == 1)
@@ -118,8 +118,8 @@ def _other_master(live: DataFrame, tables: Tables) -> DataFrame:
 
 
 def _no_master(live: DataFrame, tables: Tables) -> DataFrame:
-    """Groups all of whose replicas answered, none of them as master. Where one of them knows a
-    newer epoch than the registry had, the master has changed between the answers."""
+    """Groups in which all replicas answered, none of them as master. If one of them knows a newer
+    epoch than the registry had, the master changed between the answers."""
     answered = (
         live.where("answered")
         .groupBy(*GROUP)
@@ -177,9 +177,9 @@ def _unknown_brokers(live: DataFrame, tables: Tables) -> DataFrame:
 
 
 def _lacking_topics(live: DataFrame, tables: Tables) -> DataFrame:
-    """Topics that are routed to a master that has not got them. A broker of which no topics at all
-    were read is not judged, nor a topic of which it still has queues, all of them trimmed: it has
-    deleted that since the registry was read."""
+    """Topics routed to a master that does not have them. A broker whose topics were not read is not
+    judged, nor a topic of which it still has queues, all of them trimmed: it has been deleted since
+    the registry was read."""
     masters = live.where(F.col("answered") & (F.col("role") == "MASTER")).select(
         *GROUP, "broker_id", "role", "epoch"
     )

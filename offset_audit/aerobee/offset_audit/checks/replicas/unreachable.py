@@ -1,4 +1,4 @@
-"""UNREACHABLE: a broker that should be there did not answer, so what only it knows is unknown."""
+"""UNREACHABLE: an expected broker did not answer, so what only it knows is unknown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from aerobee.offset_audit.tables import Tables
 
 
 def run(tables: Tables, _limits: Limits) -> DataFrame:
-    """One finding for each broker that was not heard; it explains all that is unknown for it."""
+    """One finding for each broker that did not answer; it explains everything that is unknown
+    because of it."""
     tables = with_small_tables(tables)
     live = tables.brokers.where(F.col("role").isNull() | (F.col("role") != "STORE"))
     silent = _unanswered(live).unionByName(_unasked(live, tables))
@@ -61,8 +62,8 @@ def _unanswered(live: DataFrame) -> DataFrame:
 
 
 def _unasked(live: DataFrame, tables: Tables) -> DataFrame:
-    """Replicas that the registry's groups expect and that have no address to be asked at, and
-    registered ones that were not asked. Without any live broker nothing was expected to answer."""
+    """Replicas that the registry's groups expect but whose address is unknown, and registered ones
+    that were not asked. Without any live broker nothing was expected to answer."""
     registered = tables.registry_brokers.select(
         "cluster", "broker_name", "broker_id", "address", "role", "epoch"
     ).withColumn("reason", F.lit(rules.NOT_ASKED))

@@ -1,1 +1,1 @@
-"""The report that a person opens: one HTML file, complete in itself, of bounded size."""
+"""The report for people: one self-contained HTML file of bounded size."""

@@ -31,18 +31,18 @@ Pair = tuple[str, str]
 
 
 def chosen_pairs(first: Rows, bounds: Bounds) -> list[Pair]:
-    """Groups and topics whose queues the page shows, those that want attention first."""
+    """Groups and topics whose queues the page shows, those that need attention first."""
     return [(row["group"], row["topic"]) for row in first["pairs"]][: bounds.pairs]
 
 
 def chosen_topics(first: Rows, bounds: Bounds) -> list[str]:
-    """Topics that groups read, those that want attention first; then the largest of the others."""
+    """Topics that groups read, those that need attention first; then the largest of the others."""
     names = [row["topic"] for row in (*first["topics"], *first["largest"])]
     return list(dict.fromkeys(names))[: bounds.topics]
 
 
 def assemble(run: RunFacts, first: Rows, second: Rows, bounds: Bounds) -> ReportData:
-    """`first` and `second`: rows by part, as the two jobs gave them."""
+    """`first` and `second`: rows by part, from the two jobs."""
     chosen = chosen_pairs(first, bounds)
     queues: dict[Pair, list[Row]] = {pair: [] for pair in chosen}
     for row in second["queues"]:

@@ -1,7 +1,7 @@
 """Lines over time as SVG that fits any width without a script: x in percent, y in pixels.
 
-Text keeps its size on a phone because only the lines are stretched, never the letters. Lines differ
-by colour, by dashes and by their marks, so that they can be told apart without colours.
+Text keeps its size on a phone because only the lines are stretched, not the letters. Lines differ
+in colour, dashes and marks, so that they can be told apart without colours.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AGE_TICKS = (1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 8.64e7, 8.64e8, 8.64e9)
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: (time in ms, value or None) in order of time."""
+    """One line: (time in ms, value or None) in time order."""
 
     label: str
     points: tuple[tuple[int, float | None], ...]
@@ -32,7 +32,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From 0 up to `top`; logarithmic where series of very different size meet (0 stays 0)."""
+    """From 0 up to `top`; logarithmic if series of very different size share it (0 stays 0)."""
 
     top: float
     is_log: bool
@@ -91,8 +91,8 @@ def line_chart(
     write: Callable[[float], str],
     axis: str,
 ) -> Markup:
-    """A figure. `label` says for those who hear the page what it shows; `axis` names the y values
-    and their unit; `write` writes one value."""
+    """A figure. `label` describes it for screen readers; `axis` names the y values and their unit;
+    `write` formats one value."""
     values = [value for one in series for _, value in one.points if value is not None]
     times = sorted({time_ms for one in series for time_ms, _ in one.points})
     scale = scale_of(values)
@@ -137,7 +137,7 @@ class _Place:
     is_single: bool
 
     def across(self, time_ms: int) -> float:
-        """0 to 1; a single moment stands in the middle."""
+        """0 to 1; a single moment is in the middle."""
         return 0.5 if self.is_single else (time_ms - self.begin) / self.span
 
     def down(self, value: float) -> float:
@@ -197,7 +197,7 @@ def _x_axis(times: Sequence[int], place: _Place) -> Markup:
 
 
 def _runs_of_values(series: Series) -> Iterable[list[tuple[int, float]]]:
-    """Pieces of a line: it is broken where a value is not known."""
+    """Pieces of a line: it is broken where a value is unknown."""
     piece: list[tuple[int, float]] = []
     for time_ms, value in series.points:
         if value is None:
@@ -220,7 +220,7 @@ def _line(series: Series, index: int, place: _Place) -> Markup:
 
 
 def _marks(series: Series, index: int, place: _Place) -> Iterable[Markup]:
-    """A dot where a line ends, and where a single value stands alone."""
+    """A dot where a line ends, and for a single value."""
     for piece in _runs_of_values(series):
         time_ms, value = piece[-1]
         if time_ms == series.points[-1][0] or len(piece) == 1:
@@ -247,7 +247,7 @@ def _said(series: Sequence[Series], write: Callable[[float], str]) -> str:
 
 
 def _for_script(series: Sequence[Series], write: Callable[[float], str], place: _Place) -> str:
-    """What pointing at the chart shows: where each moment lies, and each line's value there."""
+    """What pointing at the chart shows: where each moment is, and each line's value there."""
     times = sorted({time_ms for one in series for time_ms, _ in one.points})
     columns = [dict(one.points) for one in series]
     return json.dumps(
@@ -291,7 +291,7 @@ def sparkline(points: Sequence[tuple[int, float | None]]) -> Markup:
 
 
 def legend(labels: Sequence[str]) -> Markup:
-    """Which line is whose: colour and dashes as in the chart."""
+    """Which line belongs to what: colour and dashes as in the chart."""
     return tag(
         "ul",
         *(

@@ -1,4 +1,4 @@
-"""The end of the page: what was asked, what the page leaves out."""
+"""The end of the page: what was checked, and what the page leaves out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from aerobee.offset_audit.outputs.verdict import page_of
 
 
 def anchor_of(check: str) -> str:
-    """Where a check stands on this page."""
+    """Where a check is on this page."""
     return f"check-{check.lower()}"
 
 
 def checks(data: ReportData) -> Markup:
-    """Every check with its counts: those that found nothing, and those that did not run, too."""
+    """Every check with its counts, including those that found nothing and those that did not
+    run."""
     by_check: dict[str, dict[str, int]] = {}
     for count in data.counts:
         by_check.setdefault(count.check, {})[count.severity] = count.findings
@@ -70,7 +71,7 @@ _HEADS = ("check", "question, and where the documentation explains it", "found")
 
 
 def left_out(data: ReportData) -> Markup:
-    """What there is more of than this page shows."""
+    """How much more there is than this page shows."""
     pairs = data.totals.pairs
     queues_shown = sum(row.queues for row in data.heat)
     sets = (

@@ -38,8 +38,8 @@ def report_data(
     bounds: Bounds | None = None,
 ) -> ReportData:
     """`states` and `findings` of this run, `brokers` and `queues` as read, `history`: STATES of
-    earlier runs, `waiting`, `failed`: as `waiting_by_topic`, `failed_by_group` have it. Persist
-    them first if they are dear: each is read a few times."""
+    earlier runs, `waiting`, `failed`: from `waiting_by_topic`, `failed_by_group`. Persist them
+    first if they are expensive: each is read a few times."""
     bounds = bounds or Bounds()
     pairs = _pairs(states)
     first = collect_together(
@@ -84,7 +84,7 @@ def _details(
     first: Rows,
     bounds: Bounds,
 ) -> dict[str, DataFrame]:
-    """Queues, heat map and lag over time of what the first job has chosen."""
+    """Queues, heat map and lag over time for what the first job has chosen."""
     spark = states.sparkSession
     wanted = chosen_pairs(first, bounds)
     columns = "group string, topic string, place int"
@@ -153,7 +153,7 @@ def _sums() -> tuple[Column, ...]:
 
 
 def _attention(names: Sequence[str]) -> tuple[Column, ...]:
-    """What wants attention first: the worst state of any queue, then the lag."""
+    """What needs attention first: the worst state of any queue, then the lag."""
     worst = F.lit(len(STATES))
     for place, state in reversed(list(enumerate(STATES))):
         worst = F.when(F.col(f"queues_{state}") > 0, F.lit(place)).otherwise(worst)
@@ -217,7 +217,7 @@ def _worst_queues(states: DataFrame, bounds: Bounds) -> DataFrame:
 
 
 def _cells(states: DataFrame, bounds: Bounds) -> DataFrame:
-    """At most `heat_cells` for each row: neighbours share a cell where there are more queues."""
+    """At most `heat_cells` for each row: neighbours share a cell if there are more queues."""
     row = Window.partitionBy("place")
     in_order = row.orderBy("broker_name", "queue_id")
     placed = states.withColumn("number", F.row_number().over(in_order) - 1).withColumn(

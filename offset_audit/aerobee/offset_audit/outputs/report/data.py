@@ -1,7 +1,7 @@
-"""What the report shows, and nothing else: plain values, bounded whatever the cluster.
+"""The report's content: plain values, bounded whatever the cluster.
 
-Everything that was left out is counted (`..._total`, `..._more`), so that the page can say so. None
-is "not known", never zero. Times are Unix milliseconds, ages of messages and commits are taken from
+Everything left out is counted (`..._total`, `..._more`), so that the page can say so. None means
+"not known", never zero. Times are Unix milliseconds; ages of messages and commits are relative to
 `judged_at_ms`.
 """
 
@@ -14,7 +14,7 @@ SEVERITIES = ("CRITICAL", "ERROR", "WARNING", "INFO")
 """Worst first."""
 
 STATES = ("STUCK", "STOPPED", "SLOW", "LAGGING", "UNKNOWN", "OK")
-"""What wants attention first."""
+"""What needs attention first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class Bounds:
     groups: int = 40
     topics: int = 40
     pairs: int = 80
-    """Of groups and topics: those whose queues can be looked at."""
+    """Pairs of group and topic whose queues can be viewed."""
     pairs_each: int = 12
     """Topics shown of one group, and groups of one topic."""
     queues_each: int = 12
     heat_rows: int = 30
     heat_cells: int = 64
-    """In one row; where a row has more queues, a cell stands for several and shows the worst."""
+    """In one row; if a row has more queues, a cell stands for several and shows the worst."""
     history_runs: int = 60
 
 
@@ -140,7 +140,7 @@ class Progress:
 
     queues: int
     lag: int | None
-    """Of the queues where it is known."""
+    """Over the queues for which it is known."""
     matching_lag: int | None
     unknown: int
     """Queues with unknown lag."""
@@ -161,12 +161,12 @@ class PairRow:
     topic: str
     progress: Progress
     queues: tuple[QueueRow, ...] = ()
-    """The worst ones; empty if this pair is not among those that can be looked at."""
+    """The worst ones; empty if this pair's queues cannot be viewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LagPoint:
-    """A group in one run. None: not known then."""
+    """A group in one run. None: unknown at that time."""
 
     run_at_ms: int
     lag: int | None
@@ -176,7 +176,7 @@ class LagPoint:
 @dataclass(frozen=True, slots=True)
 class Failed:
     """Messages that a group could not handle: `again` in the retry topic, and not finished there;
-    and of how many. None is not known."""
+    and the total. None means unknown."""
 
     sent: int | None = None
     finished: int | None = None
@@ -200,7 +200,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """`messages`: what lies between the minima and the maxima of its `queues`. `progress`: of all
+    """`messages`: what is between the minima and the maxima of its `queues`. `progress`: of all
     groups that read it. `waiting`: messages for it in system topics, as far as stores were read."""
 
     topic: str
@@ -234,7 +234,7 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of the whole cluster, whatever the page leaves out."""
+    """For the whole cluster, whatever the page leaves out."""
 
     brokers: int
     brokers_answered: int
@@ -246,7 +246,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """All that one report needs."""
+    """Everything that one report needs."""
 
     run: RunFacts
     totals: Totals

@@ -1,4 +1,4 @@
-"""The findings: what is wrong, where, what proves it, and what to do."""
+"""The findings: what is wrong, where, the evidence, and what to do."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from aerobee.offset_audit.outputs.report.overview import sign, state_chip
 from aerobee.offset_audit.outputs.verdict import effect_of, page_of
 
 ALIKE_MAX = 3
-"""How many findings of one check and severity are shown before the others are folded away."""
+"""How many findings of one check and severity are shown before the rest is folded away."""
 
 NAMED_MAX = 4
-"""How many of what is folded away are named."""
+"""How many of the folded ones are named."""
 
 
 def findings(data: ReportData) -> Markup:
@@ -46,7 +46,7 @@ def findings(data: ReportData) -> Markup:
 
 
 def _cards(data: ReportData, titles: Mapping[str, str]) -> list[Markup]:
-    """In order, check by check; of one check, what is beyond a few is folded away."""
+    """In order, check by check; beyond a few per check, the rest is folded away."""
     alike: dict[tuple[str, str], list[tuple[FindingRow, Markup]]] = {}
     for place, one in enumerate(data.findings):
         card = _card(one, titles, data, place)
@@ -66,7 +66,7 @@ def _cards(data: ReportData, titles: Mapping[str, str]) -> list[Markup]:
 
 
 def _named(findings: Sequence[FindingRow]) -> list[Markup]:
-    """Which topics, groups and brokers these are about: a few by name, the others counted."""
+    """The topics, groups and brokers involved: a few by name, the others counted."""
     parts = []
     for noun, names in (
         ("topic", [one.topic for one in findings]),

@@ -1,4 +1,4 @@
-"""Numbers, ages and times as people read them. None is "not known"."""
+"""Numbers, ages and times for people. None means "not known"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aerobee.offset_audit.outputs.report.markup import Markup, tag
 
 NOT_KNOWN = "not known"
 _WRITTEN_OUT = 10_000
-"""From here on a thousand is a k."""
+"""From here on thousands are written as k."""
 _AGES = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
@@ -33,7 +33,7 @@ def volume(size: int) -> str:
 
 
 def age(duration_ms: float | None, *, space: str = "\N{NO-BREAK SPACE}") -> str:
-    """The two greatest units: 3 d 4 h, 12 s, 40 ms. `space` stands between number and unit."""
+    """The two largest units: 3 d 4 h, 12 s, 40 ms. `space` goes between number and unit."""
     if duration_ms is None:
         return NOT_KNOWN
     if duration_ms < 0:

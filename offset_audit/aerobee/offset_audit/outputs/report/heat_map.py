@@ -1,8 +1,8 @@
-"""The heat map: every queue of the groups furthest behind, coloured by how many messages wait.
+"""The heat map: every queue of the groups furthest behind, coloured by the number of waiting
+messages.
 
-Colour is one hue from pale to strong, so it reads without colour vision; trouble is a frame, and
-what is not known is hatched. Steps are powers of ten: 3 and 4 unread look alike, 3 and 3 million do
-not.
+Colour is one hue from pale to strong, so it can be read without colour vision; trouble is a frame,
+and unknown is hatched. Steps are powers of ten: 3 and 4 unread look alike, 3 and 3 million do not.
 """
 
 from __future__ import annotations

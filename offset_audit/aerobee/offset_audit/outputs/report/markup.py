@@ -1,7 +1,7 @@
 """HTML from values, escaped unless it already is HTML.
 
-Names of topics, groups and clients are whatever somebody chose: none may become markup, break out
-of an attribute, or turn the direction of the text around it.
+Names of topics, groups and clients are arbitrary: none may become markup, break out of an
+attribute, or change the direction of the text around it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def escaped(value: object) -> Markup:
 
 
 def joined(*parts: object) -> Markup:
-    """One after the other; None is nothing."""
+    """Concatenated; None is nothing."""
     return Markup("".join(escaped(part) for part in parts if part is not None))
 
 
@@ -47,5 +47,5 @@ def tag(element: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def name(value: str) -> Markup:
-    """A name that somebody chose: its own direction of writing, breakable anywhere."""
+    """A name chosen by a user: with its own direction of writing, breakable anywhere."""
     return tag("bdi", value, class_="name")

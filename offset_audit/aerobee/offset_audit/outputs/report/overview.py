@@ -1,4 +1,4 @@
-"""The top of the page: what was audited, the verdict, the figures at a glance, the brokers."""
+"""The top of the page: what was audited, the verdict, the key figures, the brokers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SIGNS: Mapping[str, str] = {
     "INFO": "M8 1a7 7 0 100 14A7 7 0 108 1z",
     "OK": "M6.2 14L1 8.8l2.1-2.1 3.1 3L13 2.9 15 5z",
 }
-"""A shape for each severity, so that none is known by its colour alone."""
+"""A shape for each severity, so that none is distinguished by colour alone."""
 
 
 def sign(severity: str) -> Markup:
-    """The shape of a severity; the word stands beside it."""
+    """The shape of a severity; the word is beside it."""
     return tag(
         "svg",
         tag("path", d=SIGNS[severity]),
@@ -71,7 +71,7 @@ def masthead(data: ReportData) -> Markup:
 
 
 def verdict(data: ReportData) -> Markup:
-    """What was found, and what was not asked."""
+    """What was found, and what was not checked."""
     worst = data.worst_severity
     shown = "OK" if worst in (None, "INFO") else str(worst)
     checks = sum(check.ran for check in data.run.checks)
@@ -246,7 +246,7 @@ def _broker(broker: BrokerRow, data: ReportData) -> Markup:
 
 
 def _ids(ids: tuple[int, ...] | None) -> str | None:
-    """As names, not as a number of them."""
+    """As names, not as a number."""
     return ", ".join(f"#{each}" for each in ids) if ids else None
 
 

@@ -145,7 +145,7 @@ def _lag_facts(progress: Progress, data: ReportData) -> list[tuple[str, str]]:
 
 
 def _failed_facts(failed: Failed | None) -> list[tuple[str, str]]:
-    """What is zero is not worth a word; what is not known is."""
+    """Zero is left out; unknown is not."""
     if failed is None:
         return []
     facts = [

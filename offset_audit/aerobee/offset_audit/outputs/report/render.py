@@ -1,7 +1,7 @@
-"""From `ReportData` to one HTML file: template, style and script, and what the sections write.
+"""From `ReportData` to one HTML file: template, style and script, and the sections.
 
-The page reaches for nothing outside itself, and says so to the browser: its content policy allows
-its own style and its own script (by their hash) and no address at all.
+The page loads nothing from outside, and tells the browser so: its content policy allows its own
+style and its own script (by their hash) and no address at all.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def render(data: ReportData) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing but this page's own style and script, not even if markup got in somewhere."""
+    """Nothing but this page's own style and script, even if markup got in somewhere."""
     return (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"

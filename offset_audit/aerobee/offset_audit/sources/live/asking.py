@@ -26,17 +26,17 @@ from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
 
 REGISTRY_TIMEOUT_MS = 10_000
 RANGE_TIMEOUT_MS = 300_000
-"""A broker that has much to do reads 64 MiB of its log in good time, not at once."""
+"""A busy broker takes a while to read 64 MiB of its log."""
 BUSY_PAUSE_S = 0.5
 REFUSED_S = 3.0
-"""A broker that hands its mastership over opens its folder again and is not there so long."""
+"""A broker that hands its mastership over reopens its folder, and is away for this long."""
 VIEWS_MAX = 5
-"""How often the registry is asked for two answers of the same version."""
+"""How often the registry is asked to get two answers of the same version."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """A broker to be asked; its name and id are known if the registry named it."""
+    """A broker to ask; its name and id are known if the registry named it."""
 
     address: str
     cluster: str
@@ -46,13 +46,14 @@ class BrokerAddress:
 
 @dataclass(slots=True)
 class BrokerAnswer:
-    """One reading, whole; or why there is none. Times are of the asking clock."""
+    """One complete reading, or the reason why there is none. Times are those of the asking
+    clock."""
 
     asked: BrokerAddress
     asked_at_ms: int
     answered_at_ms: int = 0
     """When the first part came: by then everything had been read."""
-    # Without it in `repr`, for asyncio makes one of each result.
+    # Excluded from `repr`, because asyncio makes one of each result.
     parts: list[audit_pb2.SnapshotPart] = field(default_factory=list, repr=False)
     error: str = ""
 
@@ -63,7 +64,7 @@ class BrokerAnswer:
 
 @dataclass(slots=True)
 class LogAnswer:
-    """The ranges of one broker's log; where `error` is not empty, not all of them."""
+    """The ranges of one broker's log; if `error` is not empty, not all of them."""
 
     identity: common_pb2.BrokerIdentity
     ranges: list[audit_pb2.LogChecksum] = field(default_factory=list, repr=False)
@@ -92,13 +93,13 @@ def find_brokers(options: LiveOptions) -> list[BrokerAddress]:
 def registered_brokers(
     description: nameserver_pb2.ClusterDescription, options: LiveOptions
 ) -> list[BrokerAddress]:
-    """Where the brokers are that a nameserver told of."""
+    """The addresses of the brokers that a nameserver named."""
     return [_address(broker, options) for broker in description.brokers]
 
 
 def find_journals(options: LiveOptions) -> list[BrokerAddress]:
-    """Of each broker group one broker whose journal is the group's: the master, or another replica
-    while there is none. Raises as `find_brokers`."""
+    """For each broker group one broker whose journal is the group's: the master, or another replica
+    if there is none. Raises as `find_brokers`."""
     if options.brokers:
         return find_brokers(options)
     description = view_registry(options, with_topics=False).description
@@ -111,7 +112,7 @@ def find_journals(options: LiveOptions) -> list[BrokerAddress]:
 
 
 def ask_broker(asked: BrokerAddress, options: LiveOptions, tables: list[int]) -> BrokerAnswer:
-    """One reading of one broker; never raises for what the broker does."""
+    """One reading of one broker; never raises because of the broker."""
     request = audit_pb2.SnapshotRequest(
         tables=[audit_pb2.SnapshotTable.Name(number) for number in tables],
         topics=options.topics,
@@ -123,7 +124,8 @@ def ask_broker(asked: BrokerAddress, options: LiveOptions, tables: list[int]) ->
 
 
 def ask_checksums(asked: BrokerAddress, options: LiveOptions) -> LogAnswer:
-    """Checksums of one broker's log, as far as it gives them; never raises for what it does."""
+    """Checksums of one broker's log, as far as it gives them; never raises because of the
+    broker."""
     return asyncio.run(_ask_checksums(asked, options))
 
 
@@ -136,7 +138,7 @@ def view_registry(options: LiveOptions, *, with_topics: bool = True) -> Registry
 
 
 def _channels() -> Channels:
-    """With the TLS that the environment says."""
+    """With the TLS settings of the environment."""
     return Channels(tls=dialled_tls(None))
 
 
@@ -226,7 +228,7 @@ async def _ask(
 
 
 def _stretches(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """[begin, end) and the width of ranges there, as the files of stores are told."""
+    """[begin, end) and the width of the ranges there, as for the files of stores."""
     whole_begin = min(end, -(-begin // LOG_RANGE_BYTES) * LOG_RANGE_BYTES)
     whole_end = max(whole_begin, end // LOG_RANGE_BYTES * LOG_RANGE_BYTES)
     for first, last, width in (

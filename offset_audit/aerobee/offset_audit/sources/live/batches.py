@@ -1,6 +1,6 @@
-"""From a broker's packed columns to Arrow batches, with numpy; rows are never looked at one by one.
+"""From a broker's packed columns to Arrow batches, with numpy; rows are never processed one by one.
 
-What a broker does not know is null: -1 for numbers that are never negative, an empty name.
+What a broker does not know is null: -1 for numbers that are never negative, or an empty name.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class Batches:
 
 
 def log_batch(answer: LogAnswer) -> Iterator[pa.RecordBatch]:
-    """LOG_RANGES of one broker. Where it cannot read its log, or did not get to its end, a range
-    has no checksum."""
+    """LOG_RANGES of one broker. If it cannot read its log, or did not reach its end, a range has no
+    checksum."""
     ranges = list(answer.ranges)
     if answer.error and answer.identity.broker_name:
-        # Nobody knows how much is missing.
+        # It is unknown how much is missing.
         reached = ranges[-1].end if ranges else 0
         ranges.append(audit_pb2.LogChecksum(begin=reached, end=reached))
     if not ranges:
@@ -116,7 +116,7 @@ def _arrow(columns: StructType) -> pa.Schema:
 
 
 def _as_json(columns: Columns, rows: int) -> pa.Array:
-    """Of each row one object with these members; what is null is left out."""
+    """One object with these members for each row; nulls are left out."""
     values = [column.to_pylist() for column in columns.values()]
     texts = [
         json.dumps(
@@ -272,7 +272,7 @@ def _segments(part: audit_pb2.SegmentRows, _: _Origin, __: pa.Schema) -> tuple[C
 def _minutes(part: audit_pb2.MinuteRows, origin: _Origin, _: pa.Schema) -> tuple[Columns, int]:
     rows = len(part.minutes)
     minutes = np.fromiter(part.minutes, np.int64, rows)
-    # The minute of the reading is not over yet.
+    # The minute of the reading is not complete yet.
     present = origin.ends_read_at_ms // MS_PER_MINUTE
     return {
         "tier": _repeated("ACKNOWLEDGED", rows),
@@ -334,7 +334,7 @@ def _answered_values(broker: audit_pb2.SnapshotBroker) -> dict[str, object]:
         "broker_name": stats.identity.broker_name,
         "broker_id": stats.identity.broker_id,
         "role": common_pb2.BrokerRole.Name(stats.role),
-        # A slave that no master has told one yet has 0.
+        # A slave that has not been told one by a master yet has 0.
         "epoch": stats.epoch if stats.epoch or stats.role == common_pb2.MASTER else None,
         "instance": broker.instance,
         "incarnation": broker.incarnation,

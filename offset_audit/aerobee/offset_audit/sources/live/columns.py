@@ -1,8 +1,8 @@
-"""How one frame holds all tables of a reading, and how they are taken out of it again.
+"""How one frame contains all tables of a reading, and how they are extracted again.
 
 Commits, queues, leases and counted minutes are many rows: they have columns in the frame, each name
-once. The other tables are few rows with many columns: what only they have stands in one column as
-JSON, so that millions of commits do not carry it through Spark as nulls.
+once. The other tables are few rows with many columns: what only they have is in one column as JSON,
+so that millions of commits do not carry it through Spark as nulls.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ READ_TABLES: Final = (
 """What brokers are asked for."""
 
 LOG_TABLE: Final = "log_ranges"
-"""Asked for apart: brokers read every byte of their logs for it."""
+"""Requested separately: brokers read every byte of their logs for it."""
 
 WIDE_TABLES: Final = ("commits", "queues", "leases", "minutes")
-"""Those whose columns the frame of all tables has."""
+"""Tables whose columns are in the combined frame."""
 
 TABLE_COLUMN: Final = "table"
 REST_COLUMN: Final = "rest"

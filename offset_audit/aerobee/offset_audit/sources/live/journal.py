@@ -1,8 +1,8 @@
 """`aerobee.offset_journal`: the history of commits, from live brokers or from stores at rest.
 
-Live it is pulled from the journal's topic, one partition per broker group. At rest it is read with
-the source of stores, whose partitions these then are. What each record's body says is decoded here;
-docs/offset-journal.md has its members.
+Live, it is pulled from the journal's topic, one partition per broker group. At rest, it is read
+with the source of stores, and has its partitions. The bodies of records are decoded here;
+docs/offset-journal.md describes their members.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ PULL_BYTES: Final = 1024 * 1024
 PULL_MESSAGES: Final = 1_024
 BATCH_ROWS: Final = 16_384
 CHANGES: Final = frozenset({"commit", "reset", "image"})
-"""Kinds of entries that say an offset."""
+"""Kinds of entries that contain an offset."""
 REMOVE: Final = "remove"
 TOPIC_END: Final = "topicEnd"
-"""A deleted topic's end: told as the removal of all its offsets."""
-"""Offsets were deleted. What such an entry does not name, of group, topic and queue id, is null in
-its row and stands for all."""
+"""A deleted topic's end: reported as the removal of all its offsets."""
+"""Offsets were deleted. Of group, topic and queue id, those that such an entry does not name are
+null in its row and stand for all."""
 SENT_BACK: Final = "sentBack"
 RESENT: Final = "resent"
 COPIED: Final = "copied"
 UNREAD: Final = "unread"
-"""Kind of the row that stands for a journal whose reading broke off: what else there is of it must
-not count. `client_id` has why; no other column but the origin is set."""
+"""The kind of the row for a journal whose reading broke off: the rest of that journal must be
+ignored. `client_id` has the reason; no other column but the origin is set."""
 
 _MOVED: Final = frozenset(
     {common_pb2.OFFSET_TOO_SMALL, common_pb2.OFFSET_TOO_LARGE, common_pb2.MESSAGE_REMOVED}
@@ -99,7 +99,7 @@ class JournalRecord:
 
 
 class LiveJournalReader(DataSourceReader):
-    """Pulls as a reader without a group, so nothing of the cluster changes."""
+    """Pulls as a reader without a group, so nothing in the cluster changes."""
 
     def __init__(self, options: LiveOptions) -> None:
         self._options = options
@@ -121,7 +121,7 @@ class LiveJournalReader(DataSourceReader):
         except errors.AerobeeError as error:
             if not self._options.skip_unreachable:
                 raise
-            # Whether a broker answers at all is told from its own tables.
+            # Its own tables show whether a broker answers at all.
             is_silent = isinstance(error, errors.Unreachable | errors.DeadlineExceeded)
             if given or not is_silent:
                 yield _unread(origin, f"{asked.address}: {error}")
@@ -154,10 +154,10 @@ class StoredJournalReader(DataSourceReader):
 
 
 def whole_journals(rows: DataFrame) -> tuple[DataFrame, list[str]]:
-    """The rows of those journals that were read to their end, and a sentence for each other one.
-    `rows` are asked twice and should be persisted."""
+    """The rows of the journals that were read to their end, and a sentence for each other one.
+    `rows` is read twice and should be persisted."""
     notes: list[str] = []
-    for one in rows.where(F.col("kind") == UNREAD).collect():  # one for a broker at most
+    for one in rows.where(F.col("kind") == UNREAD).collect():  # at most one per broker
         notes.append(
             "an offset journal could not be read to its end and is not used: "
             + str(one["client_id"])
@@ -171,7 +171,7 @@ def whole_journals(rows: DataFrame) -> tuple[DataFrame, list[str]]:
 
 
 async def _pull(asked: BrokerAddress, options: LiveOptions) -> AsyncIterator[list[JournalRecord]]:
-    """All records from the first wanted one to the journal's end of now."""
+    """All records from the first wanted one to the journal's current end."""
     channels = Channels(tls=dialled_tls(None))
     timeout_ms = options.timeout_ms
     try:
@@ -221,7 +221,7 @@ async def _first_offset(channels: Channels, address: str, options: LiveOptions) 
 def _drain(
     runner: asyncio.Runner, records: AsyncIterator[list[JournalRecord]]
 ) -> Iterator[JournalRecord]:
-    """The same without a loop around the caller."""
+    """The same without needing a caller's loop."""
 
     async def following() -> list[JournalRecord] | None:
         return await anext(records, None)
@@ -262,7 +262,7 @@ def _batch(rows: list[tuple[object, ...]], arrow: pa.Schema) -> pa.RecordBatch:
 
 
 def entries_of(record: JournalRecord) -> Iterator[tuple[object, ...]]:
-    """Rows of JOURNAL; none of a record that cannot be read, which the broker's log names."""
+    """Rows of JOURNAL; none for a record that cannot be read, which the broker's log names."""
     try:
         entries = json.loads(record.body)
     except (ValueError, RecursionError):
@@ -275,7 +275,7 @@ def entries_of(record: JournalRecord) -> Iterator[tuple[object, ...]]:
         elif isinstance(kind, str) and kind in CHANGES:
             row = _row(record, number, entry)
         elif kind in (SENT_BACK, RESENT) and entry.get("repeated") is not True:
-            # In an image it says nothing new, and of an earlier log.
+            # In an image it is nothing new, and refers to an earlier log.
             row = _row(record, number, entry, int64(entry.get("number")))
         elif kind == COPIED:
             row = _copied(record, number, entry)

@@ -1,4 +1,4 @@
-"""`aerobee.offsets`: what each live broker knows of offsets, one partition per broker.
+"""`aerobee.offsets`: what each live broker knows about offsets, one partition per broker.
 
 A broker that does not answer, or whose answer breaks off, gives one row of `brokers` that says so
 and nothing else: half an answer would look like loss.
@@ -54,8 +54,8 @@ class OneBroker(InputPartition):
 
 
 class OffsetsReader(DataSourceReader):
-    """Reads what the options ask for. Spark's own filters do not reach the brokers: Spark 4.3 keeps
-    what one query of a frame pushed for the frame's other queries, which then lack rows."""
+    """Reads what the options ask for. Spark's own filters are not passed to the brokers: Spark 4.3
+    keeps what one query of a frame pushed for the frame's other queries, which then lack rows."""
 
     def __init__(self, options: LiveOptions, asked: Sequence[BrokerAddress] | None = None) -> None:
         """`asked`: these brokers, whatever the options say."""

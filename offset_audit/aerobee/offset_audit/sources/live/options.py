@@ -1,8 +1,8 @@
 """The options of the live sources, checked: whom to ask, what for, and how long to wait.
 
-One set of options may serve all sources of a run, so what belongs to others is passed over. What
-looks like a mistyped option of ours is refused, because without it another question is answered;
-and so is what asks for protection that there is not.
+One set of options may serve all sources of a run, so options of others are ignored. What looks like
+a mistyped option of ours is refused, because otherwise a different question would be answered; and
+so is a request for protection that does not exist.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KNOWN: Final = (
     "path",
 )
 LIKENESS: Final = 0.8
-"""From here on a name is taken for a mistyped one of ours."""
+"""From this similarity on, a name is taken for a mistyped one of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class LiveOptions:
 def parse_options(
     given: Mapping[str, str], tables: tuple[str, ...] = READ_TABLES, *, takes_path: bool = False
 ) -> LiveOptions:
-    """Raises InvalidArgument that says which option is wrong, and how it should be."""
+    """Raises InvalidArgument that says which option is wrong, and how to write it."""
     options = {key.lower(): value for key, value in given.items()}
     _check_names(options)
     table = options.get("table", "")

@@ -1,4 +1,4 @@
-"""Messages for people's own Spark jobs: `spark.read` and `spark.readStream` of a live cluster or of
+"""Messages for users' own Spark jobs: `spark.read` and `spark.readStream` of a live cluster or of
 stores' files.
 
     spark.read.format("aerobee.messages").option("nameservers", "127.0.0.1:8081").option(

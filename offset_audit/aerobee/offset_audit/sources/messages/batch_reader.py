@@ -1,4 +1,4 @@
-"""A batch of messages: from where to where is decided once, then executors read their parts."""
+"""A batch of messages: its range is decided once, then executors read their parts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MessagePartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What a batch reads: pure but for what `place` answers."""
+    """What a batch reads: pure except for the answers of `place`."""
 
     options: MessageOptions
     narrowing: Narrowing
@@ -111,10 +111,10 @@ class MessageReader(DataSourceReader):
 
 
 class FilteredMessageReader(MessageReader):
-    """Also reads less where Spark's filters allow it.
+    """Also reads less if Spark's filters allow it.
 
     Spark 4.3 keeps what was narrowed for one query of a DataFrame for its other queries too, which
-    then lack rows. So this is only for those who say that each DataFrame is used once.
+    then lack rows. So this is only for users who state that each DataFrame is used once.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:

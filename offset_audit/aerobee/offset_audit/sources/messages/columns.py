@@ -1,8 +1,8 @@
-"""The columns of a message, and records made into them: one Arrow batch from one buffer.
+"""The columns of a message, and records turned into them: one Arrow batch from one buffer.
 
-Nothing is done record by record but the checksum, which is a C call mapped over the bodies, and
-what is rare: bodies that were compressed. The caller says which topic and queue the records are
-of; what is found in the bytes is checked against it.
+Only two things are done record by record: the checksum, a C call mapped over the bodies, and the
+rare decompression of bodies. The caller says which topic and queue the records belong to; what is
+found in the bytes is checked against that.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _COLUMNS: tuple[tuple[str, str, Any], ...] = (
 
 
 COLUMN_NAMES = tuple(name for name, _, _ in _COLUMNS)
-"""All columns, in the order in which they are given unless asked for otherwise."""
+"""All columns, in their default order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a reader knows of each record before it looks at it; single values hold for all."""
+    """What a reader knows about each record in advance; single values hold for all."""
 
     broker_name: str
     topics: tuple[str, ...]
@@ -122,7 +122,7 @@ class Expected:
 
 
 class RecordColumns:
-    """Records of one buffer: parsed once, then judged, thinned out and made into a batch."""
+    """Records of one buffer: parsed once, then judged, filtered and turned into a batch."""
 
     def __init__(
         self, buffer: bytes | memoryview, starts: Int64Array, ends: Int64Array, expected: Expected
@@ -146,8 +146,8 @@ class RecordColumns:
         return read_field(self._int64s, starts + STORE_TIMESTAMP_AT)
 
     def sound(self, *, check_bodies: bool, unchecked: BoolArray | None = None) -> BoolArray:
-        """Which records have lengths that agree, the place in a queue that was expected, and the
-        body that was sent. `unchecked`: records that may be of other queues."""
+        """Which records have consistent lengths, the expected place in a queue, and an intact body.
+        `unchecked`: records that may belong to other queues."""
         arrays = self.arrays
         queue_ids = read_field(self._int32s, arrays.starts + QUEUE_ID_AT)
         offsets = read_field(self._int64s, arrays.starts + QUEUE_OFFSET_AT)
@@ -178,7 +178,7 @@ class RecordColumns:
 
     @property
     def properties(self) -> PropertyColumns:
-        """Of the records that are left."""
+        """Of the remaining records."""
         if self._properties is None:
             view = memoryview(self._buffer)
             arrays = self.arrays

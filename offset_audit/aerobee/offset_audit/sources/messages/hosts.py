@@ -1,6 +1,6 @@
 """Addresses in records as text: who sent a message, and the id that says where it was stored.
 
-Neighbouring records have few different hosts, so each is written once.
+Neighbouring records have few different hosts, so each is formatted once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A live cluster as a place of messages: asked by the driver, in calls that stand alone.
+"""A live cluster as a place of messages: queried by the driver, in independent calls.
 
-Each call opens connections and closes them, so nothing is shared with workers that are forked. A
-broker that cannot be asked makes its own queues unknown, not the others'.
+Each call opens connections and closes them, so nothing is shared with forked workers. A broker that
+cannot be asked makes only its own queues unknown.
 
 Executors pull the messages: frames of many records into Arrow batches. While one frame is decoded
-the next is on its way. A broker that fails is asked again, and its slaves too, until the user's
-time is over; a slave's word that a message is not there is never taken alone.
+the next is in flight. A broker that fails is retried, and its slaves too, until the user's time is
+over; a slave alone is never believed that a message does not exist.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a reader does about messages that are gone: it fails, or it counts them and goes on."""
+"""What a reader does about missing messages: it fails, or it counts them and continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Loss:
 
 
 class MessagesLost(AerobeeError):
-    """Messages between the offsets that were to be read are gone, and `failOnDataLoss` is true."""
+    """Messages between the offsets to read are gone, and `failOnDataLoss` is true."""
 
 
 def _lost(losses: Iterable[Loss]) -> MessagesLost:
@@ -61,7 +61,7 @@ class LossRule:
     count: int = 0
 
     def apply(self, losses: Iterable[Loss]) -> None:
-        """Raises MessagesLost if that is the rule and something is gone."""
+        """Raises MessagesLost if that is the rule and something is missing."""
         found = [loss for loss in losses if loss.count > 0]
         if not found:
             return

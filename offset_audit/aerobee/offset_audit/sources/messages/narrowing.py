@@ -1,4 +1,4 @@
-"""What Spark's filters say of where to read: topics, brokers, queues, offsets, store times.
+"""What Spark's filters imply about where to read: topics, brokers, queues, offsets, store times.
 
 A filter only ever narrows what is read; Spark applies all of them again. Times are looked up with a
 margin, because a broker's clock may have been set back, and then compared message by message.
@@ -48,7 +48,7 @@ class Narrowing:
 
 
 def narrow(filters: Iterable[Filter]) -> Narrowing:
-    """From filters that must all hold; those that say nothing of a place are passed over."""
+    """From filters that must all hold; those that do not restrict the place are ignored."""
     found = Narrowing()
     for one in filters:
         attribute: tuple[str, ...] = getattr(one, "attribute", ())

@@ -1,11 +1,11 @@
-"""Offsets of queues as the options, checkpoints and Spark's progress say them: topic -> broker ->
-queue -> offset.
+"""Offsets of queues in the form of the options, checkpoints and Spark's progress: topic -> broker
+-> queue -> offset.
 
 An offset is the next message to read. In options -1 stands for the latest and -2 for the earliest.
 
-A query's first end also says where the query began, under BEGAN, which no topic can be called:
-Spark writes down ends only, and one that is killed in its first batch would otherwise ask again
-where `latest` is, and find it elsewhere.
+A query's first end also contains where the query began, under BEGAN, which cannot be the name of a
+topic: Spark records only ends, and a query killed in its first batch would otherwise look up
+`latest` again, and get a different one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def to_document(offsets: Mapping[MessageQueue, int]) -> Document:
 
 
 def from_document(document: Mapping[str, Any]) -> QueueOffsets:
-    """The inverse; BEGAN is passed over.
+    """The inverse; BEGAN is ignored.
 
     Raises InvalidArgument for any other shape.
     """
@@ -75,7 +75,7 @@ def parse_offsets(text: str, option: str) -> QueueOffsets:
 def with_beginning(
     end: Mapping[MessageQueue, int], beginning: Mapping[MessageQueue, int]
 ) -> Document:
-    """The first end of a query, which keeps where the query began."""
+    """The first end of a query, which also stores where the query began."""
     return {**to_document(end), BEGAN: to_document(beginning)}
 
 

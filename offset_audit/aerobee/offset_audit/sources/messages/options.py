@@ -1,7 +1,7 @@
-"""The options of `aerobee.messages`, checked: named and shaped as Spark's Kafka source has them.
+"""The options of `aerobee.messages`, checked: named and shaped as in Spark's Kafka source.
 
-Every option is known here; one that is not is refused, for a mistyped one that is passed over reads
-other messages than its user thinks.
+Unknown options are refused, because ignoring a mistyped one would read other messages than its user
+expects.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Topics:
         return self.names or tuple(sorted({queue.topic for queue in self.queues}))
 
     def matches(self, topic: str) -> bool:
-        """Whether the topic is read. A pattern finds no system topics, and those of retries and
-        dead letters, which begin with %, only if it begins with % itself."""
+        """Whether the topic is read. A pattern matches no system topics, and retry and dead-letter
+        topics, which begin with %, only if it begins with % itself."""
         if not self.pattern:
             return topic in (self.named() or ())
         if is_system_topic(topic):
@@ -121,7 +121,8 @@ class MessageOptions:
     start: Bound
     end: Bound
     late_start_is_error: bool
-    """A time to start at after the last message is an error; else it means the latest offset."""
+    """Whether a starting time after the last message is an error; otherwise it means the latest
+    offset."""
     messages_per_trigger_max: int
     """0: no limit."""
     partitions_min: int
@@ -137,7 +138,7 @@ class MessageOptions:
 def parse_options(given: Mapping[str, str], *, is_streaming: bool | None) -> MessageOptions:
     """`is_streaming` None: not known yet.
 
-    Raises InvalidArgument that says which option is wrong, and how it should be.
+    Raises InvalidArgument that says which option is wrong, and how to write it.
     """
     options = _Options(given)
     nameservers = options.text("nameservers") or options.text("nameServer")
@@ -254,7 +255,7 @@ class _Options:
         return any(self.text(name) for name in _bound_options(side))
 
     def bound(self, side: str, *, default: int) -> Bound:
-        """The most special option that is given counts, as with Kafka."""
+        """The most specific given option counts, as in Kafka."""
         by_time, by_times, by_offsets = _bound_options(side)
         if text := self.text(by_time):
             return Bound(by_time, time_ms=self.number(by_time, 0, lowest=0) if text else None)

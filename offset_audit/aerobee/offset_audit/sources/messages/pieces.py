@@ -1,6 +1,6 @@
 """Pieces of one buffer as Arrow arrays: bodies, names, values, without a loop over records.
 
-Arrow is told that the buffer holds both the wanted pieces and what lies between them, and then
+Arrow is told that the buffer contains both the wanted pieces and what is between them, and then
 takes every second one, which copies just these.
 """
 
@@ -19,10 +19,10 @@ Buffer = bytes | bytearray | memoryview
 
 
 def gather(buffer: Buffer, starts: Int64Array, ends: Int64Array, *, is_text: bool = False) -> Any:
-    """The bytes [starts[n], ends[n]) of a buffer below 2 GiB, as binary or as string; fast where
+    """The bytes [starts[n], ends[n]) of a buffer below 2 GiB, as binary or as string; fast if
     pieces rise and do not overlap.
 
-    Text must be UTF-8; it is not looked at.
+    Text must be UTF-8; it is not checked.
     """
     kind = pa.string() if is_text else pa.binary()
     count = len(starts)
@@ -42,7 +42,8 @@ def gather(buffer: Buffer, starts: Int64Array, ends: Int64Array, *, is_text: boo
 
 
 def content(array: Any) -> tuple[npt.NDArray[np.uint8], Int64Array]:
-    """All bytes of a gathered array, end to end, and where each piece begins; one border more."""
+    """All bytes of a gathered array, end to end, and the start of each piece; plus the final
+    end."""
     count = len(array)
     if count == 0:
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)

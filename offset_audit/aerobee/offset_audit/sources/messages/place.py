@@ -1,4 +1,4 @@
-"""What a place that holds messages can be asked: a live cluster, or stores' files."""
+"""The questions that a place with messages answers: a live cluster, or stores' files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aerobee.runtime.errors import NoBrokerAvailable
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Messages [begin, end) of a queue are there."""
+    """Messages [begin, end) of a queue exist."""
 
     begin: int
     end: int
 
 
 KnownBounds = Mapping[MessageQueue, Bounds | None]
-"""Of all queues that are read; None where the broker could not tell now."""
+"""For all queues that are read; None if the broker could not tell now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Reading(Protocol):
 
         Raises:
             MessagesLost: messages are gone or damaged, and that is an error.
-            AerobeeError: a broker cannot be read all the time.
+            AerobeeError: a broker could not be read in all the time.
         """
         ...
 
@@ -60,8 +60,8 @@ class Place(Protocol):
     def confirmed_bounds(
         self, queues: Sequence[MessageQueue], timeout_ms: int
     ) -> dict[MessageQueue, Bounds]:
-        """Of these queues, by who knows best; those of which nobody who does answers are left
-        out."""
+        """Bounds of these queues, from the best authority; queues whose authority does not answer
+        are left out."""
         ...
 
     def at_times(self, times_ms: Mapping[MessageQueue, int]) -> QueueOffsets:
@@ -88,7 +88,8 @@ def all_known(bounds: KnownBounds) -> dict[MessageQueue, Bounds]:
 def clip(
     ranges: Sequence[OffsetRange], bounds: KnownBounds
 ) -> tuple[list[OffsetRange], list[Loss]]:
-    """What of the ranges is there, and what is not. Ranges of unknown bounds stay as they are."""
+    """The part of the ranges that exists, and the part that does not. Ranges of unknown bounds are
+    unchanged."""
     there: list[OffsetRange] = []
     losses: list[Loss] = []
     for one in ranges:

@@ -1,8 +1,9 @@
 """Properties of many records at once: the map, the tag, the keys, the unique key.
 
-Separators are found in all properties together, and names are told apart by their bytes. Always
-says what `store_format.properties` says of each record: a property without a name or a value does
-not exist, of one that is set twice the last counts, and bytes that are no UTF-8 become U+FFFD.
+Separators are found in all properties together, and names are told apart by their bytes. The
+results equal those of `store_format.properties` for each record: a property without a name or a
+value does not exist, if one is set twice the last counts, and bytes that are not UTF-8 become
+U+FFFD.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ MAP = pa.map_(pa.string(), pa.string())
 TEXTS = pa.list_(pa.field("element", pa.string()))
 
 _NUMBERED_NAMES_MAX = 62
-"""As many different names fit into a bit each."""
+"""This many different names fit into one bit each."""
 
 
 class PropertyColumns:
     """The properties of records, found once; each column is made when it is asked for."""
 
     def __init__(self, buffer: Buffer, starts: Int64Array, ends: Int64Array) -> None:
-        """Those of record n lie at [starts[n], ends[n]) of `buffer`, rising."""
+        """Those of record n are at [starts[n], ends[n]) of `buffer`, rising."""
         self._count = len(starts)
         gathered = gather(buffer, starts, ends, is_text=True)
         try:
@@ -93,7 +94,7 @@ class PropertyColumns:
             starts[1:] = value_ends[:-1] + 1
             ends = value_ends
         else:
-            # Every record is a sequence of segments, each closed by a separator or its end.
+            # Every record is a sequence of segments, each ended by a separator or the record's end.
             starts = np.sort(np.concatenate((begins, value_ends + 1)), kind="stable")
             ends = np.sort(np.concatenate((value_ends, stops)), kind="stable")
             following = np.searchsorted(name_ends, starts)
@@ -136,7 +137,7 @@ class PropertyColumns:
 def _is_plain(
     data: npt.NDArray[np.uint8], begins: Int64Array, stops: Int64Array, is_value_end: BoolArray
 ) -> bool:
-    """Whether all is `name 0x01 value 0x02` again and again, and each record ends with it."""
+    """Whether everything is `name 0x01 value 0x02` repeated, and each record ends with it."""
     if len(is_value_end) % 2 or is_value_end[::2].any() or not is_value_end[1::2].all():
         return False
     filled = stops[stops > begins]
@@ -158,7 +159,7 @@ def _equals(data: npt.NDArray[np.uint8], starts: Int64Array, name: bytes) -> Boo
 
 
 def _repaired(gathered: Any) -> Any:
-    """As readers see properties that are not UTF-8 throughout: rare, so one by one."""
+    """As readers see properties that are not entirely UTF-8: rare, so one by one."""
     data, borders = content(gathered)
     whole = data.tobytes()
     return pa.array(

@@ -1,8 +1,8 @@
 """Frames of records, range after range, from any replica of a broker group that answers.
 
-The master is asked first, or the replica that it names to a reader far behind; while it is away its
-slaves are. What sounds like a loss (messages that were there are not) is believed of a master
-alone.
+The master is asked first, or the replica that it names for a reader far behind; while it is away,
+its slaves are. What looks like a loss (messages that existed are missing) is believed only from a
+master.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from aerobee.v1 import broker_pb2, common_pb2
 BACKOFF = Backoff(base_ms=100, max_ms=2_000)
 
 ATTEMPT_MS_MAX = 10_000
-"""One round of questions to a group; then its route is looked at again."""
+"""One round of questions to a group; then its route is checked again."""
 
 DOUBT_MS = 5_000
-"""How long a master that has just been elected may not yet show all that it has."""
+"""For how long a newly elected master may not yet show all that it has."""
 
 GONE = (errors.TopicNotFound, errors.QueueNotFound)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Records of one queue as they lie in the log: those of offsets [begin, end), and perhaps some
-    behind; what of the range before `begin` is gone is in `losses`."""
+    """Records of one queue as stored in the log: those of offsets [begin, end), and perhaps some
+    after them; anything missing in the range before `begin` is in `losses`."""
 
     queue: MessageQueue
     begin: int
@@ -47,7 +47,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Puller:
-    """The ranges that are left. All calls on one event loop, one at a time."""
+    """The remaining ranges. All calls on one event loop, one at a time."""
 
     options: MessageOptions
     ranges: Sequence[OffsetRange]
@@ -59,7 +59,7 @@ class Puller:
     """The replica that each broker group named last."""
 
     def __post_init__(self) -> None:
-        # Not entered: routes are asked for when they are wanted, and not watched.
+        # Not entered: routes are requested when needed, and not watched.
         self._connection = ClusterConnection(self.options.nameservers, self.options.cluster)
         self._calls = GroupCalls(self._connection)
 
@@ -69,7 +69,7 @@ class Puller:
     async def next(self) -> Frame | None:
         """The next frame, None after the last range.
 
-        Raises AerobeeError: nobody answered in time, or for a reason that time does not heal.
+        Raises AerobeeError: nobody answered in time, or the reason is one that time does not fix.
         """
         while self._index < len(self.ranges):
             wanted = self.ranges[self._index]
@@ -172,7 +172,7 @@ class Puller:
 
 
 def _judge(wanted: OffsetRange, result: broker_pb2.PullResult) -> Frame | None:
-    """What a master's answer means; None if it says nothing about the messages wanted."""
+    """The meaning of a master's answer; None if it says nothing about the wanted messages."""
     if result.code == common_pb2.OK and result.next_offset > wanted.begin:
         end = min(result.next_offset, wanted.end)
         return Frame(wanted.queue, wanted.begin, end, result.records)

@@ -1,9 +1,9 @@
 """A queue's entries in a store's files, looked up by offset, position or time without reading all.
 
-Files may be preallocated with zeros, begin below the queue's first message, and name records that
-the log no longer has. Entries rise with their records' positions; wherever they do not (damage),
-two searches of the same queue still cut it at the same entries, so that nothing is read twice or
-left out.
+Files may be preallocated with zeros, start before the queue's first message, and name records that
+the log no longer has. Entries rise with their records' positions; where they do not (damage), two
+searches of the same queue still cut it at the same entries, so that nothing is read twice or left
+out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HEAD_BYTES: Final = BORN_HOST_AT + 20 + 8
 
 
 class QueueEntries:
-    """The entries of one queue. Raises FileNotFoundError where a file has just been deleted."""
+    """The entries of one queue. Raises FileNotFoundError if a file has just been deleted."""
 
     def __init__(self, files: Sequence[StoreFile]) -> None:
         self._files = list(files)
@@ -61,7 +61,7 @@ class QueueEntries:
             return Bounds(0, 0)
         end = self._end()
         begin = self._starts[0]
-        # Mostly the first file has neither blanks nor what the log has lost.
+        # Usually the first file has neither blanks nor entries that the log has lost.
         if begin < end and self._is_blank(begin):
             begin = self._search(begin, end, lambda offset: not self._is_blank(offset))
         if begin < end and self._position(begin) < log_begin:
@@ -69,7 +69,7 @@ class QueueEntries:
         return Bounds(begin, end)
 
     def read(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
-        """Positions and sizes of the entries [begin, end); zeros where a file ends before."""
+        """Positions and sizes of the entries [begin, end); zeros after a file's end."""
         positions = np.zeros(end - begin, np.int64)
         sizes = np.zeros(end - begin, np.int64)
         at = begin
@@ -87,8 +87,8 @@ class QueueEntries:
         return positions, sizes
 
     def first_at(self, position: int, begin: int, end: int) -> int:
-        """The first of the offsets [begin, end) whose record lies at `position` of the log or
-        after it; `end` if none does."""
+        """The first of the offsets [begin, end) whose record is at or after `position` of the log;
+        `end` if there is none."""
         while end - begin > _SEARCH_ENTRIES:
             middle = (begin + end) // 2
             if self._position(middle) >= position:
@@ -101,8 +101,8 @@ class QueueEntries:
     def first_stored(
         self, time_ms: int, bounds: Bounds, read_log: Callable[[int, int], bytes]
     ) -> int:
-        """The first offset stored at or after a time; the end if none was. `read_log` gives bytes
-        of the log by position and count, fewer where there are none."""
+        """The first offset stored at or after a time; the end if there is none. `read_log` gives
+        bytes of the log by position and count, fewer where it ends."""
 
         def is_late(offset: int) -> bool:
             head = read_log(self._position(offset), _HEAD_BYTES)
@@ -117,7 +117,7 @@ class QueueEntries:
     # ------------------------------------------------------------------------------ inside
 
     def _end(self) -> int:
-        """Behind the last entry that was written."""
+        """After the last entry that was written."""
         index = len(self._files) - 1
         while index >= 0:
             begin = self._starts[index]
@@ -148,7 +148,8 @@ class QueueEntries:
         return end
 
     def _search(self, begin: int, end: int, holds: Callable[[int], bool]) -> int:
-        """The first offset of [begin, end) from which on `holds` holds; `end` if none."""
+        """The first offset of [begin, end) from which on `holds` is true; `end` if there is
+        none."""
         while begin < end:
             middle = (begin + end) // 2
             if holds(middle):

@@ -1,8 +1,8 @@
-"""Which messages are read: ranges of offsets, shared out fairly and divided for executors. Pure.
+"""Which messages are read: ranges of offsets, shared fairly and divided for executors. Pure.
 
-The share of a queue in a limited batch is in proportion to what waits in it, as with Spark's Kafka
-source, but the limit is never exceeded: every queue with messages gets at least one, or, where
-there are more queues than messages allowed, queues take turns.
+The share of a queue in a limited batch is proportional to its unread messages, as in Spark's Kafka
+source, but the limit is never exceeded: every queue with messages gets at least one or, if there
+are more queues than allowed messages, queues take turns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OffsetRange:
 def between(
     begins: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]
 ) -> list[OffsetRange]:
-    """What lies between two sets of offsets, in order; a queue that is new begins at 0."""
+    """What is between two sets of offsets, in order; a new queue begins at 0."""
     ranges = [OffsetRange(queue, begins.get(queue, 0), ends[queue]) for queue in sorted(ends)]
     return [one for one in ranges if one.count > 0]
 
@@ -39,7 +39,7 @@ def between(
 def share_limit(
     begins: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], limit: int
 ) -> QueueOffsets:
-    """Ends that lie at most `limit` messages, of all queues together, after `begins`."""
+    """Ends at most `limit` messages, over all queues, after `begins`."""
     waiting = {queue: max(0, ends[queue] - begins.get(queue, 0)) for queue in sorted(ends)}
     total = sum(waiting.values())
     if total <= limit:
@@ -55,7 +55,7 @@ def share_limit(
 
 
 def _in_turn(filled: Sequence[MessageQueue], turn: int, limit: int) -> dict[MessageQueue, int]:
-    """One message of `limit` queues; the turn moves on with every message that was read."""
+    """One message from each of `limit` queues; the turn advances with every message read."""
     first = turn % len(filled)
     order = [*filled[first:], *filled[:first]]
     return dict.fromkeys(order[:limit], 1)
@@ -64,8 +64,8 @@ def _in_turn(filled: Sequence[MessageQueue], turn: int, limit: int) -> dict[Mess
 def _in_proportion(
     filled: Sequence[MessageQueue], waiting: Mapping[MessageQueue, int], limit: int
 ) -> dict[MessageQueue, int]:
-    """One for each, and of the rest each its share; what rounding leaves goes to the largest
-    remainders."""
+    """One for each, and a proportional share of the rest; remainders of rounding go to the largest
+    fractions."""
     rest = limit - len(filled)
     total = sum(waiting[queue] - 1 for queue in filled)
     shares = {queue: 1 + rest * (waiting[queue] - 1) // max(1, total) for queue in filled}
@@ -82,7 +82,7 @@ def divide(
     ranges: Iterable[OffsetRange], *, pieces_min: int = 0, messages_max: int = 0
 ) -> list[OffsetRange]:
     """Ranges of at most `messages_max` messages, and at least `pieces_min` of them if there are
-    so many messages; 0 asks for nothing."""
+    that many messages; 0: no minimum."""
     pieces = [one for one in ranges if one.count > 0]
     if messages_max > 0:
         pieces = [part for one in pieces for part in _split(one, -(-one.count // messages_max))]
@@ -104,8 +104,8 @@ def _split(one: OffsetRange, parts: int) -> list[OffsetRange]:
 def pack(
     ranges: Sequence[OffsetRange], *, messages_min: int, pieces_min: int
 ) -> list[tuple[OffsetRange, ...]]:
-    """Neighbouring ranges of one broker together, until a package has `messages_min` messages; at
-    least `pieces_min` packages if there are so many ranges."""
+    """Combines neighbouring ranges of one broker until a package has `messages_min` messages; at
+    least `pieces_min` packages if there are that many ranges."""
     if len(ranges) <= pieces_min:
         return [(one,) for one in ranges]
     total = sum(one.count for one in ranges)

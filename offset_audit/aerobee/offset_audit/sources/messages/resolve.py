@@ -1,4 +1,4 @@
-"""From what the options say to where to read: which place, and the offset of every queue."""
+"""From the options to where to read: which place, and the offset of every queue."""
 
 from __future__ import annotations
 

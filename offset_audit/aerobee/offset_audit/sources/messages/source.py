@@ -11,7 +11,7 @@ from aerobee.offset_audit.sources.messages.stream_reader import MessageStreamRea
 
 
 class MessagesSource(DataSource):
-    """Raises InvalidArgument for options that can never work, as soon as they are given."""
+    """Raises InvalidArgument for impossible options, as soon as they are given."""
 
     @classmethod
     def name(cls) -> str:

@@ -15,7 +15,7 @@ from aerobee.store_format.record_arrays import BoolArray, Int64Array
 
 
 class StoreLog:
-    """The segments as they were when this was made; each is opened when it is read first."""
+    """The segments as they were when this was created; each is opened when it is first read."""
 
     def __init__(self, store: StoreFolder) -> None:
         self._segments = log_segments(store)
@@ -37,20 +37,20 @@ class StoreLog:
 
     @property
     def begin(self) -> int:
-        """The first position that is there; without any segment, after every message."""
+        """The first existing position; without any segment, after every message."""
         return self._bases[0] if self._bases else 1 << 63
 
     @property
     def end(self) -> int:
-        """Behind the last position that is there; without any segment, 0."""
+        """After the last existing position; without any segment, 0."""
         return self._segments[-1].end if self._segments else 0
 
     def segments_of(self, positions: Int64Array) -> Int64Array:
-        """The index of the segment that each position would lie in, -1 before the first."""
+        """The index of the segment that would contain each position, -1 before the first."""
         return np.searchsorted(np.array(self._bases, np.int64), positions, side="right") - 1
 
     def holds(self, positions: Int64Array, sizes: Int64Array) -> BoolArray:
-        """Whether the bytes [position, position + size) lie in one segment that is there."""
+        """Whether the bytes [position, position + size) are in one existing segment."""
         if not self._segments:
             return np.zeros(len(positions), np.bool_)
         indexes = self.segments_of(positions)
@@ -59,7 +59,7 @@ class StoreLog:
         return np.asarray(held, np.bool_)
 
     def read(self, position: int, size: int) -> bytes:
-        """Fewer bytes where there are no more: at a segment's end, or if it has been deleted."""
+        """Fewer bytes at a segment's end, or if it has been deleted."""
         index = bisect_right(self._bases, position) - 1
         if index < 0:
             return b""

@@ -1,9 +1,9 @@
 """Stores' files as a place of messages: a broker's folder, a copy of one, or several.
 
-What is there is what the queues' files say: a record that its broker had not yet put into a queue
-when it stopped is not a message yet. Reading is shared out by places in the log, not by queue:
-queues lie mixed in it, so all that is wanted is read in one sweep, and one long queue is no longer
-than the others.
+The messages are those in the queues' files: a record that its broker had not yet put into a queue
+when it stopped is not a message yet. Reading is divided by position in the log, not by queue:
+queues are interleaved in it, so everything wanted is read in one sweep, and a single long queue
+takes no longer than others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aerobee.offset_audit.sources.store.folders import Names, StoreFolder, find_
 from aerobee.runtime.errors import InvalidArgument
 
 SLICES_MAX = 2_000_000
-"""Queues times partitions: what the driver holds of a plan stays bounded."""
+"""Queues times partitions: limits what the driver holds of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class StorePlace:
         }
 
     def _slices(self, store: StoreFolder, ranges: Sequence[OffsetRange]) -> list[QueueSlice]:
-        """The ranges with the places in the log where they begin and end."""
+        """The ranges with the log positions where they begin and end."""
         files = self._queues(store)
         slices: list[QueueSlice] = []
         for one in ranges:
@@ -137,8 +137,8 @@ class StorePlace:
     def _borders(
         self, slices: Sequence[QueueSlice], log: tuple[int, int], stores: int
     ) -> list[tuple[int, int]]:
-        """Where the log, which is there [begin, end), is cut; the first piece has no beginning and
-        the last no end, so that what a damaged entry says is read by somebody."""
+        """Where the log, which exists in [begin, end), is cut; the first piece has no beginning and
+        the last no end, so that even what a damaged entry says is read once."""
         begin = max(min(one.first_position for one in slices), log[0])
         span = max(1, min(max(one.last_position for one in slices) + 1, log[1]) - begin)
         step = self.options.partition_bytes
@@ -160,5 +160,5 @@ def _bounds_of(files: tuple[StoreFile, ...], log_begin: int) -> Bounds | None:
     try:
         with QueueEntries(files) as entries:
             return entries.bounds(log_begin)
-    except FileNotFoundError:  # its broker removes it just now
+    except FileNotFoundError:  # its broker is removing it now
         return None

@@ -1,8 +1,7 @@
-"""Messages read from a store's files by one executor: a stretch of the log, of which the queues'
+"""Messages read from a store's files by one executor: a stretch of the log, in which the queues'
 entries say what is wanted and where it begins.
 
-Records that lie near each other are read in one go. What an entry says is checked against its
-record.
+Records near each other are read together. What an entry says is checked against its record.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from aerobee.store_format.record_layout import RECORD_SIZE_MIN
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _BATCH_RECORDS: Final = 16_384
 _GAP_BYTES_MAX: Final = 16 * 1024
-"""What lies between two wanted records is read along if it is no more than this."""
+"""A gap between two wanted records is read too if it is at most this large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class QueueSlice:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Records to read, rising by position; `slices` says of which slice each is."""
+    """Records to read, by rising position; `slices` gives the slice of each."""
 
     slices: Int64Array
     offsets: Int64Array
@@ -85,7 +84,7 @@ class StoreReading:
     # ------------------------------------------------------------------------------ inside
 
     def _wanted(self, rule: LossRule) -> _Wanted:
-        """What the queues' entries say of this stretch of the log."""
+        """What the queues' entries say about this stretch of the log."""
         numbers = {(one.topic, one.queue_id) for one in self.slices}
         files = {
             (found.topic, found.queue_id): found.files
@@ -117,8 +116,8 @@ class StoreReading:
                 if self.log_begin >= 0:
                     begin = entries.first_at(self.log_begin, one.begin, one.end)
                 if self.log_end < 1 << 63:
-                    # Searched as the next piece searches its begin: damaged entries may lead a
-                    # search astray, but both to the same place, so each entry is in one piece.
+                    # Searched as the next piece searches its beginning: damaged entries may mislead
+                    # a search, but both to the same place, so each entry is in one piece.
                     end = entries.first_at(self.log_end, one.begin, one.end)
                 if begin == end:
                     return None
@@ -173,7 +172,7 @@ class StoreReading:
         )
 
     def _light(self, wanted: _Wanted) -> BoolArray | None:
-        """Which records may be of other queues: those of light queues."""
+        """Which records may belong to other queues: those of light queues."""
         is_light = [one.topic.startswith(LIGHT_QUEUE_PREFIX) for one in self.slices]
         return np.array(is_light)[wanted.slices] if any(is_light) else None
 

@@ -1,9 +1,9 @@
 """A stream of messages: Spark's checkpoint keeps the offsets, so each message enters a sink once.
 
 What is between two offsets never depends on when it is asked for. A queue that appears while the
-query runs is read from offset 0. A broker that cannot be asked keeps its queues where they are, and
-the others go on. Offsets never go back, unless the log did and `failOnDataLoss` is false: then a
-queue that was cut is read again from offset 0, and what was left of it comes twice.
+query runs is read from offset 0. The queues of a broker that cannot be asked stay where they are,
+and the others continue. Offsets never go back, unless the log did and `failOnDataLoss` is false:
+then a queue that was cut is read again from offset 0, and what was left of it comes twice.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ from aerobee.offset_audit.sources.messages.resolve import open_place, resolve
 log = logging.getLogger(__name__)
 
 ASK_MS_MAX: Final = 5_000
-"""A broker that is silent so long is left out of one batch."""
+"""A broker silent for this long is left out of one batch."""
 
 IDLE_S: Final = 0.2
-"""Spark asks again every few milliseconds while nothing comes; brokers are asked no more often."""
+"""Spark asks again every few milliseconds while nothing comes; brokers are asked no more often than
+this."""
 
 
 class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's side of it; one of them lives as long as the query, others are pickled to read."""
+    """Spark's side of it; one instance lives as long as the query, others are pickled for
+    reading."""
 
     def __init__(self, options: MessageOptions) -> None:
         self._options = options
@@ -105,7 +107,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else to_document(self._newest)
 
     def commit(self, end: Document) -> None:
-        """Spark's checkpoint is all that remembers; no group's offsets are touched."""
+        """Only Spark's checkpoint remembers progress; no group's offsets are touched."""
 
     # ------------------------------------------------------------------------------ reading
 
@@ -114,7 +116,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = from_document(start) if beginning is None else beginning
         ends = from_document(end)
         rewound = [queue for queue in ends if ends[queue] < begins.get(queue, 0)]
-        # What was written since the cut is new, and nothing tells where it begins.
+        # What was written since the cut is new, and nothing shows where it begins.
         begins |= dict.fromkeys(rewound, 0)
         for queue in rewound:
             log.warning("%s was cut back: its offsets 0 to %d are read again", queue, ends[queue])
@@ -132,13 +134,13 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------------------ inside
 
     def _known_to(self, ends: Mapping[MessageQueue, int]) -> KnownBounds:
-        """Bounds that are new enough for these ends: a restarted query has none yet."""
+        """Bounds recent enough for these ends: a restarted query has none yet."""
         found: KnownBounds = self._bounds
         if any(queue not in found for queue in ends):
             found = self._place.bounds(min(ASK_MS_MAX, self._options.timeout_ms))
         known = {}
         for queue, bounds in found.items():
-            # A replica that is behind decides nothing; who reads will see.
+            # A replica that is behind decides nothing; the readers will find out.
             is_behind = bounds is None or bounds.end < ends.get(queue, 0)
             known[queue] = None if is_behind else bounds
         return known
@@ -176,7 +178,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _cut_back(self, begins: QueueOffsets, behind: Sequence[MessageQueue]) -> QueueOffsets:
-        """Queues that end before what was read already: their masters say whether that is so."""
+        """Queues that end before what was already read, as confirmed by their masters."""
         timeout_ms = min(ASK_MS_MAX, self._options.timeout_ms)
         found = self._place.confirmed_bounds(behind, timeout_ms)
         cut = {queue: bounds.end for queue, bounds in found.items() if bounds.end < begins[queue]}

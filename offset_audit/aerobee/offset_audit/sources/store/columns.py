@@ -1,4 +1,4 @@
-"""Columns by name: what they are to Spark and to Arrow, and in which order a reader gives them."""
+"""Columns by name: their Spark and Arrow types, and the order in which a reader gives them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ARROW_TYPES: Final[dict[str, Any]] = {
     "map<string,string>": pa.map_(pa.string(), pa.string()),
     "decimal(38,0)": pa.decimal128(38, 0),
 }
-"""What columns may be, in the words of a table's description."""
+"""The possible types of columns, as named in a table's description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def batch(columns: Columns, arrays: Sequence[Any]) -> Any:
 
 
 def merged(batches: Iterable[Any]) -> Iterator[Any]:
-    """The same rows in fewer batches: for Spark each batch costs much more than a row."""
+    """The same rows in fewer batches: for Spark a batch costs much more than a row."""
     waiting: list[Any] = []
     rows = size = 0
     for one in batches:

@@ -1,7 +1,7 @@
 """What a reader may leave out: conditions that every wanted row meets.
 
-They choose stores, files, and rows; a row that meets them all is never left out, and one that does
-not is never given.
+They select stores, files, and rows; a row that meets them all is never left out, and one that does
+not is never returned.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Conditions:
 
     @property
     def reach(self) -> Reach:
-        """Which part of a log may hold wanted records."""
+        """The part of a log that may contain wanted records."""
         positions = self.numbers.get("physical_offset", Numbers())
         return Reach(max(0, positions.low), min(_HIGHEST, positions.high) + 1)
 

@@ -1,7 +1,7 @@
 """The small files of a store, as plain values: topics, committed offsets, epochs, who wrote it.
 
-Each is read from itself or else from its backup; one that is missing or cannot be read is empty
-here (that it cannot be read is a fault, which is told elsewhere).
+Each is read from itself or else from its backup; one that is missing or unreadable is empty here
+(unreadable ones are faults, reported elsewhere).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _Value = TypeVar("_Value")
 _JOURNAL_MEMBER: Final = "aerobeeJournal"
 _QUEUE_IDS_END: Final = 1 << 31
 QUEUES_MAX: Final = 65_536
-"""Of a topic on one broker; a number above it is damage, and would be a row for each queue."""
+"""For a topic on one broker; a number above this is damage, and would create a row for each queue.
+"""
 READ_QUEUES: Final = "readQueueNums"
 WRITE_QUEUES: Final = "writeQueueNums"
 _QUEUES_DEFAULT: Final = 16
@@ -36,7 +37,7 @@ class Topic:
     name: str
     read_queue_count: int | None
     write_queue_count: int | None
-    """Of queues, None if the table says what cannot be."""
+    """Number of queues, None if the value in the table is impossible."""
     perm: int
     is_batch: bool
     """Its queues are not in `consumequeue/`."""
@@ -44,7 +45,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`None`: not known."""
+    """`None`: unknown."""
 
     group: str
     topic: str
@@ -58,7 +59,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The broker that used the store last; empty and None where it did not say."""
+    """The broker that last used the store; empty and None for what it did not record."""
 
     epoch: int | None = None
     instance: str | None = None
@@ -85,7 +86,7 @@ def read_topics(store: StoreFolder) -> tuple[list[Topic], int | None]:
 
 
 def read_commits(store: StoreFolder) -> list[Commit]:
-    """The committed offsets, by topic and group; what our journal said of each where it did."""
+    """The committed offsets, by topic and group, with our journal's information if there is any."""
     document = _document(store, "consumerOffset.json")
     journal = _member(document, _JOURNAL_MEMBER)
     clients = journal.get("clients")
@@ -119,7 +120,7 @@ def read_writer(store: StoreFolder) -> Writer:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What our own member of the file says of commits."""
+    """What our own member of the file says about commits."""
 
     epochs: JsonObject
     changes: JsonObject
@@ -170,7 +171,7 @@ def parse_topics(data: bytes) -> JsonObject:
     """The table of topics.
 
     Raises:
-        ValueError: not JSON, or a topic has as many queues as none can have.
+        ValueError: not JSON, or a topic has an impossible number of queues.
     """
     document = parse_object(data)
     for topic, bean in _member(document, "topicConfigTable").items():
@@ -183,7 +184,7 @@ def parse_topics(data: bytes) -> JsonObject:
 
 
 def read_offset_table(store: StoreFolder, name: str) -> Mapping[str, object]:
-    """`offsetTable` of a table or of its backup as it stands there; empty without either."""
+    """`offsetTable` of a table or of its backup, unchanged; empty without either."""
     return _read(store, f"{CONFIG}/{name}", _offset_table) or {}
 
 
@@ -198,7 +199,7 @@ def parse_offsets(data: bytes) -> JsonObject:
     """The table of committed offsets.
 
     Raises:
-        ValueError: not JSON, or a queue or an offset is none that can be.
+        ValueError: not JSON, or an impossible queue or offset.
     """
     document = parse_object(data)
     for key, queues in _member(document, "offsetTable").items():
@@ -248,7 +249,7 @@ def _whole(value: object, default: _Default) -> int | _Default:
 
 
 def _queue_count(value: object) -> int | None:
-    """Apache's default if nothing is said, None if it cannot be."""
+    """Apache's default if there is no value, None if it is impossible."""
     if value is None:
         return _QUEUES_DEFAULT
     return value if type(value) is int and 0 <= value <= QUEUES_MAX else None

@@ -1,8 +1,8 @@
-"""What a store says of itself, as the tables that checks read: brokers, topics, queues, commits,
-epochs and segments of a broker that is not asked but read.
+"""What a store says about itself, as the tables that checks read: brokers, topics, queues, commits,
+epochs and segments of a broker whose files are read instead of asking it.
 
-Null is what files cannot say. A queue without files had no message if the log still has its first
-byte; else nobody knows.
+Null is what files cannot tell. A queue without files had no message if the log still has its first
+byte; otherwise that is unknown.
 """
 
 from __future__ import annotations

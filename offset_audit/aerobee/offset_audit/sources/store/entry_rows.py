@@ -24,7 +24,7 @@ ENTRIES: Final = Columns.parse(
     f"""{ORIGIN}, topic string, queue_id int, queue_offset long, position long, size int,
 tags_code long, file string"""
 )
-"""`position`: where the entry says its record lies. `file`: below the store's folder."""
+"""`position`: where its record is, according to the entry. `file`: below the store's folder."""
 
 CONDITION_COLUMNS: Final = frozenset(
     {
@@ -44,8 +44,8 @@ class EntryReading:
 
 
 def entry_batches(piece: QueuePiece, reading: EntryReading) -> Iterator[Any]:
-    """pyarrow.RecordBatches of `reading.columns`, none of them empty. Entries that can be none are
-    left out."""
+    """pyarrow.RecordBatches of `reading.columns`, none of them empty. Impossible entries are left
+    out."""
     for chunk in queue_chunks(piece, chunk_entries=reading.chunk_entries):
         rows = EntryRows(chunk, reading.conditions)
         if rows.count:

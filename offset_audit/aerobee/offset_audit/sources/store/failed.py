@@ -1,11 +1,11 @@
-"""Copies of messages that failed, out of one reading of the log: FAILED.
+"""Copies of failed messages, from one reading of the log: FAILED.
 
    WAITING   in SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer, for %RETRY%GROUP
    RETRY     in %RETRY%GROUP, to be consumed
    DEAD      in %DLQ%GROUP
 
-Every copy that was ever made has a row, as long as the log has it: whether one still waits, PENDING
-tells. A record of other topics costs nothing here, one of a system topic a search for a few bytes.
+Every copy ever made has a row, as long as the log has it: PENDING shows whether it still waits. A
+record of other topics costs nothing here, one of a system topic a search for a few bytes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ RETRY: Final = "RETRY"
 DEAD: Final = "DEAD"
 
 _FIRST_SEND_BACK: Final = (BROKER_PRODUCER_IDS + PRODUCER_ID_END) // 2
-"""Producer ids from here on are those of copies of what was sent back: docs/offset-journal.md."""
+"""Producer ids from here on belong to copies of messages that were sent back:
+docs/offset-journal.md."""
 _RETRY_BYTES: Final = RETRY_PREFIX.encode()
 
 
 @dataclass(frozen=True, slots=True)
 class FailedCopy:
-    """One row; None is what the copy does not tell."""
+    """One row; None is what the copy does not contain."""
 
     state: str
     topic: str
@@ -145,7 +146,7 @@ def _known(number: int) -> int | None:
 
 
 def _number(field: int) -> int | None:
-    """Of the copy in its broker's journal; None: it was not appended for an entry there."""
+    """The copy's number in its broker's journal; None: it was not appended for an entry there."""
     producer_id = (field >> SEQUENCE_BITS) & (PRODUCER_ID_END - 1)
     if producer_id < _FIRST_SEND_BACK:
         return None
@@ -154,7 +155,7 @@ def _number(field: int) -> int | None:
 
 
 def _position(origin_id: str | None) -> int | None:
-    """Where in its log the first record was."""
+    """The position of the first record in its log."""
     if origin_id is None:
         return None
     try:

@@ -1,9 +1,9 @@
 """Faults: bytes that are not what they should be, one row for each cause.
 
-`position` and `size` say which bytes nobody can read because of it: of the log as a log position,
-of other files as a position in the file. `size` is null where all around can be read, as with a
-body that lost a bit. What only comparing log and queues shows is no fault here: the rows of the
-ranges tell.
+`position` and `size` give the bytes that are unreadable because of it: as a log position in the
+log, as a position in the file otherwise. `size` is null if everything around can be read, as with a
+body that lost a bit. What shows only when log and queues are compared is not a fault here: the rows
+of the ranges show it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class FaultKind:
     TORN: Final = "TORN"
     """Bytes after the last whole record of a store that was stopped cleanly."""
     BAD_TIME: Final = "BAD_TIME"
-    """One record whose store time those around it contradict."""
+    """A record whose store time contradicts its neighbours'."""
     TIME_BACKWARD: Final = "TIME_BACKWARD"
-    """From here on all were stored earlier than the record before: the clock was set back."""
+    """From here on everything was stored earlier than the record before: the clock was set back."""
     MISSING_SEGMENT: Final = "MISSING_SEGMENT"
     CUT_SEGMENT: Final = "CUT_SEGMENT"
-    """A segment's file is shorter than segments are, without all that was after its end."""
+    """A segment's file is too short; everything after its end is missing."""
     MISSING_FILE: Final = "MISSING_FILE"
     """Of a queue."""
     QUEUE_FILE_SIZE: Final = "QUEUE_FILE_SIZE"
@@ -45,14 +45,14 @@ class FaultKind:
     INDEX_ENTRY: Final = "INDEX_ENTRY"
     INDEX_FILE_SIZE: Final = "INDEX_FILE_SIZE"
     INDEX_SIZES: Final = "INDEX_SIZES"
-    """The index cannot be read: how many slots its files have is not known."""
+    """The index cannot be read: the number of slots in its files is unknown."""
     BAD_CONFIG: Final = "BAD_CONFIG"
     BAD_CHECKPOINT: Final = "BAD_CHECKPOINT"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One of them; None is what is not known or does not apply."""
+    """One fault; None is what is unknown or does not apply."""
 
     kind: str
     file: str
@@ -63,7 +63,7 @@ class Fault:
     queue_id: int | None = None
     queue_offset: int | None = None
     store_ms: int | None = None
-    """What a record of BAD_TIME or TIME_BACKWARD says."""
+    """The store time of a record of BAD_TIME or TIME_BACKWARD."""
     back_ms: int | None = None
     """By how much the store time falls there."""
 
@@ -76,5 +76,5 @@ def fault_rows(store: StoreFolder, faults: Sequence[Fault]) -> RecordBatch:
 
 
 def name_in(store: StoreFolder, path: str) -> str:
-    """A file's name as it stands below the store's root."""
+    """A file's name relative to the store's root."""
     return path.removeprefix(store.root).lstrip("/")

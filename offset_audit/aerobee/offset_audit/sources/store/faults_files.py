@@ -1,4 +1,5 @@
-"""Faults that names, lengths and small files tell: gaps between files, tables that do not parse."""
+"""Faults visible from names, lengths and small files: gaps between files, tables that do not
+parse."""
 
 from __future__ import annotations
 
@@ -41,9 +42,10 @@ _DECODERS: Final[Mapping[str, Callable[[bytes], object]]] = {
 _CHECKPOINT_FILE: Final = "checkpoint"
 # The year 2200: no store time of a record is later.
 _TIME_END_MS: Final = 7_258_118_400_000
-# A log that lost its end ends a little before its checkpoint; that is no fault of the checkpoint.
+# A log that lost its end ends slightly before its checkpoint; that is not a fault of the
+# checkpoint.
 _AHEAD_MS_MAX: Final = 24 * 3_600_000
-# Names so far apart belong to no log: no more missing files than these are listed one by one.
+# Names this far apart belong to no log: no more missing files than these are listed one by one.
 _MISSING_MAX: Final = 10_000
 
 
@@ -73,7 +75,7 @@ def _log_faults(facts: StoreFacts, segments: Sequence[StoreFile]) -> Iterator[Fa
             text = f"its name is not a multiple of the segment length {size}"
             yield Fault(FaultKind.STRAY_FILE, name, segment.base, text)
         elif segment.size > size:
-            # One that is too short shows where the log's reader finds its end.
+            # One that is too short shows up where the log's reader finds its end.
             text = f"the file has {segment.size} bytes, segments have {size}"
             yield Fault(FaultKind.BAD_FILE_SIZE, name, segment.base + size, text)
     for before, after in pairwise(segments):
@@ -145,7 +147,7 @@ def _table_faults(store: StoreFolder) -> Iterator[Fault]:
 
 
 def _table_names(store: StoreFolder) -> list[str]:
-    """Of the tables that are there, or of which only a backup is."""
+    """Tables that exist, or of which only a backup exists."""
     try:
         with os.scandir(store.path(CONFIG)) as entries:
             names = {entry.name for entry in entries if entry.is_file()}
@@ -169,8 +171,8 @@ def _bad_table(
 
 
 def _problem(store: StoreFolder, path: str, decode: Callable[[bytes], object]) -> str | None:
-    """Why a table cannot be read, now and a moment later; None if it can. Apache's broker writes
-    its tables over the old ones, so that who looks once may see half of one."""
+    """Why a table cannot be read, now and a moment later; None if it can. Apache's broker
+    overwrites its tables in place, so a single read may see half of one."""
     problem = _problem_now(store, path, decode)
     if problem is not None:
         Event().wait(LOOK_AGAIN_S)

@@ -1,8 +1,8 @@
 """Faults of an index file: what keeps searches from finding keys.
 
-A slot or a link that leads elsewhere than it must may itself be wrong, or the entry that it leads
-to has lost a bit of its hash. The record that the entry stands for tells: an entry whose key the
-record does not have is the cause, and what leads to it or past it is not.
+A slot or a link that points elsewhere than it must may itself be wrong, or the entry that it points
+to has lost a bit of its hash. The entry's record decides: an entry whose key the record does not
+have is the cause, and what points to it or past it is not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class IndexFaults:
         self._name = name_in(facts.store, index.path)
 
     def of_header(self, header: IndexHeader) -> list[Fault]:
-        """A count or end that the entries deny."""
+        """A count or end that contradicts the entries."""
         count = header.count
         if count > self._geometry.entries:
             text = f"it counts {count} entries, the file has room for {self._geometry.entries}"
@@ -61,7 +61,7 @@ class IndexFaults:
         return []
 
     def of_chains(self, reach: Reach) -> list[Fault]:
-        """Slots and entries that lead elsewhere than they must, each cause once."""
+        """Slots and entries that point elsewhere than they must, each cause once."""
         if not reach.broken:
             return []
         if reach.broken > BROKEN_MAX:
@@ -82,7 +82,7 @@ class IndexFaults:
         return faults
 
     def _of_all(self, reach: Reach) -> Fault:
-        """One for a file in which very much is wrong: each by itself tells nothing more."""
+        """One for a file with very many errors: each by itself tells nothing more."""
         text = f"{reach.broken} slots and entries lead to wrong places"
         text += _lost(len(reach.unreachable))
         if reach.slots:
@@ -136,7 +136,7 @@ def _lost(count: int) -> str:
 
 
 def of_index_size(facts: StoreFacts, file: StoreFile) -> list[Fault]:
-    """An index file that has not the length that its sizes make."""
+    """An index file whose length does not match its sizes."""
     geometry = facts.index_geometry
     if geometry is None or file.size == geometry.file_bytes:
         return []
@@ -146,7 +146,7 @@ def of_index_size(facts: StoreFacts, file: StoreFile) -> list[Fault]:
 
 
 def of_missing_sizes(facts: StoreFacts, files: list[StoreFile]) -> list[Fault]:
-    """Index files that nobody can read, because they do not tell how many slots they have."""
+    """Index files that cannot be read, because they do not show how many slots they have."""
     if facts.index_geometry is not None or not facts.indexed.end or not files:
         return []
     text = f"the number of slots of {os.path.basename(files[0].path)} is not known: set indexSlots"

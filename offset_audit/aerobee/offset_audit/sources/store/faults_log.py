@@ -1,8 +1,8 @@
-"""Faults of a log: what its readers stumble over, and bodies that are not what was written.
+"""Faults of a log: whatever stops its readers, and bodies that are not what was written.
 
-What follows the end of a log that was not closed cleanly is no fault: the end is where the last
-whole record ends. A damaged place is one fault, from where a record should begin to where the next
-one does; what its header still says names the message.
+Anything after the end of a log that was not closed cleanly is not a fault: the end is where the
+last whole record ends. A damaged place is one fault, from where a record should begin to where the
+next one does; its header, if readable, names the message.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _MAGIC_START: Final = (MAGIC_V1 & 0xFFFF_FFFF).to_bytes(4, "big")[:3]
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """When a record was stored, by its own header, and which one it is."""
+    """When a record was stored, according to its header, and which one it is."""
 
     position: int
     at_ms: int
@@ -81,7 +81,7 @@ class LogFaults:
         self._end = facts.bounds.end
         self._check_bodies = check_bodies
         self._last: list[_Stored] = []
-        """The last records, at most three; the oldest first."""
+        """The last records, at most three, oldest first."""
         self._is_undecided = False
         """Whether the very last one was stored before its predecessor: what follows decides."""
         self._piece: LogPiece | None = None
@@ -112,7 +112,7 @@ class LogFaults:
             yield self._torn(chunk, stop)
 
     def end_piece(self, piece: LogPiece) -> Iterator[Fault]:
-        """That of a segment's file that was cut, once its last piece was read."""
+        """The fault of a segment's file that was cut, once its last piece was read."""
         whole_end = piece.segment.base + self._facts.segment_bytes
         if piece.end < piece.segment.end or piece.segment.end >= whole_end:
             return
@@ -126,7 +126,7 @@ class LogFaults:
         )
 
     def _is_short(self, piece: LogPiece, stop: LogStop) -> bool:
-        """Whether the walk ended because the file was cut, which is a fault of its own."""
+        """Whether the walk ended because the file was cut, which is a separate fault."""
         whole = piece.segment.size >= self._facts.segment_bytes
         return not whole and stop.resumed_at is None and piece.end == piece.segment.end
 
@@ -166,8 +166,8 @@ class LogFaults:
     # ------------------------------------------------------------------------------- records
 
     def _times(self, chunk: LogChunk) -> Iterator[Fault]:
-        """Falls of the store time. One record that its neighbours contradict is damaged, as no
-        checksum covers the time; where all that follows is earlier, the clock was set back."""
+        """Falls of the store time. A single record that its neighbours contradict is damaged, since
+        no checksum covers the time; if everything after it is earlier, the clock was set back."""
         times = chunk.records.store_timestamps
         if not len(times):
             return
@@ -273,8 +273,8 @@ class LogFaults:
 
 
 def stored_before(piece: LogPiece, segment_bytes: int) -> list[tuple[int, int]]:
-    """Where the last records in front of a piece begin and when they were stored, in their order:
-    two, or what is close by."""
+    """The start and store time of the last records before a piece, in order: two, or what is close
+    by."""
     segment = piece.segment
     if piece.begin == segment.base:
         base = segment.base - segment_bytes
@@ -305,8 +305,8 @@ def stored_before(piece: LogPiece, segment_bytes: int) -> list[tuple[int, int]]:
 def _named_by(
     chunk: LogChunk, position: int, size: int
 ) -> tuple[str | None, int | None, int | None]:
-    """Topic, queue and offset of a damaged record, as far as its header can be believed: it must
-    say that it lies where it does."""
+    """Topic, queue and offset of a damaged record, as far as its header is credible: it must name
+    its own position."""
     at = position - chunk.position
     buffer = chunk.buffer
     if size < RECORD_SIZE_MIN or at < 0 or at + RECORD_SIZE_MIN > len(buffer):
@@ -321,7 +321,7 @@ def _named_by(
     data = bytearray(buffer[at : at + size])
     if len(data) < size or size >= 1 << 31:
         return None, queue_id, queue_offset
-    # With the size and the magic that it must have had, the rest may be whole.
+    # With the correct size and magic, the rest may be intact.
     data[:8] = size.to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big", signed=True)
     arrays = parse_records(data, np.zeros(1, np.int64), np.array([size]))
     if not arrays.legal[0]:

@@ -1,7 +1,7 @@
-"""The files of a store folder: what is there now, by name and size.
+"""The files of a store folder: what exists now, by name and size.
 
-Nothing is opened here but the heads of a log's last segments: a broker makes segments before it
-needs them, and what was never written begins with zeros.
+Only the heads of a log's last segments are opened here: a broker creates segments before it needs
+them, and a segment that was never written begins with zeros.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class StoreFile:
 
     path: str
     base: int
-    """The place of its first byte in the sequence of files; of an index file, its name's number."""
+    """The position of its first byte in the sequence of files; for an index file, the number in its
+    name."""
     size: int
 
     @property
@@ -46,7 +47,7 @@ class QueueFiles:
 
 
 def log_segments(store: StoreFolder) -> list[StoreFile]:
-    """The segments in order, without those at the end that were never written to."""
+    """The segments in order, without unwritten ones at the end."""
     segments = _sequence(store.path(COMMIT_LOG).as_posix())
     while segments and _is_unwritten(segments[-1].path):
         segments.pop()
@@ -92,7 +93,7 @@ def _sequence(folder: str) -> list[StoreFile]:
 
 
 def _entries(folder: str) -> Iterator[tuple[os.DirEntry[str], int]]:
-    """The files in a folder with their sizes; those that vanish meanwhile are not there."""
+    """The files in a folder with their sizes; those that vanish meanwhile are left out."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

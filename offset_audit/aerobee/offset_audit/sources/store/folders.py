@@ -1,7 +1,7 @@
-"""From what a user names to store folders: paths, patterns, and who each store belongs to.
+"""From what a user names to store folders: paths, patterns, and the owner of each store.
 
-Who a store is comes from the caller, else from the store's own files (ours: replicaState.json;
-Apache's with a controller: brokerIdentity), else from its folder's name.
+The owner comes from the caller, else from the store's own files (ours: replicaState.json; Apache's
+with a controller: brokerIdentity), else from its folder's name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StoreFolder:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the caller says of all stores; None: let the store say."""
+    """What the caller says about all stores; None: use what the store says."""
 
     cluster: str | None = None
     broker_name: str | None = None
@@ -55,8 +55,8 @@ class Names:
 def find_stores(paths: Iterable[str], names: Names | None = None) -> list[StoreFolder]:
     """The stores that `paths` name, each once, sorted by root.
 
-    A path is a store, a folder of stores, or a pattern that matches such; `PATH=NAME` and
-    `PATH=NAME:ID` also say whose store it is. Raises StoreUnreadable where there is none.
+    A path is a store, a folder of stores, or a pattern that matches these; `PATH=NAME` and
+    `PATH=NAME:ID` also give the store's owner. Raises StoreUnreadable if there is none.
     """
     names = names or Names()
     found: dict[str, StoreFolder] = {}
@@ -124,4 +124,4 @@ def _broker_identity(root: Path) -> Origin | None:
 
 
 class StoreUnreadable(InvalidArgument):
-    """No store where one was named, or an option that does not fit its files."""
+    """There is no store at the given place, or an option does not fit its files."""

@@ -1,4 +1,4 @@
-"""An index file as a reader has it, and how many slots and entries a store's files have."""
+"""An index file for readers, and how many slots and entries a store's files have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class IndexFile:
         return self._file.read(self._base + begin, self._base + end)
 
     def header(self) -> IndexHeader | None:
-        """None where the file is too short to have one."""
+        """None if the file is too short to have one."""
         data = self.read(0, HEADER_SIZE)
         return IndexHeader.decode(data) if len(data) == HEADER_SIZE else None
 
@@ -33,7 +33,7 @@ class IndexFile:
 
 
 def find_geometry(files: Sequence[StoreFile]) -> IndexGeometry | None:
-    """That of the first file that tells; None without one."""
+    """That of the first file that shows it; None if none does."""
     for file in files:
         if file.size == USUAL_GEOMETRY.file_bytes:
             return USUAL_GEOMETRY

@@ -1,11 +1,11 @@
 """Which keys of an index file a search would find, without walking its chains.
 
-Inserting keys is deterministic, so what each entry and at last each slot must hold follows from the
-entries' hashes in their order. Where they do hold it, every key is found. Only the chains of slots
-in which something differs are walked, as a search would.
+Inserting keys is deterministic, so the correct content of each entry and of each final slot follows
+from the entries' hashes in order. Where the content is correct, every key is found. Only the chains
+of slots with a difference are walked, as a search would.
 
-Memory: a number per slot, a stretch of entries, and what differs; of a file in which very much
-does, two numbers per entry.
+Memory: a number per slot, a stretch of entries, and the differences; for a file with very many of
+these, two numbers per entry.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NEGATIVE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Entries end to end, and the slot that each one's hash leads to; -1 for a negative hash."""
+    """Entries end to end, and the slot for each one's hash; -1 for a negative hash."""
 
     first: int
     entries: npt.NDArray[Any]
@@ -55,7 +55,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class BrokenSlot:
-    """A slot that leads to another entry than to its newest."""
+    """A slot that does not point to its newest entry."""
 
     slot: int
     actual: int
@@ -64,13 +64,13 @@ class BrokenSlot:
 
 @dataclass(frozen=True, slots=True)
 class BrokenLink:
-    """An entry that leads to another one than to the next older one of its slot, or nowhere."""
+    """An entry that does not point to the next older one of its slot."""
 
     number: int
     actual: int
     expected: int
     is_negative: bool
-    """Its hash or seconds are below zero, where every search ends."""
+    """Its hash or seconds are negative, where every search ends."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Reach:
     """What is broken, and the numbers of the entries that no search finds, rising."""
 
     broken: int = 0
-    """All slots and links that are; those in `slots` and `links` are the first of them."""
+    """All broken slots and links; `slots` and `links` contain the first of them."""
     slots: list[BrokenSlot] = field(default_factory=list)
     links: list[BrokenLink] = field(default_factory=list)
     unreachable: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
@@ -113,7 +113,7 @@ class ChainWalk:
             yield Stretch(first, entries, slots)
 
     def reach(self, *, may_be_ahead: bool) -> Reach:
-        """Which entries are found. `may_be_ahead`: slots may already lead to entries that do not
+        """Which entries are found. `may_be_ahead`: slots may already point to entries that do not
         count yet."""
         found = Reach()
         odd: list[Int64Array] = []
@@ -198,7 +198,7 @@ class ChainWalk:
     def _walk_together(
         self, found: Reach, heads: npt.NDArray[np.int32], wanted: Int64Array
     ) -> None:
-        """The same for very many slots: all walks go on by one step at a time."""
+        """The same for very many slots: all walks advance together, one step at a time."""
         previous = np.zeros(self._geometry.entries, np.int32)
         slots = np.full(self._count, -1, np.int32)
         for stretch in self.stretches():
@@ -217,7 +217,7 @@ class ChainWalk:
                 break
             at[ahead] = previous[at[ahead]]
         strays = np.zeros(len(at), np.int64)
-        # A walk that comes back to where it was at the last power of two of steps goes in a circle.
+        # A walk that returns to where it was at the last power of two of steps is in a cycle.
         marks, steps_taken, next_mark = at.copy(), 0, 1
         while True:
             goes_on = (at > 0) & (at < self._count) & (strays < _STRAY_STEPS_MAX)
@@ -264,7 +264,7 @@ class ChainWalk:
         return own
 
     def _behind_count(self, number: int) -> int:
-        """The first entry of a chain that counts, where its newest ones do not count yet."""
+        """The first entry of a chain that counts, if its newest ones do not count yet."""
         for _ in range(_AHEAD_STEPS_MAX):
             if number < self._count or number >= self._geometry.entries:
                 break

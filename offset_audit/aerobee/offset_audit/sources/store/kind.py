@@ -1,6 +1,6 @@
-"""What a kind of rows is to the source: columns, a plan, and batches. Without Spark.
+"""What the source needs from a kind of rows: columns, a plan, and batches. Without Spark.
 
-Each kind says which conditions its reader takes over wholly; Spark checks all others itself.
+Each kind says which conditions its reader takes over completely; Spark checks all others itself.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Kind(Protocol):
 
     @property
     def condition_columns(self) -> frozenset[str]:
-        """Of which the reader takes over conditions."""
+        """Columns whose conditions the reader takes over."""
 
     def columns(self, options: StoreOptions) -> Columns:
         """All columns there are."""
 
     def default_columns(self, options: StoreOptions) -> Columns:
-        """Those that a user gets who asked for none."""
+        """The columns for a user who asked for none."""
 
     def plan(self, stores: Sequence[StoreFolder], wanted: Wanted) -> list[Partition]:
         """What executors read; runs on the driver."""

@@ -1,8 +1,8 @@
 """The file `consumequeue.ends` of our broker: what each queue held at the last checkpoint, so that
-a queue whose files were cut or lost is not taken for a shorter one.
+a queue whose files were cut or lost is not mistaken for a shorter one.
 
-It counts only beside the checkpoint that it was written with. A row of blocks, each whole or not
-there: see docs/store-format.md.
+It is valid only together with the checkpoint that it was written with. A sequence of blocks, each
+complete or missing: see docs/store-format.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _MAGIC: Final = b"AQE1"
 
 @dataclass(frozen=True, slots=True)
 class KnownEnd:
-    """Of one queue: its first message and where that lies in the log, or -1; after its last."""
+    """Of one queue: its first message and that message's log position, or -1; and after its
+    last."""
 
     min_offset: int
     min_position: int
@@ -40,7 +41,7 @@ def read_checkpoint(store: StoreFolder) -> Checkpoint | None:
 
 
 def read_known_ends(store: StoreFolder) -> Mapping[tuple[str, int], KnownEnd]:
-    """By topic and queue id; empty where the file does not count."""
+    """By topic and queue id; empty if the file is not valid."""
     checkpoint = read_checkpoint(store)
     try:
         data = store.path("consumequeue.ends").read_bytes()
@@ -72,7 +73,7 @@ _Block = tuple[tuple[int, int, int], list[tuple[str, int]], dict[int, KnownEnd]]
 
 
 def _blocks(data: bytes) -> Iterator[_Block]:
-    """The whole blocks that the file begins with. Raises ValueError for names that can be none."""
+    """The complete blocks at the start of the file. Raises ValueError for impossible names."""
     at = 0
     while at + _HEAD.size + _STAMP.size <= len(data):
         magic, crc = _HEAD.unpack_from(data, at)

@@ -1,9 +1,9 @@
 """The records of a piece of a log, buffer by buffer, and the places where a run of records ended.
 
-Always holds: a record belongs to the piece in which it begins, however long it is; a place that is
-no record though one is expected belongs to the piece that contains it, and reading goes on after
-it. What follows the last whole record of the newest segment is the log's end, unless records
-follow there that were written before.
+Invariant: a record belongs to the piece in which it begins, however long it is; a place without an
+expected record belongs to the piece that contains it, and reading continues after it. What follows
+the last whole record of the newest segment is the log's end, unless records follow there that were
+written before.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-"""Fields are gathered one after the other, so a chunk should not leave the processor's cache."""
+"""Fields are gathered one after another, so a chunk should fit in the processor's cache."""
 
-# Read beyond a piece's end, so that its last record seldom needs a read of its own.
+# Read past a piece's end, so that its last record seldom needs a separate read.
 _BEYOND_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LogStop:
-    """A place where a run of records ended; positions are the log's."""
+    """A place where a run of records ended; positions are log positions."""
 
     position: int
     why: ScanEnd
     size: int
     """The size field found there."""
     resumed_at: int | None
-    """Where records go on in the segment; None: they do not."""
+    """Where records continue in the segment; None: they do not."""
     is_fault: bool
-    """Whether something is wrong; not so at a segment's filler and at the log's end."""
+    """Whether something is wrong; false for a segment's filler and the log's end."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
     """Whole records that begin in `piece`. `records` has positions relative to `buffer`, which
-    begins at `position` of the log and may hold more than these records."""
+    begins at `position` of the log and may contain more than these records."""
 
     piece: LogPiece
     buffer: bytes
@@ -84,7 +84,7 @@ def log_chunks(
                 if position + len(buffer) == end and _is_cut(records, at, end, piece):
                     record_bytes = max(RECORD_SIZE_MIN, records.end_size)
                 elif looked_twice_at != at and search.is_record(at):
-                    # Written meanwhile, or a name that no topic can have: the second look tells.
+                    # Written meanwhile, or an impossible topic name: a second read decides.
                     looked_twice_at = at
                     continue
                 else:
@@ -108,7 +108,7 @@ def _of_piece(found: ScanResult, piece: LogPiece, position: int) -> ScanResult:
 
 
 def _is_cut(records: ScanResult, at: int, buffer_end: int, piece: LogPiece) -> bool:
-    """Whether a record may lie at `at` that only the buffer was too short for."""
+    """Whether there may be a record at `at` for which only the buffer was too short."""
     return (
         records.end is ScanEnd.TRUNCATED
         and buffer_end < piece.segment.end

@@ -1,4 +1,4 @@
-"""A store's log looked up at single places: its bounds, single records, when one was stored."""
+"""Lookups of single places in a store's log: its bounds, single records, store times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OPEN_MAX: Final = 64
 
 
 class LogLookup:
-    """The log of one store, its segments opened when they are first needed. Close it."""
+    """The log of one store, whose segments are opened on first use. Close it."""
 
     def __init__(self, store: StoreFolder, record_bytes_max: int = RECORD_BYTES_MAX) -> None:
         self.segments = log_segments(store)
@@ -52,7 +52,7 @@ class LogLookup:
         self.close()
 
     def close(self) -> None:
-        """It opens again what is asked for."""
+        """Segments are opened again on demand."""
         for file in self._open.values():
             if file is not None:
                 file.close()
@@ -64,7 +64,7 @@ class LogLookup:
         return self._last_and_end[1]
 
     def record_at(self, position: int) -> Record | None:
-        """The whole record that begins at a log position and says so itself; None without one."""
+        """The whole record at a log position that it names itself; None if there is none."""
         index = bisect_right(self.segments, position, key=lambda segment: segment.base) - 1
         if index < 0 or position >= self.segments[index].end:
             return None

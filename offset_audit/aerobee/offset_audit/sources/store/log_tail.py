@@ -1,7 +1,7 @@
-"""What the log holds that queue files may not hold yet: after the checkpoint of a broker that
-runs, or that was killed. The next start would put it into the queues.
+"""What the log has but queue files may not have yet: everything after the checkpoint of a broker
+that is running, or was killed. The next start would put it into the queues.
 
-Records of transactions that no queue gets are left out.
+Records of transactions that go into no queue are left out.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ class QueueTail:
         return int(self.positions[-1])
 
     def position_of(self, offset: int) -> int | None:
-        """Where the first message at `offset` or after it is."""
+        """Where the first message at or after `offset` is."""
         found = self.offsets >= offset
         return int(self.positions[int(np.argmax(found))]) if found.any() else None
 
 
 def was_closed(store: StoreFolder) -> bool:
-    """Whether the last user stopped in order."""
+    """Whether the last user stopped cleanly."""
     return not store.path(ABORT_FILE).exists()
 
 
 def entries_until_ms(store: StoreFolder, log: LogLookup) -> int | None:
-    """Messages stored until then are in queue files; None: nobody says."""
+    """Messages stored until then are in queue files; None: unknown."""
     if was_closed(store):
         return log.last_store_ms()
     checkpoint = read_checkpoint(store)
-    # Of the messages of the very last moment some may be missing.
+    # Some messages of the very last moment may be missing.
     return None if checkpoint is None else max(0, checkpoint.logics_msg_timestamp - 1)
 
 
@@ -81,7 +81,7 @@ def read_tail(
     store: StoreFolder, log: LogLookup, tags: TagsCodes | None = None
 ) -> dict[tuple[str, int], QueueTail]:
     """By topic and queue id; empty for a store that was closed. `tags`: the store's delay levels,
-    for the tags codes of messages that wait."""
+    for the tags codes of waiting messages."""
     if was_closed(store) or not log.segments:
         return {}
     checkpoint = read_checkpoint(store)

@@ -1,4 +1,4 @@
-"""A file of a store, read at positions, while a broker may grow, zero or delete it."""
+"""A file of a store, read by position, while a broker may grow, zero or delete it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READ_BYTES: Final = 4 * 1024 * 1024
 
 
 class OpenFile:
-    """An open file; positions are those of the sequence of files it belongs to.
+    """An open file; positions are those of the sequence of files to which it belongs.
 
     It stays readable when it is deleted. Reads end early where the file ends.
     """
@@ -38,7 +38,7 @@ class OpenFile:
         os.close(self._descriptor)
 
     def read(self, begin: int, end: int) -> bytes:
-        """The bytes [begin, end), fewer if the file ends before."""
+        """The bytes [begin, end), fewer if the file ends earlier."""
         at = begin - self.base
         left = end - begin
         parts: list[bytes] = []
@@ -54,8 +54,8 @@ class OpenFile:
     def used_end(self, begin: int, end: int) -> int:
         """The end of the last byte in [begin, end) that is not zero; `begin` if there is none.
 
-        What was never written is not read, so a file that was made at its full length costs no
-        more than a short one, on file systems that can tell.
+        What was never written is not read, so a file created at its full length costs no more than
+        a short one, on file systems that can tell.
         """
         end = min(end, self._data_end(begin, end))
         while end > begin:
@@ -77,7 +77,7 @@ class OpenFile:
         return at
 
     def next_data(self, begin: int) -> int | None:
-        """Where, from `begin` on, the file may hold other bytes than zeros; None: nowhere."""
+        """Where, from `begin` on, the file may contain other bytes than zeros; None: nowhere."""
         try:
             return self.base + os.lseek(self._descriptor, begin - self.base, os.SEEK_DATA)
         except OSError as error:
@@ -87,5 +87,5 @@ class OpenFile:
 
 def used_size(data: bytes) -> int:
     """How many bytes there are up to the last that is not zero."""
-    # Comparing is much faster than stripping, and most of what is looked at is zeros.
+    # Comparing is much faster than stripping, and most of the input is zeros.
     return 0 if data == bytes(len(data)) else len(data.rstrip(b"\0"))

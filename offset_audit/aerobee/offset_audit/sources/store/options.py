@@ -42,7 +42,7 @@ class StoreOptions:
     paths: tuple[str, ...]
     kind: str = RECORDS_KIND
     columns: tuple[str, ...] = ()
-    """Only these; empty: all that the kind gives unasked."""
+    """Only these; empty: the kind's defaults."""
     names: Names = field(default_factory=Names)
     partition_bytes: int = PARTITION_BYTES
     record_bytes_max: int = RECORD_BYTES_MAX
@@ -51,15 +51,15 @@ class StoreOptions:
     decompress: bool = False
     delays_ms: tuple[int, ...] | None = None
     push_filters: bool = False
-    """Whether what Spark filters by is not even read."""
+    """Whether rows that Spark's filters exclude are not even read."""
     index_slots: int | None = None
-    """Hash slots of each index file; None: let the files say."""
+    """Hash slots of each index file; None: determined from the files."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Options of single kinds, by their name in lower case."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> StoreOptions:
-        """From Spark's options, whose case does not count. Raises StoreUnreadable."""
+        """From Spark's options, which are case-insensitive. Raises StoreUnreadable."""
         options = {name.lower(): value for name, value in given.items()}
         take = _Taker(options)
         levels = take.text("messageDelayLevel")
@@ -85,7 +85,7 @@ class StoreOptions:
 
 
 def _paths(several: str, single: str) -> tuple[str, ...]:
-    """Spark hands many paths over as a JSON list."""
+    """Spark passes several paths as a JSON list."""
     paths = [str(path) for path in json.loads(several)] if several else []
     if single:
         paths.append(single)
@@ -95,7 +95,7 @@ def _paths(several: str, single: str) -> tuple[str, ...]:
 
 
 class _Taker:
-    """Takes options out of what was given; `left` is the rest."""
+    """Takes options out of those given; `left` is the rest."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.left = options

@@ -1,20 +1,18 @@
-"""Messages that wait in system topics: half messages, those that were set aside, delayed and timer
-messages.
+"""Messages waiting in system topics: half messages, those set aside, delayed and timer messages.
 
-Each kind has its own account of what is done: the op topic and a consumer group's offsets, a table
-of offsets by delay level, the timer's checkpoint and log. Aerobee's timer journal counts beside
-Apache's files: either may know more, since both brokers may have had the folder. What they say is
-done long ago is not read; of the rest each message is a row, and `resolved` says whether it is done
-after all. Rows say where the message lies, in the system topic, and the topic that it is for. Those
-that the timer journal says were given up are told as GIVEN_UP, with its reason.
+Each kind has its own record of what is done: the op topic and a consumer group's offsets, a table
+of offsets by delay level, the timer's checkpoint and log. Aerobee's timer journal counts in
+addition to Apache's files: either may know more, since both brokers may have used the folder.
+Messages known to be long done are not read; each of the rest is a row, and `resolved` says whether
+it is done after all. Rows contain the message's place in the system topic, and its target topic.
+Messages given up according to the timer journal are reported as GIVEN_UP, with the reason.
 
 Memory: a number for each open transaction or timer message, what was set aside, and the rows of one
 stretch.
 
-Apache's timer log has a record for each message that was put into the wheel: where it lies, and
-its slot's time. Slots below the checkpoint's read time were delivered. A record that deletes stands
-in the slot of what it deletes. Messages that the timer has not taken from its topic yet are in no
-slot.
+Apache's timer log has a record for each message put into the wheel: where it is, and its slot's
+time. Slots before the checkpoint's read time were delivered. A record that deletes is in the slot
+of what it deletes. Messages that the timer has not taken from its topic yet are in no slot.
 """
 
 from __future__ import annotations
@@ -74,7 +72,7 @@ class _Slotted:
 
 
 class PendingTimers:
-    """Reads the timer's files at birth."""
+    """Reads the timer's files on creation."""
 
     def __init__(self, facts: StoreFacts, lookup: LogLookup) -> None:
         self._facts = facts
@@ -89,12 +87,12 @@ class PendingTimers:
         """The first offset of the timer's topic that is in no slot yet."""
 
     def messages(self, not_yet: Int64Array) -> Iterator[tuple[int, Record | None, int, bool]]:
-        """(position, record, due time, whether it was recalled) of each that waits.
+        """(position, record, due time, whether it was recalled) of each waiting message.
 
-        `not_yet` are positions of messages that are in no slot yet, in the queue's order.
+        `not_yet` are positions of messages that are in no slot yet, in queue order.
         """
         deleted = {key for at in self._deletes for key in _deletes(self._lookup.record_at(at))}
-        # What recalls a message comes after it: so each is read once, and none is kept.
+        # A recall comes after its message: so each message is read once, and none is kept.
         for position in reversed(not_yet.tolist()):
             record = self._lookup.record_at(position)
             if record is None:
@@ -122,7 +120,7 @@ class PendingTimers:
         return [StoreFile(str(path), int(path.name), path.stat().st_size) for path in paths]
 
     def _read_log(self, file: StoreFile) -> int:
-        """Take in one file; the position of the last message that it names, -1 for none."""
+        """Process one file; returns the position of the last message that it names, -1 for none."""
         try:
             with open(file.path, "rb") as opened:
                 records = scan_timer_log(opened.read()).records
@@ -142,13 +140,14 @@ class PendingTimers:
         return int(positions[-1])
 
     def _behind(self, position: int) -> int:
-        """The offset after that of the message at a position of the log."""
+        """The offset after that of the message at a log position."""
         record = self._lookup.record_at(position) if position >= 0 else None
         return 0 if record is None else record.queue_offset + 1
 
 
 def _deletes(record: Record | None) -> tuple[str, ...]:
-    """What a message deletes: a unique key, or topic and unique key; nothing if it is no such."""
+    """What a message deletes: a unique key, or topic and unique key; empty if it deletes
+    nothing."""
     key = None if record is None else record.property_value(PropertyName.TIMER_DEL_UNIQKEY)
     return () if key is None else (key,)
 
@@ -172,14 +171,14 @@ def _due_ms(record: Record | None, otherwise_ms: int) -> int:
 _TRANSACTIONS: Final = "CID_RMQ_SYS_TRANS"
 _OP_TAG: Final = "d"
 _CHECKED_AFTER_MS: Final = 6_000
-"""Apache's `transactionTimeOut`: a younger half message is not asked for."""
+"""Apache's `transactionTimeOut`: producers are not asked about a younger half message."""
 
 _ROWS_PER_BATCH: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """One message; None is what is not known."""
+    """One message; None is what is unknown."""
 
     kind: str
     topic: str
@@ -196,7 +195,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Entries of a queue, a row each."""
+    """Entries of a queue, one per row."""
 
     queue_offsets: Int64Array
     positions: Int64Array
@@ -259,8 +258,8 @@ class _Waiting:
         yield from self._given_up(done)
 
     def entries(self, topic: str, queue_id: int, first: int) -> Iterator[Entries]:
-        """The entries of a queue from an offset on, whose records the log has; last those that a
-        broker that runs, or was killed, has not put into the queue's files."""
+        """The entries of a queue from an offset on whose records the log has; last come those that
+        a running or killed broker has not put into the queue's files."""
         end = first
         for entries in self._entries_of_files(topic, queue_id, first):
             end = max(end, int(entries.queue_offsets[-1]) + 1)
@@ -310,12 +309,13 @@ class _Waiting:
             for offset, position, is_done in rows:
                 record = self._lookup.record_at(position)
                 key = None if record is None else record.unique_key
-                # Before it is asked for, a half message is stored once more; that copy counts.
+                # Before its producer is asked, a half message is stored once more; that copy
+                # counts.
                 is_done = is_done or (key is not None and latest.get(hash(key), offset) > offset)
                 yield _pending("HALF", record, (HALF_TOPIC, queue_id, offset), position, is_done)
 
     def _asides(self, queue_id: int, committed: Mapping[str, object]) -> Iterator[Pending]:
-        """Their topic says itself, after them, which of them an operator has ended."""
+        """Later records of their topic say which of them an operator has ended."""
         waiting: dict[int, tuple[int, Record | None]] = {}
         for entries in self.entries(
             ASIDE_TOPIC, queue_id, _committed(committed, ASIDE_TOPIC, queue_id)
@@ -349,7 +349,7 @@ class _Waiting:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def _latest_copies(self, queue_id: int, first: int) -> dict[int, int]:
-        """Of messages that were stored more than once, by their key's hash, the last offset."""
+        """For messages that were stored more than once, the last offset, by their key's hash."""
         latest: dict[int, int] = {}
         for entries in self.entries(HALF_TOPIC, queue_id, first):
             places = zip(entries.queue_offsets.tolist(), entries.positions.tolist(), strict=True)
@@ -408,7 +408,7 @@ class _Waiting:
     # ------------------------------------------------------------------------------ given up
 
     def _given_up(self, done: DoneTimers) -> Iterator[Pending]:
-        """Also those that the log does not have any more: that may be the reason."""
+        """Includes those that the log no longer has: that may be the reason."""
         offsets: dict[int, list[int]] = {}
         for queue, offset in sorted(done.given_up):
             offsets.setdefault(queue, []).append(offset)
@@ -442,7 +442,7 @@ def _pending(
     *,
     due_ms: int | None = None,
 ) -> Pending:
-    """`due_ms` None: of a half message, when it is to be asked for first."""
+    """`due_ms` None: for a half message, when it is to be asked about first."""
     topic, queue_id, queue_offset = place
     if record is None:
         return Pending(kind, topic, queue_id, queue_offset, position, None, due_ms, resolved, None)

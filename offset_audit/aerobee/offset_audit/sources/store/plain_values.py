@@ -1,7 +1,7 @@
-"""Values out of files and messages that anybody may have written: only those that columns can hold.
+"""Values from files and messages of unknown origin, limited to what columns can hold.
 
-Python's whole numbers have no bound and its texts may hold halves of characters; what does not fit
-a column is None here, for one such value must not end the reading of all others.
+Python's integers are unbounded and its texts may contain lone surrogates; what does not fit a
+column is None here, because one such value must not stop the reading of all others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DIGITS_MAX: Final = 18
 
 
 def int64(value: object) -> int | None:
-    """A whole number of 64 bits; truth values are none."""
+    """A 64-bit integer; booleans do not count."""
     return value if type(value) is int and -INT64_MAX <= value <= INT64_MAX else None
 
 
@@ -32,7 +32,7 @@ def decimal(text: str | None) -> int | None:
 
 
 def text_of(value: object) -> str | None:
-    """A text that has an encoding and is not empty."""
+    """A text that can be encoded and is not empty."""
     if not isinstance(value, str) or not value:
         return None
     try:

@@ -2,7 +2,7 @@
 
 A log is cut at multiples of the partition's bytes, counted from the log's first byte ever, so all
 replicas are cut at the same places, and ranges of a grid whose width divides them are never cut.
-Queue files are cut at entries, index files never. What is small shares a partition.
+Queue files are cut at entries, index files never. Small pieces share a partition.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LogPiece:
 
 @dataclass(frozen=True, slots=True)
 class QueuePiece:
-    """The entries [begin, end) of a queue, counted in bytes of the queue, which lie in one file."""
+    """The entries [begin, end) of a queue, counted in bytes of the queue, all in one file."""
 
     store: StoreFolder
     topic: str
@@ -59,7 +59,7 @@ class QueuePiece:
     begin: int
     end: int
     is_first: bool
-    """In the queue's first file: what lies below the first message is blank."""
+    """In the queue's first file: anything before the first message is blank."""
     is_open: bool
     """In the queue's last file."""
 
@@ -83,7 +83,7 @@ class IndexPiece:
 
 @dataclass(frozen=True, slots=True)
 class StorePiece:
-    """A store's own tables. `share`: of `shares` equal shares of its queues, which one."""
+    """A store's own tables. `share`: which one of `shares` equal shares of its queues."""
 
     store: StoreFolder
     share: int = 0
@@ -110,7 +110,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What of a log is wanted: positions [begin, end)."""
+    """The wanted part of a log: positions [begin, end)."""
 
     begin: int = 0
     end: int = 1 << 63
@@ -206,7 +206,7 @@ def _cut(begin: int, end: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def _share_out(pieces: Sequence[Piece], partition_bytes: int) -> list[Partition]:
-    """Neighbours together, as long as they are not more than one partition's share."""
+    """Neighbours together, up to one partition's share."""
     partitions: list[Partition] = []
     taken: list[Piece] = []
     cost = 0

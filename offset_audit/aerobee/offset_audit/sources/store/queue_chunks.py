@@ -1,7 +1,7 @@
 """The entries of a piece of a consume queue, buffer by buffer.
 
-Always holds: each entry is given once, at its own queue offset; entries that stand blank below a
-queue's first message are not given; zeros at the end of a queue's last file are its end.
+Invariant: each entry is given once, at its own queue offset; blank entries before a queue's first
+message are not given; zeros at the end of a queue's last file are its end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class QueueChunk:
     entries: Entries
     """Of ENTRY_DTYPE, big-endian: a view of what was read."""
     sound: BoolArray
-    """Whether an entry can be one: its position is not negative, its size is positive."""
+    """Whether an entry is possible: its position is not negative, its size is positive."""
 
     @property
     def count(self) -> int:
@@ -68,7 +68,7 @@ def queue_chunks(piece: QueuePiece, *, chunk_entries: int = CHUNK_ENTRIES) -> It
         for begin in range(piece.begin, piece.end, step):
             chunk = _read(piece, file, begin, min(begin + step, piece.end))
             if piece.is_open and not chunk.sound.all():
-                # Half read while it was written, or damage: the second look tells.
+                # Half written at the time, or damaged: a second read decides.
                 chunk = _read(piece, file, begin, min(begin + step, piece.end))
             if chunk.count:
                 yield chunk
@@ -90,7 +90,7 @@ def _read(piece: QueuePiece, file: OpenFile, begin: int, end: int) -> QueueChunk
 
 
 def _count_blank(entries: Entries) -> int:
-    """How many entries at the front stand for offsets below the queue's first message."""
+    """How many entries at the front are for offsets before the queue's first message."""
     if not len(entries) or entries["size"][0] != _BLANK_SIZE:
         return 0
     other = (entries["size"] != _BLANK_SIZE) | (entries["physical_offset"] != 0)

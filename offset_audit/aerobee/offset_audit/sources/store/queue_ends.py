@@ -1,8 +1,8 @@
 """What each queue holds: from few reads of its files, and what else is known of it.
 
-Entries of a queue rise in the log, so both ends are found by halving. Entries that lead past the
-log's end are none: the broker cuts them off when it starts. What the log's tail holds beyond the
-files, and what our broker's checkpoint says of them, counts too.
+Entries of a queue rise in the log, so both ends are found by bisection. Entries that point after
+the log's end do not count: the broker cuts them off when it starts. What the log's tail has beyond
+the files, and what our broker's checkpoint says, counts too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class QueueBounds:
 
     @property
     def names(self) -> set[tuple[str, int]]:
-        """Queues of which something is known besides their files."""
+        """Queues about which something is known besides their files."""
         return {*self._tail, *self._known}
 
     def of(self, name: tuple[str, int], queue: QueueFiles | None) -> QueueEnds | None:
@@ -70,7 +70,7 @@ class QueueBounds:
     def position_of(
         self, name: tuple[str, int], queue: QueueFiles | None, offset: int
     ) -> int | None:
-        """Where in the log a message lies, None if that is not known."""
+        """The log position of a message, None if unknown."""
         entry = None if queue is None else read_entry(queue, offset)
         if entry is not None and 0 < entry[1] < _BLANK_SIZE:
             return entry[0]
@@ -85,7 +85,7 @@ def _file_ends(queue: QueueFiles, log: LogLookup) -> QueueEnds | None:
     while files and end is None:
         end = _end_in(files[-1], log)
         if end is None or end[0] == files[-1].base // ENTRY_SIZE:
-            # Deleted, or nothing of it counts yet.
+            # Deleted, or nothing in it counts yet.
             below = files.pop()
             if not files:
                 offset = below.base // ENTRY_SIZE
@@ -114,7 +114,7 @@ def read_entry(queue: QueueFiles, offset: int) -> Entry | None:
 
 
 def _end_in(file: StoreFile, log: LogLookup) -> tuple[int, int] | None:
-    """Behind the last entry that counts, and its position; None if the file is gone."""
+    """After the last entry that counts, and its position; None if the file is gone."""
     try:
         with OpenFile(file) as opened:
             first = file.base // ENTRY_SIZE
@@ -151,7 +151,7 @@ def _is_below(file: OpenFile, offset: int, log: LogLookup) -> bool:
 
 
 def _count(end: int, is_true: Callable[[int], bool]) -> int:
-    """How many of 0, 1, ... are true, when all that are come first."""
+    """How many of 0, 1, ... are true, if all true ones come first."""
     low, high = 0, end
     while low < high:
         middle = (low + high) // 2

@@ -1,8 +1,8 @@
 """Digests that do not depend on order or division: sums of a 64-bit mix, kept exact.
 
 A sum of 64-bit numbers modulo 2^64 would do for comparing, but sums of such sums, made elsewhere in
-exact decimals, would not be comparable any more. So sums here are exact: the upper and the lower
-halves are summed apart, and 2^63 messages still fit into 38 decimal digits.
+exact decimals, would no longer be comparable. So sums here are exact: the upper and the lower
+halves are summed separately, and 2^63 messages still fit into 38 decimal digits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Sums:
         return (int(self.upper[index]) << 32) + int(self.lower[index])
 
     def to_arrow(self) -> Any:
-        """Decimals of 38 digits, made of their 16 little-endian bytes."""
+        """Decimals of 38 digits, made from their 16 little-endian bytes."""
         words = np.empty((len(self), 2), "<u8")
         words[:, 0] = (self.upper << _HALF_BITS) + self.lower
         carried = words[:, 0] < self.lower
@@ -54,7 +54,7 @@ class Sums:
 def mix_messages(
     queue_offsets: Int64Array, positions: Int64Array, sizes: Int64Array, tags_codes: Int64Array
 ) -> UInt64Array:
-    """A number for each message that all four columns change; equal rows give equal numbers."""
+    """A number for each message that depends on all four columns; equal rows give equal numbers."""
     mixed = queue_offsets.astype(np.uint64)
     mixed *= _OFFSET_FACTOR
     mixed ^= positions.astype(np.uint64) * _POSITION_FACTOR
@@ -81,7 +81,7 @@ def sum_groups(mixed: UInt64Array, starts: Int64Array) -> Sums:
 
 
 def group_starts(*keys: npt.NDArray[Any]) -> Int64Array:
-    """Where, in columns of one length, a row differs from the one before it."""
+    """Where, in columns of equal length, a row differs from the one before it."""
     count = len(keys[0])
     if not count:
         return np.empty(0, np.int64)

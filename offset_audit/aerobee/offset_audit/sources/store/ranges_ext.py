@@ -1,4 +1,4 @@
-"""Tags codes that Apache's broker keeps beside a queue: the entry then holds an address.
+"""Tags codes that Apache's broker stores beside a queue: the entry then contains an address.
 
 A unit of `consumequeue_ext/TOPIC/QUEUE/` is: size i16, tags code i64, store time i64, length of a
 bitmap i16, the bitmap. Its address is its place in the files there, less 2^63.
@@ -20,21 +20,21 @@ from aerobee.offset_audit.sources.store.ranges_digest import Int64Array
 from aerobee.store_format.names import is_file_name
 
 _FOLDER: Final = "consumequeue_ext"
-# Nothing else is as low.
+# Nothing else is that low.
 _ADDRESS_MAX: Final = -(1 << 31) - 1
 _TAGS_AT: Final = 2
 _READ_BYTES: Final = 1 << 20
 
 
 class ExtTags:
-    """Puts tags codes in the place of addresses, where a store has such."""
+    """Replaces addresses by tags codes in a store that has them."""
 
     def __init__(self, store: StoreFolder) -> None:
         self._store = store
         self._exists = store.path(_FOLDER).is_dir()
 
     def tags_codes(self, piece: QueuePiece, codes: Int64Array) -> Int64Array:
-        """`codes` with each address replaced; those that lead nowhere stay."""
+        """`codes` with each address replaced; those that point nowhere stay."""
         if not self._exists:
             return codes
         rows = np.flatnonzero(codes <= _ADDRESS_MAX)

@@ -1,9 +1,9 @@
-"""What readers of one store must know of it beforehand: where its log begins and ends, how far the
-index goes, which settings its files were written with. Found once, on the driver, from few reads.
+"""What readers of one store must know in advance: where its log begins and ends, how far the index
+goes, with which settings its files were written. Determined once, on the driver, with few reads.
 
 A store that was not stopped cleanly, or is in use, ends in what a crash left: the log there ends
-with the last whole record that no other follows, and what queue and index files hold of later ones
-is as little a fault as what they do not hold yet.
+with the last whole record that no other follows, and what queue and index files have of later ones
+is not a fault, nor is what they lack.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ ABORT_FILE: Final = "abort"
 _INDEX_MARK: Final = "index.end"
 _MINUTE_MS: Final = 60_000
 _TAIL_BYTES: Final = (256 * 1024, 32 * 1024 * 1024)
-"""How much of a log's end is looked at: little, and more where no whole record begins in that."""
+"""How much of a log's end is read: little, and more if no whole record begins in that."""
 _FIRST_BYTES: Final = 8 * 1024 * 1024
 _READ_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """One store; small, for it goes along with each of its partitions."""
+    """Facts about one store; small, because they are sent with each of its partitions."""
 
     store: StoreFolder
     segment_bytes: int
@@ -74,7 +74,7 @@ def store_facts(
     delays_ms: tuple[int, ...] | None = None,
     index_slots: int | None = None,
 ) -> StoreFacts:
-    """Look at a store; `index_slots` says of index files what they cannot."""
+    """Examine a store; `index_slots` gives what index files may not show."""
     segments = log_segments(store)
     is_clean = not store.path(ABORT_FILE).exists()
     begin = segments[0].base if segments else 0
@@ -102,7 +102,8 @@ def _batch_topics(store: StoreFolder) -> frozenset[str]:
 
 
 def usual_size(files: Sequence[StoreFile]) -> int:
-    """The length that files of a sequence have: as most of them, or as their names are apart."""
+    """The length of the files of a sequence: that of most of them, or the distance between their
+    names."""
     votes = Counter(file.size for file in files)
     votes.update(after.base - before.base for before, after in pairwise(files))
     return votes.most_common(1)[0][0] if votes else 0
@@ -137,7 +138,7 @@ def _end_in(file: OpenFile, segment: StoreFile) -> tuple[int, int]:
 
 
 def _end_from(file: OpenFile, segment: StoreFile, begin: int, used_end: int) -> tuple[int, int]:
-    """The same by the records that begin from `begin` on; the segment's base if none does."""
+    """The same, by the records that begin from `begin` on; the segment's base if none does."""
     search = Search(file, segment.base, segment.end)
     position = search.first_from(begin)
     end, stored_ms = segment.base, 0
@@ -156,7 +157,7 @@ def _end_from(file: OpenFile, segment: StoreFile, begin: int, used_end: int) -> 
 
 
 def _scan(file: OpenFile, position: int, segment_end: int, tags: TagsCodes) -> ScanResult:
-    """Whole records from `position` on; `end` is BUFFER_END where only the read was too short."""
+    """Whole records from `position` on; `end` is BUFFER_END only if the read was too short."""
     wanted = _READ_BYTES
     while True:
         data = file.read(position, min(position + wanted, segment_end))
@@ -197,10 +198,11 @@ def _indexed(
     *,
     is_clean: bool,
 ) -> IndexedReach:
-    """Of which records the index should have all keys.
+    """For which records the index should have all keys.
 
-    After a clean stop the last record that it lists has all its keys there; else some may lack.
-    Where no file is left though Aerobee's own mark says how far the index went, all lack.
+    After a clean stop the last record that it lists has all its keys there; otherwise some may be
+    missing. If no file is left although Aerobee's own mark says how far the index went, all are
+    missing.
     """
     headers = [header for header in map(_header, files) if header is not None]
     if headers:
@@ -219,7 +221,7 @@ def _with_slots(files: Sequence[StoreFile], slots: int) -> IndexGeometry | None:
 
 
 def _header(file: StoreFile) -> IndexHeader | None:
-    """None for a file without keys, or without a believable header."""
+    """None for a file without keys, or without a credible header."""
     try:
         index = IndexFile(file)
     except FileNotFoundError:

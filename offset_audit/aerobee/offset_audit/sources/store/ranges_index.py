@@ -4,7 +4,7 @@ A key counts once for each record that has it, however often it is named there o
 the index should know by now is taken from the log: from the first record that it lists to the last
 one.
 
-Always holds: parts' keys and digests sum up to those of the whole, as each record and each entry is
+Invariant: keys and digests of parts sum up to those of the whole, as each record and each entry is
 seen by one reader.
 """
 
@@ -36,7 +36,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     make_batch,
 )
 
-# Beyond, equal keys of one record are found by sorting.
+# Beyond this, equal keys of one record are found by sorting.
 _KEYS_COMPARED_MAX = 8
 
 
@@ -50,7 +50,7 @@ class IndexedReach:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Different (hash, position) pairs; `store_timestamps` is empty where nobody knows them."""
+    """Distinct (hash, position) pairs; `store_timestamps` is empty if unknown."""
 
     hashes: npt.NDArray[np.int32]
     positions: Int64Array
@@ -86,7 +86,7 @@ def index_keys(walk: ChainWalk, reach: Reach, wanted: IndexedReach) -> Iterator[
             positions, hashes = positions[counts], hashes[counts]
         if not len(positions):
             continue
-        # A record's keys may go on in the next stretch.
+        # A record's keys may continue in the next stretch.
         before = len(last)
         joined = np.concatenate((last.positions, positions))
         joined_hashes = np.concatenate((last.hashes, hashes))
@@ -98,7 +98,7 @@ def index_keys(walk: ChainWalk, reach: Reach, wanted: IndexedReach) -> Iterator[
 
 
 def _first_ones(hashes: npt.NDArray[np.int32], positions: Int64Array) -> npt.NDArray[np.bool_]:
-    """Which rows no earlier row of the same record equals; rows of a record are neighbours."""
+    """Which rows differ from all earlier rows of the same record; rows of a record are adjacent."""
     count = len(hashes)
     keep = np.ones(count, np.bool_)
     starts = group_starts(positions)
@@ -178,7 +178,7 @@ class _Block:
 
 
 def log_index_ranges(store: StoreFolder) -> IndexRanges:
-    """Collects what the log says there should be."""
+    """Collects the keys that should exist according to the log."""
     return IndexRanges(store, LOG_SOURCE)
 
 

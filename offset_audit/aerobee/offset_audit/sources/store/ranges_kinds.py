@@ -1,7 +1,7 @@
 """The kinds of `aerobee.store` whose rows are reductions: what they plan, and what they read.
 
 `summaries` are all tables of one reading; each table alone is a kind of its own name. A partition
-of the log is a whole number of the grid's ranges, and carries what its reader must know of its
+of the log is a whole number of the grid's ranges, and contains what its reader must know about its
 store.
 """
 
@@ -64,7 +64,7 @@ class WorkPartition(Partition):
 
 
 class RangeKind:
-    """One table, or all that `summaries` has."""
+    """One table, or all of `summaries`."""
 
     condition_columns: frozenset[str] = frozenset()
 
@@ -88,7 +88,7 @@ class RangeKind:
                 yield of_columns(table, batch, wanted.columns)
 
     def _works(self, store: StoreFolder, options: StoreOptions) -> Iterator[list[Work]]:
-        """What is to be done in one partition each."""
+        """The work of one partition each."""
         tables = self._tables
         facts = store_facts(store, delays_ms=options.delays_ms, index_slots=options.index_slots)
         if PENDING in tables:
@@ -104,7 +104,7 @@ class RangeKind:
 
 
 def _log_works(facts: StoreFacts, options: StoreOptions) -> Iterator[list[Work]]:
-    """Pieces of as many whole ranges of the grid as a partition may have, but at least one."""
+    """Pieces with as many whole ranges of the grid as fit in a partition, but at least one."""
     unit = max(1, options.partition_bytes // LOG_RANGE_BYTES) * LOG_RANGE_BYTES
     planned = plan_log([facts.store], partition_bytes=unit)
     pieces = [

@@ -1,11 +1,11 @@
-"""A log in ranges of a grid that all stores share, and its messages by the minute.
+"""A log in ranges of a grid shared by all stores, and its messages by the minute.
 
-Each range has a checksum of its bytes: equal logs have equal rows on every reader. A range that
-the log's begin or end cuts, or a segment that is missing, is told in small steps instead: so logs
+Each range has a checksum of its bytes: equal logs have equal rows with every reader. A range cut by
+the log's beginning or end, or by a missing segment, is reported in small steps instead: so logs
 that end at different places are comparable up to the last step that both have. Of a blank record,
-which fills the rest of a segment, only its head counts: nobody writes the rest.
+which fills the rest of a segment, only the head counts: the rest is never written.
 
-Always holds: the rows of a reader of whole grid ranges cover all bytes of the log there, each once.
+Invariant: the rows of a reader of whole grid ranges cover all bytes of the log there, each once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from aerobee.store_format.record_layout import BLANK_SIZE_MIN
 from aerobee.store_format.scan import ScanEnd
 
 STEP_BYTES: Final = 64 * 1024
-"""The finer grid, of ranges that are not whole."""
+"""The finer grid, for ranges that are not whole."""
 _READ_BYTES: Final = 4 * 1024 * 1024
 _MINUTE_MS: Final = 60_000
 _STORED: Final = "STORED"
@@ -71,7 +71,7 @@ class LogRanges:
     def __init__(
         self, store: StoreFolder, log_end: int, *, range_bytes: int = LOG_RANGE_BYTES
     ) -> None:
-        """`log_end`: what follows it is no part of the log; `range_bytes`: the grid's width, whole
+        """`log_end`: what follows is not part of the log; `range_bytes`: the grid's width, whole
         steps or less than one."""
         self._store = store
         self._range_bytes = range_bytes
@@ -106,7 +106,8 @@ class LogRanges:
             self._log_end = min(self._log_end, stop.position)
 
     def finish(self) -> Iterator[RecordBatch]:
-        """One row for each whole range, and for each step of others that has bytes of the log."""
+        """One row for each whole range, and for each step of the others that has bytes of the
+        log."""
         rows = list(map(self._row, self._spans()))
         if not rows:
             return
@@ -124,7 +125,7 @@ class LogRanges:
                 )
 
     def _stretches(self) -> list[tuple[int, int]]:
-        """[begin, end) without a gap of what pieces are there; a missing segment is a gap."""
+        """[begin, end) of the existing pieces without gaps; a missing segment is a gap."""
         found: list[tuple[int, int]] = []
         for piece in sorted(self._pieces, key=lambda one: one.begin):
             begin, end = piece.begin, min(piece.end, self._log_end)
@@ -189,7 +190,7 @@ def _extend(checksum: int, file: OpenFile, begin: int, end: int) -> int:
     while begin < end:
         data = file.read(begin, min(begin + _READ_BYTES, end))
         if not data:
-            # A file that was cut: a checksum that no sound range has.
+            # A file that was cut: a checksum that no intact range has.
             return crc32(b"cut", checksum)
         checksum = crc32(data, checksum)
         begin += len(data)

@@ -1,12 +1,12 @@
-"""Messages of queues, block by block of their offsets: once as the log has them, once as the queue
-files have them. Where both agree, block by block, every entry leads to its record and none lacks.
+"""Messages of queues, block by block of their offsets: once from the log, once from the queue
+files. Where both agree, block by block, every entry points to its record and none is missing.
 
-Records that no entry stands for (prepared, rolled back; those of batch topics, whose queues lie
-elsewhere) are left out, and so are entries of what the log no longer has. A record that names
-further queues counts in each of them.
+Records without an entry (prepared, rolled back; those of batch topics, whose queues are elsewhere)
+are left out, and so are entries of what the log no longer has. A record that names further queues
+counts in each of them.
 
-Always holds: whichever way a log or a queue is divided, the parts' messages and digests sum up to
-those of the whole; memory is bounded by what is taken in before the rows are given.
+Invariant: however a log or a queue is divided, messages and digests of the parts sum up to those of
+the whole; memory is bounded by what is taken in before rows are given.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class QueuedMessages:
     """Takes chunks of a log and gives the messages that must have entries in queues."""
 
     def __init__(self, *, without: frozenset[str], end: int) -> None:
-        """`without`: topics whose queues are of another kind; `end`: of the log, what follows
+        """`without`: topics whose queues are of another kind; `end`: of the log, anything after it
         does not count."""
         self._without = without
         self._end = end
@@ -146,7 +146,7 @@ class QueuedMessages:
 
 
 def _light_queues(chunk: LogChunk, row: int) -> list[tuple[str, int]]:
-    """Nothing if the two properties do not fit each other."""
+    """Empty if the two properties do not match each other."""
     records = chunk.records
     start = int(records.properties_starts[row])
     end = int(records.positions[row] + records.sizes[row])
@@ -166,7 +166,7 @@ def _light_queues(chunk: LogChunk, row: int) -> list[tuple[str, int]]:
 
 
 class LogQueueRanges:
-    """QUEUE_RANGES of a log's chunks. `add` gives rows now and then, `finish` the rest."""
+    """QUEUE_RANGES of a log's chunks. `add` gives rows from time to time, `finish` the rest."""
 
     def __init__(self, store: StoreFolder, *, window_records: int = _WINDOW_RECORDS) -> None:
         self._store = store
@@ -241,7 +241,7 @@ def _reduce(store: StoreFolder, messages: QueueMessages) -> RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What of a log there is: entries that lead elsewhere are not looked at."""
+    """The existing part of a log: entries that point elsewhere are ignored."""
 
     begin: int
     end: int

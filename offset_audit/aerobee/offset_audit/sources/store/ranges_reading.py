@@ -1,6 +1,6 @@
-"""What executors do: read a part of a store once, and give the rows of all wanted tables of it.
+"""What executors do: read a part of a store once, and give the rows of all wanted tables.
 
-One reading of a log serves all tables that speak of it. Nothing here knows Spark.
+One reading of a log serves all tables derived from it. Nothing here knows Spark.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class IndexWork:
 
 @dataclass(frozen=True, slots=True)
 class FolderWork:
-    """What a store's names and small files tell."""
+    """What a store's names and small files show."""
 
     facts: StoreFacts
 
@@ -98,7 +98,7 @@ Work: TypeAlias = LogWork | QueueWork | IndexWork | FolderWork | PendingWork
 
 
 def rows_of(works: Sequence[Work], tables: frozenset[str]) -> Iterator[TableRows]:
-    """The rows of `tables` that the works have, with the table's name."""
+    """The works' rows of `tables`, with the table's name."""
     for work in works:
         if isinstance(work, LogWork):
             yield from _LogReading(work, tables).rows()
@@ -198,8 +198,8 @@ def _queue_rows(work: QueueWork) -> Iterator[TableRows]:
 
 
 def _without_hole(piece: QueuePiece) -> QueuePiece:
-    """A queue's last file up to its last bytes on the disk: most of it may never have been
-    written, and reading zeros takes as long as reading entries."""
+    """A queue's last file up to its last bytes on the disk: most of it may never have been written,
+    and reading zeros takes as long as reading entries."""
     if not piece.is_open:
         return piece
     end = at = piece.begin

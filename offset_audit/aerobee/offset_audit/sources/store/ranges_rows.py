@@ -1,6 +1,6 @@
-"""What the reductions give: Arrow batches with the columns of the tables that checks read.
+"""The results of the reductions: Arrow batches with the columns of the tables that checks read.
 
-The columns equal those of `tables.py`, which needs Spark; a test holds the two together.
+The columns equal those of `tables.py`, which needs Spark; a test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FAILED: Final = "failed"
 QUEUE_ROWS: Final = "queue_rows"
 KEY_ROWS: Final = "key_rows"
 
-# In offsets of a queue, and in bytes of a log: the grids that all stores share.
+# In offsets of a queue, and in bytes of a log: the grids shared by all stores.
 BLOCK_OFFSETS: Final = 65_536
 INDEX_BLOCK_BYTES: Final = 64 * 1024 * 1024
 LOG_RANGE_BYTES: Final = 64 * 1024 * 1024
@@ -100,18 +100,18 @@ RecordBatch: TypeAlias = Any
 """A pyarrow.RecordBatch; pyarrow has no types."""
 
 Column: TypeAlias = Any
-"""An array or list of values, `Codes`, or the one value that all rows have."""
+"""An array or list of values, `Codes`, or the one value of all rows."""
 
 
 class Codes:
-    """Texts of many rows: those that occur, and which of them each row has."""
+    """Texts of many rows: the distinct ones, and which of them each row has."""
 
     def __init__(self, numbers: npt.NDArray[Any], texts: Sequence[str]) -> None:
         self.numbers = numbers
         self.texts = texts
 
     def to_arrow(self) -> Any:
-        """Plain strings: Spark takes no dictionaries."""
+        """Plain strings: Spark accepts no dictionaries."""
         codes = pa.array(self.numbers.astype(np.int32))
         return pa.array(list(self.texts), pa.string()).take(codes)
 
@@ -119,7 +119,7 @@ class Codes:
 def make_batch(
     table: str, store: StoreFolder, count: int, columns: Mapping[str, Column]
 ) -> RecordBatch:
-    """`count` rows of a table; columns that are not given are null."""
+    """`count` rows of a table; missing columns are null."""
     schema = COLUMNS[table].schema
     origin = store.origin
     given: dict[str, Any] = {
@@ -134,7 +134,7 @@ def make_batch(
 
 
 def of_columns(table: str, batch: RecordBatch, wanted: Columns) -> RecordBatch:
-    """The wanted columns of a table's batch, or of all tables'; those that it lacks are null."""
+    """The wanted columns of a table's batch, or of all tables'; missing ones are null."""
     arrays = []
     for field in wanted.schema:
         if field.name == "table":

@@ -1,7 +1,7 @@
-"""Single messages and keys of some blocks: what is read again where log and queues, or log and
-index, do not agree. Nothing here knows Spark.
+"""Single messages and keys of some blocks: read again where log and queues, or log and index, do
+not agree. Nothing here knows Spark.
 
-Always holds: rows are those that the blocks' sums were made of, from the same readers.
+Invariant: the rows are those of which the blocks' sums were made, from the same readers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 
 UNIT_BYTES: Final = 128 * 1024 * 1024
-"""A stretch of the log that is read in one go for all blocks that may have records in it."""
+"""A stretch of the log that is read at once for all blocks that may have records in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def log_rows(facts: StoreFacts, unit: int, blocks: Iterable[Block]) -> Iterator[
 
 
 def _rows_in(messages: QueueMessages, wanted: dict[tuple[str, int], set[int]]) -> Int64Array:
-    """Which messages are of wanted blocks."""
+    """Which messages belong to wanted blocks."""
     names = messages.topic_names
     of_topic = np.zeros(len(names), np.bool_)
     for topic, _ in wanted:
@@ -175,7 +175,7 @@ def _topics_of(chunk: LogChunk, keys: Keys) -> Codes:
 
 
 def index_files_of(facts: StoreFacts, blocks: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(number in the order of the files, block) of each file that may have keys of a block."""
+    """(number in file order, block) of each file that may have keys of a block."""
     wanted = sorted(set(blocks))
     for number, file in enumerate(index_files(facts.store)):
         try:

@@ -1,9 +1,9 @@
-"""The seam to Spark of all that reduces stores: tables from one reading, and drills.
+"""The interface to Spark for everything that reduces stores: tables from one reading, and drills.
 
 `split_summaries` makes of the kind `summaries` the tables that it consists of. `queue_drill` and
 `key_drill` give the functions that `Tables.queue_rows` and `Tables.key_rows` are: from blocks, as a
-DataFrame, to their rows. What is read again is planned by Spark from the blocks themselves, so
-nothing is collected, and a stretch of the log is read once for all blocks that want it.
+DataFrame, to their rows. Spark plans the second reading from the blocks themselves, so nothing is
+collected, and a stretch of the log is read once for all blocks that need it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _FILES: Final = "store string, number int, block long"
 
 
 def split_summaries(rows: DataFrame) -> dict[str, DataFrame]:
-    """The tables of kind `summaries` by name; persist `rows` before, or each is a reading."""
+    """The tables of kind `summaries` by name; persist `rows` first, or each is a separate
+    reading."""
     return {
         table: rows.where(F.col("table") == table).select(*COLUMNS[table].names)
         for table in SUMMARY_TABLES
@@ -53,7 +54,7 @@ def split_summaries(rows: DataFrame) -> dict[str, DataFrame]:
 
 
 def facts_of(options: Sequence[StoreOptions]) -> dict[str, StoreFacts]:
-    """What drills know of stores, by their roots. Runs on the driver."""
+    """What drills need to know about stores, by their roots. Runs on the driver."""
     return {
         store.root: store_facts(store, delays_ms=one.delays_ms, index_slots=one.index_slots)
         for one in options
@@ -72,7 +73,8 @@ def log_begins(session: SparkSession, facts: _Facts) -> DataFrame:
 
 
 def first_whole_minutes(session: SparkSession, facts: _Facts) -> DataFrame:
-    """The origin of each store, and `whole_from`: the first minute of which its log has all."""
+    """The origin of each store, and `whole_from`: the first minute for which its log is
+    complete."""
     found: dict[Origin, int] = {}
     for one in facts.values():
         origin = one.store.origin
@@ -92,7 +94,7 @@ def queue_drill(facts: _Facts) -> Drill:
 
     def drill(blocks: DataFrame) -> DataFrame:
         wanted = blocks.select("store", "topic", "queue_id", "block").distinct()
-        # A queue's blocks go together: its folder is listed once, more or less.
+        # A queue's blocks stay together: its folder is listed about once.
         entries = wanted.repartition("store", "topic", "queue_id").mapInArrow(
             partial(_entries_of, facts), COLUMNS[QUEUE_ROWS].ddl
         )
@@ -105,7 +107,7 @@ def queue_drill(facts: _Facts) -> Drill:
 
 
 def unit_span(store: StoreFolder) -> tuple[int, int]:
-    """The first and the last unit of a store's log. A damaged entry may lead anywhere."""
+    """The first and the last unit of a store's log. A damaged entry may point anywhere."""
     segments = log_segments(store)
     if not segments:
         return 0, 0
@@ -114,7 +116,7 @@ def unit_span(store: StoreFolder) -> tuple[int, int]:
 
 
 def _unit_of(position: str, spans: Mapping[str, tuple[int, int]]) -> Column:
-    """In which unit a position lies, or which is the nearest to it."""
+    """The unit that contains a position, or the nearest one."""
     firsts = F.create_map(
         *(F.lit(it) for root, (first, _) in spans.items() for it in (root, first))
     )
@@ -136,19 +138,19 @@ def key_drill(facts: _Facts) -> Drill:
         index = files.groupBy("store", "number").applyInArrow(
             _of_group(_index_keys_of, facts), COLUMNS[KEY_ROWS].ddl
         )
-        # What a broker filed twice, in two files, is one key.
+        # A key that a broker filed twice, in two files, is one key.
         return log.unionByName(index.dropDuplicates(["store", "position", "key_hash"]))
 
     return drill
 
 
 def _of_group(read: _ReadGroup, facts: _Facts) -> Callable[[Any], Any]:
-    """What Spark calls for each group: it gets the group's rows and gives batches one by one."""
+    """What Spark calls for each group: it gets the group's rows and yields batches one by one."""
 
     def of_group(batches: Iterator[Any]) -> Iterator[Any]:
         return read(facts, [row for batch in batches for row in batch.to_pylist()])
 
-    # Spark looks at these types to tell streams of batches from whole tables.
+    # Spark uses these types to tell streams of batches from whole tables.
     stream = Iterator[pa.RecordBatch]
     of_group.__annotations__ = {"batches": stream, "return": stream}
     return of_group

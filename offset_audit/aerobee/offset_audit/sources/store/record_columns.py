@@ -1,7 +1,7 @@
-"""Records as columns, each made only when it is asked for: kind `records`.
+"""Records as columns, each created only on request: kind `records`.
 
-Columns are made for a chunk at once; texts and bodies are copied once, by Arrow, from the buffer
-that was read.
+Columns are made for a whole chunk; texts and bodies are copied once, by Arrow, from the buffer that
+was read.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ store_host string, reconsume_times int, prepared_offset long, producer_id long,
 producer_sequence int, tags_code long, tags string, keys array<string>, unique_key string,
 properties map<string,string>, body_size int, body_crc int, {BODY_SOUND} boolean, {BODY} binary"""
 )
-"""`prepared_offset`: of a record in a transaction, where its half lies; else null. `producer_id`
-and `producer_sequence`: null if the producer numbered nothing. `tags_code`: what the record's queue
-entry must hold. `body_sound`: whether the body has its checksum. `body`: as it was sent, compressed
-if `sys_flag` says so, unless it is to be decompressed."""
+"""`prepared_offset`: for a record in a transaction, the position of its half message; else null.
+`producer_id` and `producer_sequence`: null if the producer did not number. `tags_code`: what the
+record's queue entry must contain. `body_sound`: whether the body has its checksum. `body`: as it
+was sent, compressed if `sys_flag` says so, unless it is to be decompressed."""
 
 
 class RecordRows:
     """Some records of a chunk."""
 
     def __init__(self, chunk: LogChunk, chosen: BoolArray | None = None) -> None:
-        """`chosen`: which of the chunk's; None is all."""
+        """`chosen`: which of the chunk's records; None means all."""
         self.chunk = chunk
         self._chosen = chosen
         # Where the parts of the records lie in the buffer.
@@ -92,7 +92,7 @@ class RecordRows:
 
     @property
     def _behind_hosts(self) -> Int64Array:
-        """Where a record would begin if its hosts were IPv4: of the fields after them."""
+        """Where a record would begin if its hosts were IPv4: for the fields after them."""
         extra = hosts_extra(self.arrays.sys_flags)
         return self.arrays.starts if extra is None else self.arrays.starts + extra[1]
 

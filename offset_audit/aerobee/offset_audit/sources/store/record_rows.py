@@ -30,9 +30,9 @@ class RecordReading:
     columns: Columns = RECORDS
     conditions: Conditions = field(default_factory=Conditions)
     decompress: bool = False
-    """Bodies as their senders had them; null where that cannot be."""
+    """Bodies as before compression; null where that is impossible."""
     delays_ms: tuple[int, ...] | None = None
-    """Of the delay levels; None is Apache's default."""
+    """The delays of the delay levels; None means Apache's default."""
     chunk_bytes: int = CHUNK_BYTES
     record_bytes_max: int = RECORD_BYTES_MAX
 
@@ -77,7 +77,7 @@ CONDITION_COLUMNS: Final = frozenset(
         *("physical_offset", "store_ms", "size", "sys_flag", "tags_code"),
     }
 )
-"""Columns of which a reader takes conditions."""
+"""Columns whose conditions a reader takes over."""
 
 
 def _batches(rows: RecordRows, reading: RecordReading) -> Iterator[Any]:

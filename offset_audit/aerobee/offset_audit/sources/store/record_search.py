@@ -1,12 +1,12 @@
-"""Where records begin in a segment that is entered in its middle, or after damage.
+"""Finds where records begin in a segment that is entered in its middle, or after damage.
 
 The truth is the walk from the segment's first byte: each record ends where the next begins, and
-after one that is damaged the walk goes on at the next bytes that prove to be a record. To enter in
-the middle, the bytes before are searched for everything that looks like a record of its own place,
-further back than any record is long. If all that is found is one chain, each ending where the next
-begins, and its first proves to be a record, it is the walk's: a true record begins among them, or
-the walk looked for such a first one after damage. Anything else (records hidden in a
-body, damage) is rare, and then the walk itself is taken: so every entrance gives the same records.
+after a damaged one the walk continues at the next bytes that prove to be a record. To enter in the
+middle, the bytes before are searched for everything that looks like a record naming its own
+position, further back than any record is long. If everything found is one chain, each ending where
+the next begins, and its first proves to be a record, it is the walk's: a true record begins among
+them, or the walk looked for such a first one after damage. Anything else (records hidden in a body,
+damage) is rare, and then the walk itself is done: so every entry point gives the same records.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from aerobee.store_format.record_layout import (
 )
 
 RECORD_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Records are taken to be no longer than this when a segment is entered in its middle. Apache's
-brokers allow 4 MiB and 64 KiB unless told otherwise."""
+"""Records are assumed to be at most this long when a segment is entered in its middle. Apache's
+brokers allow 4 MiB and 64 KiB by default."""
 
 _MAGIC: Final = re.compile(
     b"|".join(re.escape(struct.pack(">i", magic)) for magic in (MAGIC_V1, MAGIC_V2))
@@ -70,9 +70,9 @@ class Search:
     window_bytes: int = _WINDOW_BYTES
 
     def first_from(self, begin: int) -> int | None:
-        """Where the walk first stands at or after `begin`, None if it ends before.
+        """The first place of the walk at or after `begin`, None if it ends before.
 
-        There a record begins, or a blank, or what is none though the walk expects one.
+        There, a record or a blank begins, or there is neither although the walk expects a record.
         """
         window_begin = begin - self.record_bytes_max - 1
         if begin <= self.segment_begin or window_begin <= self.segment_begin:
@@ -137,7 +137,7 @@ class Search:
         return magic == MAGIC_BLANK and position + size == self.segment_end
 
     def resume(self, position: int) -> int | None:
-        """Where the walk goes on after `position`, at which it cannot take a step as usual."""
+        """Where the walk continues after `position`, where it cannot take a normal step."""
         record = self._record(position)
         if record is not None:
             end = position + len(record.data)
@@ -146,13 +146,13 @@ class Search:
         return self.next_sound(position + 1)
 
     def is_record(self, position: int) -> bool:
-        """Whether a whole record of this place begins here."""
+        """Whether a whole record with this position begins here."""
         record = self._record(position)
         return record is not None and record.place == position
 
     def next_sound(self, begin: int) -> int | None:
-        """The first place from `begin` on where a record proves to be one: it bears its own place,
-        its lengths agree, and its body has its checksum or another record follows."""
+        """The first place from `begin` on where a record proves to be one: it names its own
+        position, its lengths agree, and its body matches its checksum or another record follows."""
         position = begin
         while position < self.segment_end - RECORD_SIZE_MIN:
             data = self.file.next_data(position)
@@ -189,7 +189,7 @@ class Search:
         return _Whole(data, arrays) if arrays.legal[0] else None
 
     def _leads_on(self, position: int) -> bool:
-        """Whether a record or what ends a log lies at `position`."""
+        """Whether a record, or what ends a log, is at `position`."""
         head = self.file.read(position, min(position + RECORD_SIZE_MIN, self.segment_end))
         if len(head) < BLANK_SIZE_MIN or not any(head):
             return True
@@ -199,7 +199,7 @@ class Search:
         return magic in (MAGIC_V1, MAGIC_V2) and _place(head) == position
 
     def _alike(self, buffer: bytes, position: int) -> tuple[Int64Array, Int64Array]:
-        """Starts and ends of all that looks like a record of its own place."""
+        """Starts and ends of everything that looks like a record naming its own position."""
         starts = _all_candidates(buffer, position)
         sizes = read_field(byte_field(buffer, ">i4"), starts - position)
         fitting = (sizes >= RECORD_SIZE_MIN) & (starts + sizes <= self.segment_end)
@@ -244,7 +244,8 @@ def _place(head: bytes) -> int:
 
 
 def _own_records(buffer: bytes, position: int) -> tuple[Int64Array, Int64Array]:
-    """Starts and ends of whole records end to end from the first byte, each of its own place."""
+    """Starts and ends of whole records end to end from the first byte, each naming its own
+    position."""
     starts, ends = hop(buffer)
     sound = parse_records(buffer, starts, ends).legal
     sound &= read_field(byte_field(buffer, ">i8"), starts + PHYSICAL_OFFSET_AT) == starts + position
@@ -264,7 +265,7 @@ def _all_candidates(buffer: bytes, position: int) -> Int64Array:
 
 
 def _candidates(buffer: bytes, position: int) -> Iterator[int]:
-    """Places where a record's magic and, as its own place, just this place stand, rising."""
+    """Places with a record's magic and this position as the record's own, rising."""
     for match in _MAGIC.finditer(buffer, MAGIC_AT):
         start = match.start() - MAGIC_AT
         if _place(buffer[start : start + RECORD_SIZE_MIN]) == position + start:

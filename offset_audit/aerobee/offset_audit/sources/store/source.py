@@ -1,6 +1,6 @@
-"""`spark.read.format("aerobee.store").option("kind", ...).load(path)`: the seam to Spark.
+"""`spark.read.format("aerobee.store").option("kind", ...).load(path)`: the interface to Spark.
 
-Single columns can be had with option `columns`, or by giving Spark a schema of them; Spark itself
+Single columns can be selected with option `columns`, or by giving Spark a schema of them; Spark
 does not tell a Python source which columns it will use.
 """
 
@@ -75,7 +75,7 @@ class StoreReader(DataSourceReader):
             if self._conditions.accepts_store(store.origin)
         ]
         planned = _kind(self._options).plan(stores, self._wanted)
-        # Spark makes an own partition of an empty list; this one gives nothing.
+        # Spark makes one partition of an empty list; this one gives nothing.
         return [StorePartition(partition) for partition in planned or [Partition(())]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -90,7 +90,7 @@ class FilteredStoreReader(StoreReader):
     """Does not read what Spark filters out anyway.
 
     Spark 4.3 keeps what one query of a DataFrame pushed for the DataFrame's other queries, which
-    then lack rows. So this is only for those who say that each DataFrame is used once.
+    then lack rows. So this is only for users who state that each DataFrame is used once.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -129,7 +129,7 @@ def _with_condition(
         return None
     column = path[0]
     if isinstance(one, IsNotNull):
-        return conditions  # these columns never are null
+        return conditions  # these columns are never null
     if isinstance(one, EqualTo | EqualNullSafe):
         return _among(conditions, column, (one.value,))
     if isinstance(one, In):

@@ -1,9 +1,9 @@
-"""What a store's timer journal says: which of the messages that wait for a time are done.
+"""What a store's timer journal says: which of the messages waiting for a time are done.
 
-docs/timer-journal.md has the rules. Entries only ever add to what is done, so one that cannot be
-read makes messages look as if they waited, and a later mark or image covers most of them again.
+docs/timer-journal.md has the rules. Entries only ever add to what is done, so an unreadable one
+makes messages look as if they were waiting, and a later mark or image covers most of them again.
 
-Memory: what is named singly and no mark has passed yet, and what was given up.
+Memory: what is named singly and not yet passed by a mark, and what was given up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Key: TypeAlias = tuple[int, int]
 
 
 class DoneTimers:
-    """Takes in the journal record by record."""
+    """Reads the journal record by record."""
 
     def __init__(self) -> None:
         self._floors: dict[int, int] = {}
@@ -37,22 +37,22 @@ class DoneTimers:
         self._open: dict[tuple[int, int], int] = {}
         self._open_end = 0
         self._acts: list[tuple[tuple[int, int], int]] = []
-        """Place and time due of what the newest intent names, by number; the last is the one before
-        `_open_end`."""
+        """Position and due time of what the newest intent names, by number; the last is the one
+        before `_open_end`."""
         self.given_up: dict[tuple[int, int], tuple[int, str]] = {}
         """Queue and offset -> time due and reason, of messages that are set aside."""
 
     def begin(self, queue: int) -> int:
-        """What is below this offset of a queue is done and need not be looked at."""
+        """Anything before this offset of a queue is done and need not be examined."""
         opened = [offset for number, offset in self._open if number == queue]
         return min([self.floor(queue), *opened])
 
     def is_open(self, queue: int, offset: int) -> bool:
-        """Whether a message is done, and its copy perhaps not in the log yet."""
+        """Whether a message is done although its copy is perhaps not in the log yet."""
         return (queue, offset) in self._open
 
     def floor(self, queue: int) -> int:
-        """Everything below this offset of a queue is done."""
+        """Everything before this offset of a queue is done."""
         return self._floors.get(queue, 0)
 
     def is_done(self, queue: int, offset: int, due_ms: int) -> bool:
@@ -92,7 +92,7 @@ class DoneTimers:
                 self._raise((low_ms, low_offset), (high_ms, high_offset), end)
 
     def _raise(self, low: Key, high: Key, end: int) -> None:
-        """Turn by turn the broker's marks grow over each other: few are left."""
+        """Gradually the broker's marks extend over each other: few remain."""
         self._regions = [
             region
             for region in self._regions
@@ -101,14 +101,14 @@ class DoneTimers:
         self._regions.append((low, high, end))
 
     def _take_intent(self, first: object, sources: dict[tuple[int, int], int]) -> None:
-        """With the next intent, all acts of the one before are in the log."""
+        """With the next intent, all acts of the previous one are in the log."""
         number = int64(first)
         if number is not None and number + len(sources) > self._open_end:
             self._open, self._open_end = sources, number + len(sources)
             self._acts = list(sources.items())
 
     def _take_given_up(self, number: int | None, reason: object) -> None:
-        """An image says it once more, without the reason."""
+        """An image repeats it, without the reason."""
         index = -1 if number is None else number - (self._open_end - len(self._acts))
         if 0 <= index < len(self._acts):
             place, due_ms = self._acts[index]
@@ -137,7 +137,7 @@ class DoneTimers:
 
 
 def _whole_numbers(values: Any) -> Sequence[int]:
-    """None at all if one is none."""
+    """Empty if any of them is not an integer."""
     numbers = [int64(value) for value in values] if isinstance(values, list) else []
     known = [number for number in numbers if number is not None]
     return known if len(known) == len(numbers) else []
