@@ -16,7 +16,8 @@ from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.record_view import Record
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.kernel import Place, Process
-from tests.cluster_simulation.waiting import EPOCH_MS, LEVELS, ORDERS, RETRIES_MAX
+from tests.cluster_simulation.stored_queues import EPOCH_MS
+from tests.cluster_simulation.waiting import LEVELS, ORDERS, RETRIES_MAX
 from tests.cluster_simulation.waiting_checks import Attempt
 
 if TYPE_CHECKING:

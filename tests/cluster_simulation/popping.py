@@ -41,7 +41,8 @@ from tests.cluster_simulation.log import Record
 
 if TYPE_CHECKING:
     from tests.cluster_simulation.broker import Broker
-    from tests.cluster_simulation.waiting import Placed, Waiting
+    from tests.cluster_simulation.stored_queues import Placed
+    from tests.cluster_simulation.waiting import Waiting
 
 ERRANDS: Final = "errands"
 """What is consumed by POP."""

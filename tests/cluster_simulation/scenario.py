@@ -19,10 +19,10 @@ from tests.cluster_simulation.members import GroupMember
 from tests.cluster_simulation.old_copies import OldCopies
 from tests.cluster_simulation.pop_clients import ErrandProducer, PopClient
 from tests.cluster_simulation.popping import ORDERED, PLAIN
+from tests.cluster_simulation.stored_queues import EPOCH_MS
 from tests.cluster_simulation.transaction_clients import TransactionClient
 from tests.cluster_simulation.variant import Variant
 from tests.cluster_simulation.violation import Violation
-from tests.cluster_simulation.waiting import EPOCH_MS
 from tests.cluster_simulation.world import Settings, Trace, World
 
 HEALED_WITHIN_S = 25.0

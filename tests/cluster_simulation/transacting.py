@@ -33,7 +33,8 @@ from tests.cluster_simulation.popping import OffsetJournal, QueueCoordinator, St
 
 if TYPE_CHECKING:
     from tests.cluster_simulation.broker import Broker
-    from tests.cluster_simulation.waiting import Placed, Waiting
+    from tests.cluster_simulation.stored_queues import Placed
+    from tests.cluster_simulation.waiting import Waiting
 
 SAGAS: Final = "sagas"
 """The topic whose messages belong to transactions."""

@@ -8,11 +8,9 @@ waits for the confirmed and for the flushed end, and the machine's wall clock.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -37,7 +35,7 @@ from aerobee.broker.store.queues.reading import QueueBounds
 from aerobee.broker.store.retention.retention_ledger import Candidate
 from aerobee.broker.store.retention.retention_policy import Cause, CleanRequest
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
-from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC, TIMER_QUEUE, TimerEntry
+from aerobee.broker.timers.entries import TIMER_QUEUE, TimerEntry
 from aerobee.broker.timers.index import IndexLimits, open_index
 from aerobee.broker.timers.level_window import LevelWindow
 from aerobee.broker.timers.planner import PlanLimits
@@ -56,11 +54,11 @@ from aerobee.store_format.tags import TagsCodes
 from tests.cluster_simulation.log import Record
 from tests.cluster_simulation.popping import SimulatedPopping
 from tests.cluster_simulation.process_loop import ProcessLoop
+from tests.cluster_simulation.stored_queues import JOURNAL, Led, PlaceClock, Placed, Queues, Stored
 from tests.cluster_simulation.transacting import SimulatedTransactions
 
 if TYPE_CHECKING:
     from tests.cluster_simulation.broker import Broker
-    from tests.cluster_simulation.kernel import Place
 
 LEVELS: Final = DelayLevels((300, 1_000, 2_000))
 FLIGHTS: Final = "flights"
@@ -73,95 +71,8 @@ INDEX_LIMITS: Final = IndexLimits(spill_rows=12, near_rows_max=10, load_rows=6)
 PLAN_LIMITS: Final = PlanLimits(
     batch_messages=5, batch_bytes=2_000, late_after_ms=700, late_per_s=200, late_burst=6
 )
-JOURNAL: Final = (TIMER_JOURNAL_TOPIC, 0)
 _HOST: Final = HostAddress(bytes((10, 0, 0, 1)), 10_911)
 _LIMITS: Final = BatchLimits()
-EPOCH_MS: Final = 1_700_000_000_000
-
-
-class Stored(NamedTuple):
-    """A record's bytes as in the log, and the number of the broker's own producer."""
-
-    data: bytes
-    run: ProducerRun | None
-
-    @property
-    def record(self) -> StoredRecord:
-        return StoredRecord(self.data, 0, len(self.data))
-
-
-class PlaceClock:
-    """The machine's clocks; its wall clock can be set."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._kernel = broker.world.kernel
-        self._place: Place = broker.place
-
-    def now_ms(self) -> int:
-        return EPOCH_MS + round((self._kernel.now_s + self._place.wall_s) * 1_000)
-
-    def monotonic_s(self) -> float:
-        return self._kernel.clock_s(self._place)
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    base_queue_offset: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Led:
-    """A term, as seen by a journal."""
-
-    epoch: int
-    is_unclean: bool
-
-
-class Queues:
-    """Records of the queues that have bytes, with their positions; confirmed or not."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._queues: dict[QueueName, list[tuple[int, Record]]] = {}
-        self.store_timestamp_ms = 0
-        """The newest store time in the log."""
-        log = broker.folder.log
-        for start, record in zip(log.starts, log.records, strict=True):
-            self.add(start, record)
-
-    def add(self, start: int, record: Record) -> None:
-        if isinstance(record.queue_id, tuple):
-            self._queues.setdefault(record.queue_id, []).append((start, record))
-            if record.queue_id != JOURNAL:
-                stored_ms = record.data.record.store_timestamp_ms
-                self.store_timestamp_ms = max(self.store_timestamp_ms, stored_ms)
-
-    def bounds(self, name: QueueName) -> QueueBounds:
-        found = self._queues.get(name, [])
-        begin = self._broker.folder.log.begin
-        if found and found[0][0] < begin:
-            del found[: bisect_left(found, begin, key=lambda each: each[0])]
-        end = self._broker.derived.queue_ends.get(name, 0)
-        return QueueBounds(end - len(found), end)
-
-    def records(self, name: QueueName, offset: int, count: int) -> list[tuple[int, Record]]:
-        """Starting at an offset; empty if it is gone."""
-        first = offset - self.bounds(name).min_offset
-        return self._queues.get(name, [])[first : first + count] if first >= 0 else []
-
-    def confirmed_end(self, name: QueueName) -> int:
-        """The offset after the last confirmed record."""
-        found, end = self._queues.get(name, []), self._broker.confirmed_end
-        count = len(found)
-        while count and found[count - 1][0] + found[count - 1][1].size > end:
-            count -= 1
-        return self.bounds(name).max_offset - (len(found) - count)
-
-    def confirmed(self, name: QueueName, offset: int, count: int) -> list[tuple[int, Record]]:
-        end = self._broker.confirmed_end
-        found = self.records(name, offset, count)
-        return [each for each in found if each[0] + each[1].size <= end]
 
 
 class Waiting:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from tests.support.pop_scene import (
+from tests.support.pop_mistakes import (
     LetsOthersPass,
     LosesAcknowledgements,
     LosesAttempts,
-    PopScene,
     TakesStaleHandles,
     TellsAtOnce,
 )
+from tests.support.pop_scene import PopScene
 from tests.support.seed_campaign import SeedCampaign
 
 STEPS = 200

@@ -8,13 +8,12 @@ is lost if the log is cut before it. Time and chance depend only on the seed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any, cast
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import ImageEnd, read_body
-from aerobee.broker.pop.entries import Finished, Invisible, decode_entry, ranges_of
+from aerobee.broker.pop.entries import decode_entry, ranges_of
 from aerobee.broker.pop.journal_state import PopJournalState, file_reader
 from aerobee.broker.pop.lanes import lane_of
 from aerobee.broker.pop.queue_state import QueueState
@@ -23,90 +22,31 @@ from aerobee.broker.pop.requests import (
     Delivery,
     Handled,
     Move,
-    MoveReason,
     Poll,
-    PopLimits,
     Read,
     Wanted,
 )
 from aerobee.broker.pop.term import PopTerm
-from aerobee.broker.pop.waits import Unsure
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import AerobeeError, Busy
 from tests.support.journal_scene import Broken, Crash, Journalled, Log, SceneWriter, Written
-
-PLAIN = GroupQueue("plain", "orders", 0)
-ORDERED = GroupQueue("ordered", "orders", 0)
-GROUPS = (PLAIN, ORDERED)
-CLIENTS = ("ada", "bob", "cy")
-ATTEMPTS_MAX = 4
-SILENCE_MS = 6_000
-RELEASED_MS = 100
-HELD_MS_MAX = 30_000
-LIMITS = PopLimits(
-    flights_max=12,
-    waiting_max=6,
-    span_max=25,
-    repeated_ms=5_000,
-    unsure_ms=1_000,
-    unsure_held_ms=3_000,
+from tests.support.pop_told import (
+    ATTEMPTS_MAX,
+    CLIENTS,
+    GROUPS,
+    HELD_MS_MAX,
+    LIMITS,
+    ORDERED,
+    RELEASED_MS,
+    SILENCE_MS,
+    Knowledge,
+    Message,
+    Pending,
+    Replaced,
+    Told,
+    place_of,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """In the queue; groups want those that are `wanted`."""
-
-    lane: int
-    wanted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """A copy is owed for the message, which this finishes: a dead letter, or one in the retry
-    topic. As `sentBack` in the offset journal."""
-
-    key: GroupQueue
-    offset: int
-    reason: MoveReason
-
-
-@dataclass(slots=True)
-class Told:
-    """A delivery known to a client."""
-
-    client_id: str
-    key: GroupQueue
-    delivery: Delivery
-    at_ms: int
-    end: int
-    """The log's end after its entry."""
-
-
-@dataclass(slots=True)
-class Pending:
-    """An answer waiting for its record. `tell` sends the answer."""
-
-    done: Written
-    tell: Callable[[int], None]
-
-
-@dataclass(slots=True)
-class Knowledge:
-    """The judge's knowledge of one message for one group."""
-
-    told: list[Told] = field(default_factory=list)
-    taken_serial: int = 0
-    """The serial of the newest delivery, told or not."""
-    uncounted: int = 0
-    """Deliveries that were undone on a client's request."""
-    earliest_ms: int = 0
-    """The earliest time at which it may be redelivered."""
-    may_be_finished: list[Written] = field(default_factory=list)
-    """Accepted acknowledgements, told or not."""
-    finished_end: int = 0
-    """The log's end after an acknowledgement that was told."""
 
 
 class PopScene:
@@ -123,7 +63,7 @@ class PopScene:
         self._trace = trace
         self.chance = Random(seed)
         self.clock = ManualClock(now_ms=1_000_000)
-        self.log: Log[Message | Replaced] = Log(_place_of)
+        self.log: Log[Message | Replaced] = Log(place_of)
         self.full_share = 0.0
         self.crash_share = 0.0
         self.saved_state: bytes | None = None
@@ -690,96 +630,3 @@ class PopScene:
                 is_done = offset in replaced or (known is not None and known.may_be_finished)
                 if message.wanted and not is_done and not self.loses_confirmed:
                     raise Broken(f"{key.group} never finished message {offset}, and it is gone")
-
-
-def _place_of(record: Message | Replaced | Journalled) -> object:
-    """The queue of a record."""
-    if isinstance(record, Journalled):
-        return "journal"
-    return "orders" if isinstance(record, Message) else "copies"
-
-
-# ------------------------------------------------------------------------------ broken on purpose
-
-
-class _TermOf(PopTerm):
-    """With another kind of queues."""
-
-    kind: type[QueueState] = QueueState
-
-    def _made(self, key: Any, standing: Any) -> QueueState:
-        return self.kind(
-            key,
-            standing,
-            self._clock.now_ms(),
-            is_ordered=self._is_ordered(key.group),
-            held_until_ms=self._held_until_ms,
-            unsure=self._unsure.get(key, Unsure()),
-            limits=self._limits,
-        )
-
-
-class LosesAcknowledgements(PopScene):
-    """Sometimes an acknowledgement does not get into the journal."""
-
-    def journalled(self, entries: list[Any]) -> list[Any]:
-        return [
-            each
-            for each in entries
-            if not (isinstance(each, Finished) and self.chance.random() < 0.2)
-        ]
-
-
-class LosesAttempts(PopScene):
-    """The journal does not record how often a message was delivered."""
-
-    def journalled(self, entries: list[Any]) -> list[Any]:
-        return [
-            each._replace(attempts=()) if isinstance(each, Invisible) else each for each in entries
-        ]
-
-
-class TellsAtOnce(PopScene):
-    """Clients are told of messages before the journal has them."""
-
-    def is_told_at_once(self) -> bool:
-        return True
-
-
-class LetsOthersPass(PopScene):
-    """A message to be redelivered later does not hold up those after it."""
-
-    def made_term(self) -> PopTerm:
-        class Queue(QueueState):
-            def change(self, offset: int, *words: Any, **named: Any) -> Changed:
-                changed = super().change(offset, *words, **named)
-                if changed.handled is Handled.DONE and self.is_ordered:
-                    following = self._lanes.finish(offset)
-                    if following is not None:
-                        self._turn_comes(following)
-                return changed
-
-            def _comes_again(self, offset: int) -> None:
-                self._ready.add(offset)
-
-        return _variant(super().made_term(), Queue)
-
-
-class TakesStaleHandles(PopScene):
-    """Any delivery of a message may be acknowledged."""
-
-    def made_term(self) -> PopTerm:
-        class Queue(QueueState):
-            def _current(self, offset: int, serial: int) -> Any:
-                return self.standing.flights.get(offset)
-
-        return _variant(super().made_term(), Queue)
-
-
-def _variant(term: PopTerm, kind: type[QueueState]) -> PopTerm:
-    term.__class__ = type("Term", (_TermOf,), {"kind": kind})
-    term.dropped(())
-    for key in list(term._queues):
-        queue = term._queues[key]
-        term._queues[key] = term._made(key, queue.standing)
-    return term

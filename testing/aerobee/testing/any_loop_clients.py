@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from aerobee.client_core import MessageQueue
 from aerobee.client_core.message import Message, ReceivedMessage
-from aerobee.consumer_client import MessageQueue, PullConsumer, StartFrom
+from aerobee.consumer_client import PullConsumer, StartFrom
 from aerobee.producer_client import Producer, Receipt
 from aerobee.testing.real_cluster import RealCluster
 

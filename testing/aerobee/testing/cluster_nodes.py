@@ -20,7 +20,6 @@ from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.client_core.admin import Admin
-from aerobee.client_core.admin_brokers import BrokerAdmin
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.topics import Topics
 from aerobee.nameserver.config import BrokerLeaseConfig, NameserverConfig
@@ -186,13 +185,12 @@ class ClusterNodes:
 
     async def _until_taken(self, connection: ClusterConnection) -> None:
         """Every master knows that it is one: the registry says so a moment earlier."""
-        brokers = BrokerAdmin(Admin(connection))
+        admin = Admin(connection)
         async with asyncio.timeout(SERVING_TIMEOUT_S):
             for group in dict.fromkeys(group for group, _ in self.shape.names().values()):
                 address = self.broker(await self.master(group)).address
                 while True:
-                    statistics = await brokers.statistics(address)
-                    if statistics.everything["role"] == "MASTER":
+                    if (await admin.broker_stats(address)).writable:
                         break
                     await asyncio.sleep(LOOK_S)
 

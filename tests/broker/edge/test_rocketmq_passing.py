@@ -25,7 +25,8 @@ from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 from tests.broker.conftest import RunningBroker, StartBroker
-from tests.broker.edge.test_rocketmq_api import GROUP, TOPICS, queue_of, sent_to_one_queue
+from tests.broker.edge.test_rocketmq_api import TOPICS
+from tests.broker.edge.test_rocketmq_pulls import GROUP, queue_of, sent_to_one_queue
 from tests.support.v2_calls import CLIENT_ID, V2
 from tests.support.waiting import until
 
