@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -18,6 +19,9 @@ from tests.support.forked_tests import Forks
 from tests.support.memory_folder import has_memory, memory_folder
 from tests.support.property_runs import register_profiles
 from tests.support.warm_start import warm_starts
+
+if TYPE_CHECKING:
+    from aerobee.testing import RealCluster
 
 
 def keep_what_is_compiled() -> None:
@@ -103,6 +107,14 @@ def share_java_classes(home: Path) -> None:
     link = home / ".cache" / "aerobee" / "java-classes"
     link.parent.mkdir(parents=True)
     link.symlink_to(shared, target_is_directory=True)
+
+
+@pytest.fixture(scope="session")
+def aerobee_cluster(aerobee_cluster: RealCluster) -> RealCluster:
+    """The plugin's, for those who name its address. Other tests of this process are about clients
+    that are given none."""
+    del os.environ["AEROBEE_NAMESERVER"]
+    return aerobee_cluster
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""Runs seeds of the cluster simulation and tells of those that fail.
+"""Runs seeds of the cluster simulation and reports failures.
 
 python -m tests.cluster_simulation --seeds 100000 --jobs 2
 python -m tests.cluster_simulation --seed 4711 --trace

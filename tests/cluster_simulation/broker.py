@@ -1,8 +1,8 @@
-"""A broker process's shell: its life between the start and the loss of its role.
+"""A broker process's shell: its life from the start to the loss of its role.
 
-The decisions are the real ones: what a start makes of the folder, whether to lead or to follow,
+The decisions are the real ones: how a start interprets the folder, whether to lead or to follow,
 lease, term, histories, where to start. A process is one instance; a demotion ends it, and the same
-folder is opened again as another.
+folder is reopened as another.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SNAPSHOT_TICKS = 12
 HUNG_AFTER_S = 0.8
 DISK_POLL_S = 0.05
 SILENCE_S = 1.2
-"""Of a nameserver, before another one is asked."""
+"""How long a nameserver may be silent before another one is asked."""
 
 
 class Broker(Process):
@@ -96,13 +96,14 @@ class Broker(Process):
         self.unclean_epochs: tuple[int, ...] = ()
         self.successor_id = -1
         self.is_leaving = False
-        """It takes no role any more; a master's term goes on."""
+        """It takes no role any more; a master's term continues."""
         self.is_stopping = False
         self.is_flushing = False
         self.is_disk_hung = False
-        """The disk has not answered for so long that this replica leaves its group to others."""
+        """The disk has been unresponsive for so long that this replica leaves its group to
+        others."""
         self._asked_disk_s: dict[object, float] = {}
-        """Since when a flush or the write of a file is under way."""
+        """Start times of the running flush and file writes."""
         self.ticks = 0
         self.master: MasterPart | None = None
         self.slave: SlavePart | None = None
@@ -121,7 +122,7 @@ class Broker(Process):
 
     @property
     def epoch(self) -> int:
-        """The one that it acts under, or else the newest that its log has."""
+        """The epoch that it acts under, or else the newest in its log."""
         return self.history.latest_epoch if self.master is None else self.master.term.epoch
 
     @property
@@ -131,7 +132,7 @@ class Broker(Process):
 
     @property
     def readable_end(self) -> int | None:
-        """How far consumers may read here; None while it is not known."""
+        """How far consumers may read here; None while unknown."""
         end = min(self.confirmed_end, self.folder.log.end)
         if self.world.variant.reads_unconfirmed:
             return self.folder.log.end
@@ -141,18 +142,18 @@ class Broker(Process):
         return self.world.kernel.clock_s(self.place)
 
     def safe_end(self) -> int:
-        """What this replica promises to keep, as the flush mode has it."""
+        """What this replica promises to keep, depending on the flush mode."""
         log = self.folder.log
         return log.synced_end if self.world.settings.sync_flush else log.end
 
     def may_act(self) -> bool:
-        """Whether it may take, confirm and acknowledge anything as master at this moment."""
+        """Whether it may take, confirm and acknowledge anything as master now."""
         return self.mastership.may_act(self.clock_s())
 
     # ------------------------------------------------------------------------------ time
 
     def open(self) -> None:
-        """The folder is open; who is alone leads at once."""
+        """The folder is open; a replica that is alone leads at once."""
         if self.mastership.is_alone:
             self._begin_term(self.history.latest_epoch, None)
         self.tick()
@@ -176,7 +177,7 @@ class Broker(Process):
         self.world.kernel.after(settings.tick_s, self, Broker.tick)
 
     def save(self) -> None:
-        """Write what saves the next start the walk over the whole log."""
+        """Write snapshots that spare the next start the walk over the whole log."""
         self.derived.save(before_the_log=self.world.variant.saves_before_the_log)
         if self.waiting is not None:
             self.waiting.save()
@@ -194,7 +195,7 @@ class Broker(Process):
             self.waiting.on_confirmed()
 
     def flush(self) -> None:
-        """Bring the log to the disk; what comes while a sync is under way waits for the next."""
+        """Sync the log; what arrives during a sync waits for the next one."""
         log = self.folder.log
         if self.is_flushing or log.synced_end == log.end:
             return
@@ -228,7 +229,7 @@ class Broker(Process):
         return asked
 
     def _watch_disk(self) -> None:
-        """As `DiskWatch` and `HungDisk` do it, with their rules."""
+        """As `DiskWatch` and `HungDisk` do, with their rules."""
         oldest_s = min(self._asked_disk_s.values(), default=float("inf"))
         is_waiting = self.clock_s() - oldest_s > HUNG_AFTER_S
         if is_waiting != self.is_disk_hung and (is_waiting or not self.folder.hangs):
@@ -305,7 +306,7 @@ class Broker(Process):
             self.master.advance()
 
     def hear(self, group: ReplicaSet) -> None:
-        """News of the group's record, perhaps not the newest."""
+        """News of the group's record, possibly not the newest."""
         known = self.mastership.replica_set
         if known is not None and known.revision >= group.revision:
             return
@@ -314,14 +315,14 @@ class Broker(Process):
             self.look()
 
     def heard_epoch(self, epoch: int) -> None:
-        """Somebody knows `epoch`: if it is newer, the lease must be proven again."""
+        """Another replica knows `epoch`: if it is newer, the lease must be proven again."""
         if self.master is not None and epoch > self.epoch and not self.mastership.is_alone:
             self.world.note("%s hears of epoch %s", self.instance, epoch)
             self.mastership.doubt()
             self.send_heartbeat()
 
     def altered(self, epoch: int, outcome: ReplicaSet | str) -> None:
-        """The answer to a proposal of the in-sync set: the record, or why it was refused."""
+        """The answer to a proposal of the in-sync set: the record, or the reason of a refusal."""
         if isinstance(outcome, ReplicaSet):
             self.hear(outcome)
         elif self.master is not None and self.epoch == epoch:
@@ -333,7 +334,7 @@ class Broker(Process):
     # ------------------------------------------------------------------------------ roles
 
     def look(self) -> None:
-        """Do what is due, one step after another; each durable before the next."""
+        """Do what is due, one step after another; each is durable before the next."""
         if self._is_writing:
             self._has_news = True
             return
@@ -405,7 +406,7 @@ class Broker(Process):
 
     def _history_written(self, epoch: int, history: EpochHistory) -> None:
         if self.is_leaving:
-            self.folder.history = history  # what was being written is, and nobody acts on it
+            self.folder.history = history  # the write completes, and nobody acts on it
             return
         self._note_history(history)
         group = self.mastership.replica_set
@@ -414,7 +415,7 @@ class Broker(Process):
         self._written()
 
     def adopt_history(self, history: EpochHistory, slave: SlavePart) -> None:
-        """The master's epochs are ours, before the first byte of them is."""
+        """Make the master's epochs ours, before the first byte of them is stored."""
         self._write(Broker._history_adopted, history, slave)
 
     def _history_adopted(self, history: EpochHistory, slave: SlavePart) -> None:
@@ -434,7 +435,7 @@ class Broker(Process):
         self.master.advance()
 
     def _follow(self, master_id: int, epoch: int) -> None:
-        """Dial the master that the group's record names."""
+        """Dial the master named in the group's record."""
         if self.slave is not None:
             if (self.slave.master_id, self.slave.epoch) == (master_id, epoch):
                 return
@@ -444,8 +445,8 @@ class Broker(Process):
             self.slave = SlavePart(self, process, epoch)
 
     def leave(self, then: Callable[[], None]) -> None:
-        """A clean stop: the groups' leases are left to the next run, then nothing is acknowledged
-        any more and the log is on the disk."""
+        """A clean stop: the groups' leases are left to the next run, then nothing more is
+        acknowledged and the log is on disk."""
         if self.is_leaving:
             return
         self.is_leaving = True
@@ -473,7 +474,7 @@ class Broker(Process):
         self.world.kernel.after(0.05, self, lambda broker: then())
 
     def retires(self) -> None:
-        """The folder is to be opened again, and cannot be closed yet."""
+        """The folder must be reopened, and cannot be closed yet."""
         self.is_leaving = True
         if self.master is not None:
             self.master.end()

@@ -1,4 +1,4 @@
-"""The cluster simulation by the seed."""
+"""The cluster simulation, by seed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What must always hold, checked at the moment it could break.
+"""Invariants, checked at the moment they could break.
 
 The confirmed log is kept here: every record that a master ever confirmed, at its offset. It only
-grows, except where an election was lossy: no replica of the in-sync set was intact, which happens
-only when all of them lost power with asynchronous flush, or the operator allowed it. Then it ends
-where the new master's log does.
+grows, except after a lossy election: no replica of the in-sync set was intact, which happens only
+if all of them lost power with asynchronous flush, or the operator allowed it. Then it ends where
+the new master's log does.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Checks:
         self.records: list[Record] = []
         self.end = 0
         self.acknowledged_at: dict[int, int] = {}
-        """Message id -> the offset that was acknowledged for it."""
+        """Message id -> its acknowledged offset."""
         self._stored: dict[tuple[int, int], int] = {}
         """A producer's number -> the offset of its confirmed record."""
         self.offsets = OffsetChecks(world)
@@ -114,7 +114,7 @@ class Checks:
         self._ends: list[tuple[float, int]] = []
         self._loss_is_due = False
         self._lacks_origins = False
-        """No more is known of what waits, fails or is received by POP."""
+        """No more is known of messages that wait, fail or are received by POP."""
         self.lossy_epoch = 0
         """The newest epoch before which something may have been lost."""
 
@@ -198,14 +198,14 @@ class Checks:
     # ------------------------------------------------------------------------------ masters
 
     def _check_promoted(self, broker: Broker) -> None:
-        """A replica acts under an epoch for the first time: it has all that was confirmed."""
+        """A replica acts under an epoch for the first time: it has everything confirmed."""
         folder = broker.folder
         if self._loss_is_due and broker.epoch >= self.lossy_epoch:
             self._loss_is_due = False
             self._lose(folder)
             self.offsets.forget_leases()
             if broker.confirmed_end > self.end:
-                # Of an epoch that an earlier lossy election had passed over.
+                # For an epoch that an earlier lossy election had skipped.
                 self.confirmed(broker)
             return
         if folder.log.end < self.end:
@@ -222,11 +222,11 @@ class Checks:
             self.lossy_epoch = folder.history.latest_epoch
 
     def check_acts(self, broker: Broker, what: str) -> None:
-        """I2: whoever acts as master is the one that etcd has at this instant."""
+        """I2: a replica that acts as master is etcd's master at this instant."""
         epoch, instance = broker.epoch, broker.instance
         group = self._world.etcd_state.group
         if broker.mastership.is_alone:
-            # Nobody else was ever master, or can be elected.
+            # No other was ever master, or can be elected.
             own_id = broker.folder.broker_id
             if group is None or group.master_id in (-1, own_id):
                 return
@@ -296,7 +296,7 @@ class Checks:
     # ------------------------------------------------------------------------------ slaves
 
     def slave_confirmed(self, broker: Broker) -> None:
-        """A slave has heard of a higher confirmed end."""
+        """A slave has learned of a higher confirmed end."""
         if broker.epoch >= self.lossy_epoch:
             if broker.confirmed_end > self.end:
                 raise Violation(
@@ -326,8 +326,8 @@ class Checks:
         self._verify(broker.folder, end, "I5")
 
     def diverged(self, master: Broker, hello: Hello, error: Exception) -> None:
-        """A slave waits for an operator, who may empty its folder where that loses nothing which
-        the unclean election had not lost before."""
+        """A slave waits for an operator, who may empty its folder if that loses nothing beyond what
+        the unclean election already lost."""
         why_not = self._why_not_emptied(master, hello)
         if why_not:
             raise Violation(f"{master.instance} refuses {hello}, {why_not}: {error}")
@@ -351,7 +351,7 @@ class Checks:
     # ------------------------------------------------------------------------------ the log
 
     def end_before(self, seconds: float) -> int:
-        """How far the confirmed log went so long ago."""
+        """How far the confirmed log went this long ago."""
         index = bisect_right(self._ends, (self._world.kernel.now_s - seconds, 1 << 60))
         return self._ends[index - 1][1] if index else 0
 
@@ -362,7 +362,7 @@ class Checks:
         return None
 
     def _verify(self, folder: Folder, end: int, promise: str) -> None:
-        """The log is the confirmed one up to `end`."""
+        """The log equals the confirmed one up to `end`."""
         log = folder.log
         position = max(folder.verified_end, log.begin)
         if position >= end:
@@ -385,7 +385,7 @@ class Checks:
         folder.verified_end = position
 
     def _lose(self, folder: Folder) -> None:
-        """After a lossy election: what the new master has is what there is."""
+        """After a lossy election: the new master's log is the confirmed one."""
         log = folder.log
         first = index = bisect_left(self.starts, log.begin)
         mine = log.index(log.begin)
@@ -398,8 +398,8 @@ class Checks:
             index += 1
             mine += 1
         if index == first:
-            # It has nothing of it: its log may begin within what was a record, and where it begins
-            # late nobody has seen what the messages there go back to.
+            # It has nothing of it: its log may begin within a former record, and if it begins late,
+            # the origins of its messages were never seen.
             self.end = log.begin
             self._lacks_origins |= log.begin > 0
         elif index < len(self.starts):
@@ -419,7 +419,7 @@ class Checks:
             one.verified_end = min(one.verified_end, self.end)
 
     def missing(self, master: Broker) -> str:
-        """What waits, fails or is received by POP and is not done yet; empty when all is."""
+        """What waits, fails or is received by POP and is not done yet; empty when all is done."""
         if self._lacks_origins:
             return ""
         parts = self.pops, self.transactions
@@ -428,7 +428,7 @@ class Checks:
         )
 
     def _judge_anew(self) -> None:
-        """Of what is left, everything comes once; what members were told may be lost with it."""
+        """Of what is left, everything comes once; what members were told may be lost, too."""
         figures, self.figures = self.figures, Figures()
         self.waiting = WaitingChecks(self.figures)
         self.pops = PopChecks(self._world, self.pops.asked)
@@ -438,7 +438,7 @@ class Checks:
         self.waiting.figures = self.figures = figures
 
     def _judge_alone(self, record: Record) -> None:
-        """What waits, fails, is received by POP or is of a transaction."""
+        """For what waits, fails, is received by POP or belongs to a transaction."""
         place = record.queue_id
         if self._lacks_origins:
             return

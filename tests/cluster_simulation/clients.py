@@ -1,4 +1,4 @@
-"""Producers and consumers: they know addresses, not who is master."""
+"""Producers and consumers: they know addresses, but not which broker is master."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Send(NamedTuple):
 
 
 class Producer(Process):
-    """Sends one message after the other, each until it is acknowledged."""
+    """Sends one message after another, each until it is acknowledged."""
 
     __slots__ = (
         "_attempt",
@@ -103,7 +103,7 @@ class Producer(Process):
 
 
 class Reader(Process):
-    """Reads from any replica as far as it lets it."""
+    """Reads from any replica as far as that allows."""
 
     __slots__ = ("_pause_s", "_world")
 

@@ -1,8 +1,8 @@
-"""What follows from a replica's log: queues' ends, producers' windows, the groups' offsets.
+"""State derived from a replica's log: queues' ends, producers' windows, the groups' offsets.
 
-The windows and the offset journal's state are the real ones. Like there, the appended log decides
-about queues and windows, the confirmed one about offsets; a snapshot and the log after it give the
-same after a restart.
+The windows and the offset journal's state are the real ones. As there, the appended log determines
+queues and windows, the confirmed one offsets; a snapshot and the log after it give the same state
+after a restart.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Message(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Files that save a restart the walk over the whole log."""
+    """Files that spare a restart the walk over the whole log."""
 
     position: int
     """The windows are those of the log up to here."""
@@ -40,14 +40,14 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def of_nothing(cls, position: int) -> Self:
-        """Of a log that begins anew there, as `forget_offsets` leaves it."""
+        """For a log that restarts there, as `forget_offsets` leaves it."""
         table, is_whole = ConsumerOffsetTable(), position == 0
         table.forget(JournalMark(0, 0 if is_whole else UNKNOWN_IMAGE, is_whole))
         return cls(position, (), table.snapshot_bytes(0))
 
 
 class JournalRecord(NamedTuple):
-    """One that is in the log and not applied."""
+    """A record that is in the log and not applied."""
 
     end: int
     number: int
@@ -60,7 +60,7 @@ class Derived:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._unsaved: Snapshot | None = None
-        """It waits for the log."""
+        """Waiting for the log."""
         snapshot: Snapshot | None = folder.snapshot
         log = folder.log
         self.queue_ends = dict(folder.queue_bases)
@@ -74,8 +74,8 @@ class Derived:
             self.windows.restore(snapshot.windows)
             position = snapshot.position
             if position > log.end:
-                # Written anew before anything is appended, as recovery does: the position of what
-                # the log has lost must not count for what comes in its place.
+                # Rewritten before anything is appended, as recovery does: positions of lost records
+                # must not apply to the records that replace them.
                 self.windows.cut(
                     lambda topic, queue_id: self.queue_ends.get(_place(topic, queue_id), 0)
                 )
@@ -105,7 +105,7 @@ class Derived:
             self._waiting.append(JournalRecord(end, record.queue_offset, record.data))
 
     def apply(self, confirmed_end: int) -> Iterator[JournalRecord]:
-        """Let the journal's confirmed records count, one after the other."""
+        """Apply the journal's confirmed records, one after another."""
         while self._waiting and self._waiting[0].end <= confirmed_end:
             record = self._waiting.popleft()
             if record.number > self.journal.next_offset:
@@ -114,8 +114,8 @@ class Derived:
             yield record
 
     def save(self, *, before_the_log: bool) -> None:
-        """Write the snapshot; after the log that it follows from, if messages were sent back, as
-        `flush_what_was_sent_back` has it."""
+        """Write the snapshot; if messages were sent back, after the log that it is derived from, as
+        in `flush_what_was_sent_back`."""
         if self._unsaved is not None:
             return
         log = self._folder.log
@@ -127,12 +127,12 @@ class Derived:
             self.flushed()
 
     def flushed(self) -> None:
-        """More of the log is on the disk."""
+        """More of the log is on disk."""
         if self._unsaved is not None and self._unsaved.position <= self._folder.log.synced_end:
             self._folder.snapshot, self._unsaved = self._unsaved, None
 
     def _number(self, record: Record) -> None:
-        """Whose producer's record it is, if it is anyone's."""
+        """Count the record for its producer, if it has one."""
         run, place = None, record.queue_id
         if record.kind == "message":
             message: Message = record.data

@@ -1,7 +1,7 @@
-"""A linearizable store with leases and watches, as etcd is: of one broker group.
+"""A linearizable store with leases and watches, like etcd, for one broker group.
 
-What it holds survives its restarts; leases begin anew at a start, as etcd prolongs them. A request
-is carried out whole at the moment it arrives.
+Its content survives restarts; leases restart with it, as etcd extends them. A request is executed
+atomically on arrival.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Key = BrokerKey | str
 
 
 class Content(NamedTuple):
-    """What a linearizable read of everything gives."""
+    """The result of a linearizable read of everything."""
 
     revision: int
     group: ReplicaSet | None
@@ -40,7 +40,7 @@ class Content(NamedTuple):
 
 
 class EtcdState:
-    """What is on etcd's disk."""
+    """The content of etcd's disk."""
 
     __slots__ = ("brokers", "durable", "group", "leases", "next_lease", "revision")
 
@@ -51,7 +51,7 @@ class EtcdState:
         self.brokers: dict[int, BrokerRecord] = {}
         self.durable: dict[int, DurableLogs] = {}
         self.leases: dict[int, tuple[float, float]] = {}
-        """Lease -> its end by etcd's clock, its duration."""
+        """Lease -> its end by etcd's clock, and its duration."""
 
 
 class EtcdServer(Process):
@@ -73,7 +73,7 @@ class EtcdServer(Process):
     # ------------------------------------------------------------------------------ requests
 
     def request(self, source: Place, answer: Callable[..., None], token: object, call: Any) -> None:
-        """Carry out `call` and post its result back."""
+        """Execute `call` and post its result back."""
         result = call(self)
         self._world.network.post(self.place, source, answer, token, result)
 
@@ -99,8 +99,8 @@ class EtcdServer(Process):
         return True
 
     def note_durable(self, broker_id: int, log: DurableLog) -> None:
-        """How far a registered replica's log is durable; read and written at one moment, as the
-        compare-and-swap of the real nameserver does."""
+        """How far a registered replica's log is durable; read and written atomically, like the
+        compare-and-swap of the real nameserver."""
         state = self._state
         record = state.brokers.get(broker_id)
         if record is not None and record.instance == log.told_by:
@@ -115,7 +115,7 @@ class EtcdServer(Process):
     def transaction(
         self, expects: Mapping[Key, int], puts: tuple[Stored, ...]
     ) -> tuple[bool, Content]:
-        """Whether all keys had the expected revisions (0: absent), and what stands there then."""
+        """Whether all keys had the expected revisions (0: absent), and their values then."""
         state = self._state
         for key, revision in expects.items():
             present = state.group if isinstance(key, str) else state.brokers.get(key.broker_id)
@@ -138,7 +138,7 @@ class EtcdServer(Process):
         return True, self.read()
 
     def watch(self, stream: Stream) -> None:
-        """From now on every change goes down the stream, everything there is first."""
+        """From now on every change goes down the stream, after the present content."""
         self._watchers.append(stream)
         stream.send(self, self._world.on_watch_snapshot, self.read())
 

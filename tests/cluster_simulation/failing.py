@@ -1,5 +1,5 @@
-"""Those whose messages wait or fail: a producer who sends them, and a member of a group who handles
-some of them only after having sent them back, and others never.
+"""Clients whose messages wait or fail: a producer that sends them, and a member of a group that
+handles some of them only after sending them back, and others never.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Handed = list[tuple[GroupQueue, int, Attempt]]
 
 
 class DelayingProducer(Process):
-    """Sends without looking what becomes of it: the broker gives each message its name, so a
-    request that comes twice is two messages."""
+    """Sends without checking the result: the broker names each message, so a duplicated request is
+    two messages."""
 
     __slots__ = ("_world", "is_over")
 
@@ -86,7 +86,7 @@ class FailingMember(Process):
         world.kernel.after(PAUSE_S, self, FailingMember._ask)
 
     def got(self, source: Place, messages: Handed) -> None:
-        """A master has these for it; some are handled, in any order, and others fail."""
+        """A master sends it these; some are handled, in any order, and others fail."""
         world = self._world
         chance = world.waiting_chance
         for key, offset, attempt in messages:
@@ -110,7 +110,7 @@ def _failures(name: int) -> int:
 
 
 def _hand_out(broker: Process, member: Place) -> None:
-    """What is confirmed, and not finished for the group."""
+    """Everything confirmed and not finished for the group."""
     assert isinstance(broker, Broker)
     if broker.master is None or not broker.master.takes or broker.master.groups.offsets is None:
         return

@@ -1,8 +1,8 @@
 """A master's consumer groups: one term of the offset journal, its members and their leases.
 
-Members, leases and what follows from one another are the real coordinator's. What is here follows
-the real journal: nobody is served before everything in the log is confirmed and applied, a run's
-record is confirmed before its first member has joined, and offsets change as records are confirmed.
+Members, leases and their interaction are the real coordinator's. The rest follows the real journal:
+no client is served before everything in the log is confirmed and applied, a run's record is
+confirmed before its first member joins, and offsets change as records are confirmed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ JOURNAL_RECORD_BYTES = 60
 
 
 class Joining(NamedTuple):
-    """A member's first words on a stream."""
+    """A member's first message on a stream."""
 
     client_id: str
     held: tuple[tuple[GroupQueue, int], ...]
@@ -61,7 +61,7 @@ class MemberStream:
         self.member = member
 
     def on_members(self, view: GroupView) -> None:
-        """Members of the simulation do not ask for who else is there."""
+        """Members of the simulation do not ask who else is there."""
 
     def on_granted(self, lease: Lease) -> None:
         groups = self._groups
@@ -81,7 +81,7 @@ class MemberStream:
 
 
 class Groups:
-    """Of one term."""
+    """The groups of one term."""
 
     def __init__(self, broker: Broker, epoch: int, start: int, *, is_unclean: bool) -> None:
         self.broker = broker
@@ -100,10 +100,10 @@ class Groups:
         self._closed_until_s = 0.0
         self._removing: set[GroupQueue] = set()
         self.offsets: OffsetWriter | None = None
-        """Of whoever finishes messages out of turn; once everything is known."""
+        """For callers that finish messages out of order; set once everything is known."""
         self._written: WrittenOffsets | None = None
         self._ahead: dict[GroupQueue, Standing | None] = {}
-        """What will stand once all that was written counts."""
+        """The state once everything written is in effect."""
         self._leases = QueueLeases(run_number=0)
         members = Members()
         self._ownership = Ownership(
@@ -126,7 +126,7 @@ class Groups:
     # ------------------------------------------------------------------------------ the term
 
     def look(self) -> None:
-        """More may be confirmed: apply it, begin the run when everything is."""
+        """More may be confirmed: apply it, and begin the run when everything is."""
         broker = self.broker
         checks = broker.world.checks
         for record in broker.derived.apply(broker.confirmed_end):
@@ -187,7 +187,7 @@ class Groups:
             self.coordinator.expire(self.broker.clock_s())
 
     def end(self) -> None:
-        """The term is over: members have to look elsewhere."""
+        """The term is over: members must look elsewhere."""
         for stream in [*self._streams, *(one[0] for one in self._joining)]:
             stream.close(self.broker)
         self._streams.clear()
@@ -208,8 +208,8 @@ class Groups:
         *,
         is_pushed: bool = True,
     ) -> None:
-        """Append a record; `then` is called when it counts. `is_pushed`: it goes its way at once,
-        not when the caller says so."""
+        """Append a record; `then` is called when it is in effect. `is_pushed`: it is published at
+        once, not when the caller says so."""
         master = self.broker.master
         assert master is not None, "only a master writes"
         number = self.broker.derived.queue_ends.get(JOURNAL_QUEUE, 0)
@@ -232,7 +232,7 @@ class Groups:
         return self.broker.derived.journal.standing(key)
 
     def write_image(self) -> None:
-        """All that stands, once more: retention may then remove what came before."""
+        """The whole state again: retention may then remove what came before."""
         state, broker = self.broker.derived.journal, self.broker
         if not self._is_ready or not self._acts() or not state.is_whole or self._answers:
             return
@@ -258,7 +258,7 @@ class Groups:
         self.write((LeaseEntry(record, 0),), confirmed)
 
     def record_clean_end(self, then: Callable[[], None]) -> None:
-        """Leave to the next run who is a member and holds what."""
+        """Record for the next run who is a member and holds what."""
         leases, record = self._leases, self._record
         if not self._is_ready or self._is_recording:
             return
@@ -339,7 +339,7 @@ class Groups:
             self._ownership.release(session.member, key, epoch)
 
     def commit(self, stream: Stream, key: GroupQueue, epoch: int, offset: int) -> None:
-        """Not bound to the session: whoever shows the present lease may commit."""
+        """Not bound to the session: any caller that presents the present lease may commit."""
         broker = self.broker
         if not self._is_ready or not self._acts() or key in self._removing:
             return
@@ -371,8 +371,9 @@ class Groups:
             self.write((OffsetEntry(key, change, 0),), lambda: None)
 
     def delete(self, key: GroupQueue) -> bool:
-        """An operator deletes an offset by force: the first time members' sessions end, and later,
-        once nobody can believe to hold the queue, the offset goes. Returns whether it does."""
+        """An operator deletes an offset by force: the first call ends members' sessions, and a
+        later one, once nobody can believe that it holds the queue, deletes the offset. Returns
+        whether it did."""
         if not self._is_ready or not self._acts():
             return False
         now_s = self.broker.clock_s()
@@ -392,7 +393,7 @@ class Groups:
             self.coordinator.detach(session.member, session)
 
     def _session(self, stream: Stream) -> MemberStream | None:
-        """Of a member that may be served now."""
+        """The session of a member that may be served now."""
         session = self._streams.get(stream)
         if session is not None and not self._acts():
             self.stream_ended(stream)
@@ -402,7 +403,7 @@ class Groups:
 
 
 class WrittenOffsets:
-    """The journal's writer, as the product's `OffsetWriter` sees it."""
+    """The journal's writer, as used by the product's `OffsetWriter`."""
 
     waiting_bytes = 0
     newest = None
@@ -421,13 +422,13 @@ class WrittenOffsets:
         return self._term
 
     def waiting(self) -> Iterator[Entry | ImageEnd]:
-        """What does not count yet."""
+        """What is not in effect yet."""
         for entries, _ in self._confirming:
             yield from entries
         yield from self._open
 
     def add(self, entry: Entry | ImageEnd, *, is_durable: bool = True) -> asyncio.Future[None]:
-        """As `JournalWriter.add`; all of it is on the disk before anybody hears of it."""
+        """As `JournalWriter.add`; everything is on disk before anyone is told."""
         if self._groups.offsets is None:
             raise NotMaster("the term is over")
         if self._done is None:
@@ -438,7 +439,7 @@ class WrittenOffsets:
         return self._done
 
     def flush(self) -> None:
-        """Write the record that is being filled."""
+        """Write the record being filled."""
         if self._done is None:
             return
         entries, done = self._open, self._done
@@ -455,7 +456,7 @@ class WrittenOffsets:
 
     def _counted(self) -> None:
         if not self._confirming:
-            return  # `end` has told
+            return  # `end` has reported it
         entries, done = self._confirming.pop(0)
         assert self._term is not None
         self._term.counted(entries)

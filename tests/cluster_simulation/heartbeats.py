@@ -1,4 +1,4 @@
-"""What a broker and a nameserver say to each other."""
+"""Messages between a broker and a nameserver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aerobee.runtime.broker_condition import BrokerCondition
 
 @dataclass(slots=True)
 class Heartbeat:
-    """What a broker says of itself."""
+    """What a broker reports about itself."""
 
     sequence: int
     broker_id: int
@@ -25,17 +25,17 @@ class Heartbeat:
     durable_end: int = 0
     opened_end: int = 0
     epoch: int = 0
-    """The one that it acts under."""
+    """The epoch that it acts under."""
     confirmed_end: int = 0
     condition: BrokerCondition = BrokerCondition.WELL
 
 
 @dataclass(slots=True)
 class Directive:
-    """What it is told."""
+    """What a broker is told."""
 
     renewed_sequence: int
     lease_ms: int
     group: ReplicaSet | None
     is_refused: bool = False
-    """The log lacks what its incarnation stands for."""
+    """The log lacks what its incarnation had."""

@@ -1,8 +1,8 @@
 """Virtual time: one event queue for all processes of a simulated cluster.
 
-A place is a machine's slot for one process. An event belongs to a place, and to one process if it
-is meant for that one alone: it is dropped when the process has ended, and waits while the place is
-paused. Each place has a clock of its own that runs up to one percent fast or slow.
+A place is a machine's slot for one process. An event belongs to a place, and possibly to one
+process: then it is dropped when the process has ended. It waits while the place is paused. Each
+place has its own clock, which runs up to one percent fast or slow.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tests.cluster_simulation.network import Stream
 
 STEPS_MAX = 500_000
-"""Ten times what the longest story takes: somebody does the same thing for ever."""
+"""Ten times as many as the longest run needs: something is in an endless loop."""
 
 Call = Callable[..., None]
-"""Called with the process that runs at the place, then the event's arguments."""
+"""Called with the process running at the place, then the event's arguments."""
 
 Event = tuple[float, int, "Place", "Process | None", Call, tuple[Any, ...]]
 
@@ -49,9 +49,9 @@ class Place:
         self.is_paused = False
         self.backlog: list[Event] = []
         self.wall_s = 0.0
-        """By how much the clock that people see is ahead."""
+        """How far the wall clock is ahead."""
         self.opens_at = 0.0
-        """When the next process begins here, if that is settled."""
+        """When the next process starts here, if that is scheduled."""
 
     def __repr__(self) -> str:
         return self.name
@@ -92,7 +92,7 @@ class Kernel:
     def push(
         self, time_s: float, place: Place, process: Process | None, call: Call, *args: Any
     ) -> None:
-        """An event at a place; for whoever runs there then, unless `process` is given."""
+        """An event at a place; for any process running there then, unless `process` is given."""
         self._count += 1
         heappush(self._heap, (time_s, self._count, place, process, call, args))
 
@@ -104,14 +104,14 @@ class Kernel:
         heappush(self._heap, (time_s, self._count, place, process, call, args))
 
     def resume(self, place: Place) -> None:
-        """The place goes on after a pause, with all that arrived in the meantime."""
+        """Resume the place after a pause, with everything that arrived meanwhile."""
         place.is_paused = False
         backlog, place.backlog = place.backlog, []
         for _, _, _, process, call, args in backlog:
             self.push(self.now_s, place, process, call, *args)
 
     def run(self, until_s: float) -> None:
-        """All events up to then."""
+        """Run all events up to this time."""
         heap = self._heap
         while heap and heap[0][0] <= until_s:
             event = heappop(heap)

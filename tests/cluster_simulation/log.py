@@ -1,6 +1,6 @@
-"""A replica's folder as the simulation has it: records with byte offsets, and the small files.
+"""A simulated replica's folder: records with byte offsets, and the small files.
 
-A record is one object, however many logs have it: two logs are equal byte by byte where they have
+A record is a single object, however many logs have it: two logs are byte-identical where they have
 the same objects at the same offsets.
 """
 
@@ -17,14 +17,14 @@ from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.testing.simulated_disk import SimulatedDisk
 
 JOURNAL_QUEUE = -1
-"""Where the offset journal's records are numbered; messages have queues from 0 on."""
+"""The queue of the offset journal's records; messages have queues from 0 on."""
 
 QueueId = int | QueueName
-"""Records with bytes lie in queues as a store names them."""
+"""Records with bytes are in queues named as in a store."""
 
 
 class Record:
-    """One record of the log; `kind` is what it means to the broker, `data` belongs to the kind."""
+    """One record of the log; `kind` is its meaning to the broker, `data` belongs to the kind."""
 
     __slots__ = ("data", "kind", "queue_id", "queue_offset", "size")
 
@@ -42,7 +42,7 @@ class Record:
 
 
 class Log:
-    """Records one after the other; what lies below `synced_end` survives a power failure."""
+    """A sequence of records; what is below `synced_end` survives a power failure."""
 
     __slots__ = ("begin", "end", "records", "starts", "synced_end")
 
@@ -65,7 +65,7 @@ class Log:
         return start
 
     def index(self, position: int) -> int:
-        """Of the first record at or after `position`."""
+        """The index of the first record at or after `position`."""
         return bisect_left(self.starts, position)
 
     def record_at(self, start: int) -> Record | None:
@@ -75,7 +75,7 @@ class Log:
         return None
 
     def boundary(self, position: int) -> int:
-        """The end of the last whole record that ends at or before `position`."""
+        """The end of the last complete record that ends at or before `position`."""
         index = bisect_right(self.starts, position) - 1
         if index < 0:
             return self.begin
@@ -83,27 +83,27 @@ class Log:
         return end if end <= position else self.starts[index]
 
     def cut(self, end: int) -> None:
-        """Lose everything from `end` on; what is left is on the disk."""
+        """Drop everything from `end` on; what is left is on disk."""
         index = bisect_left(self.starts, end)
         del self.starts[index:], self.records[index:]
         self.end = end
         self.synced_end = min(self.synced_end, end)
 
     def drop_before(self, position: int) -> None:
-        """Begin at `position`, a record's start."""
+        """Begin at `position`, the start of a record."""
         index = bisect_left(self.starts, position)
         del self.starts[:index], self.records[:index]
         self.begin = position
 
     def begin_at(self, position: int) -> None:
-        """Empty, to go on at `position`."""
+        """Empty the log, to continue at `position`."""
         self.starts.clear()
         self.records.clear()
         self.begin = self.end = self.synced_end = position
 
 
 class Folder:
-    """All that a replica keeps on its disk."""
+    """Everything that a replica has on its disk."""
 
     __slots__ = (
         "boots",
@@ -131,53 +131,53 @@ class Folder:
         self.state: ReplicaState | None = None
         self.boots = 1
         self.hangs = False
-        """Nothing that the disk is asked for ends."""
+        """No request to the disk completes."""
         self.is_closed = True
         """The last run stopped cleanly."""
         self.has_lost_power = False
         """Since it was last opened."""
         self.is_old_copy = False
-        """It was put back, and nobody has found out yet."""
+        """It was put back, and this has not been detected yet."""
         self.queue_bases: dict[QueueId, int] = {}
-        """Where queues begin, as far as retention has removed their records."""
+        """Where queues begin, after retention has removed records."""
         self.lease_file: RunRecord = FIRST_RECORD
-        """Synced whenever it is written."""
+        """Synced on every write."""
         self.snapshot: Any = None
-        """Tables that follow from the log's beginning, as they were last written."""
+        """Tables derived from the log's beginning, as last written."""
         self.timer_file: bytes | None = None
-        """What is done with messages that wait."""
+        """Which waiting messages are done."""
         self.timer_disk = SimulatedDisk()
-        """For the index of what waits."""
+        """For the index of waiting messages."""
         self.pop_file: bytes | None = None
-        """What is in flight by POP."""
+        """Messages in flight by POP."""
         self.verified_end = 0
-        """The checks' own: compared with the confirmed log up to here."""
+        """Used by the checks: compared with the confirmed log up to here."""
 
     @property
     def opened_state(self) -> ReplicaState:
-        """Once it was opened."""
+        """The state after opening."""
         assert self.state is not None, "it was opened"
         return self.state
 
     def drop_before(self, position: int) -> None:
-        """Retention: the log begins at `position`, a record's start."""
+        """Retention: the log begins at `position`, the start of a record."""
         log = self.log
         for record in log.records[: log.index(position)]:
             self.queue_bases[record.queue_id] = record.queue_offset + 1
         log.drop_before(position)
 
     def forget_timers(self) -> None:
-        """The log begins anew: what was known comes again from what is copied."""
+        """The log restarts: what was known comes back from what is copied."""
         self.timer_file, self.timer_disk, self.pop_file = None, SimulatedDisk(), None
 
     def close(self) -> None:
-        """Everything is on the disk, and the state says so."""
+        """Everything is on disk, and the state says so."""
         self.log.synced_end = self.log.end
         self.state = replace(self.opened_state, closed_end=self.log.end)
         self.is_closed = True
 
     def copied(self) -> Folder:
-        """A copy of what is on the disk, as it is now; of a broker that runs, too."""
+        """A copy of what is on disk now, even of a running broker."""
         copy = Folder(self.broker_id)
         log, own = copy.log, self.log
         index = own.index(own.synced_end)

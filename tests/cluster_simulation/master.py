@@ -28,7 +28,7 @@ LATE_OTHERS_S = 0.1
 
 
 class Hello(NamedTuple):
-    """A slave's first words."""
+    """A slave's first message."""
 
     name: ReplicaName
     state: LogState
@@ -46,7 +46,7 @@ class Frame(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A send that was appended and not acknowledged."""
+    """A send that was appended and not yet acknowledged."""
 
     end: int
     start: int
@@ -120,7 +120,7 @@ class MasterPart:
     # ------------------------------------------------------------------------------ sends
 
     def take(self, send: Send) -> str:
-        """Append a message; returns why not, or nothing: then an answer follows."""
+        """Append a message; returns why not, or an empty string if an answer will follow."""
         if not self.takes:
             return "NOT_MASTER"
         try:
@@ -144,7 +144,7 @@ class MasterPart:
         return ""
 
     def _take_again(self, send: Send, queue_offset: int, deadline_s: float) -> None:
-        """The message is in the log already: it is acknowledged with the place that it has."""
+        """The message is already in the log: acknowledge it with its place there."""
         log = self._broker.folder.log
         for index in range(len(log.records) - 1, -1, -1):
             record = log.records[index]
@@ -164,7 +164,7 @@ class MasterPart:
         return start
 
     def appended(self) -> None:
-        """Disk and replicas go in parallel."""
+        """Disk and replicas work in parallel."""
         if self._world.settings.sync_flush:
             self._broker.flush()
         for peer in self.peers.values():
@@ -348,7 +348,7 @@ class MasterPart:
             self.advance()
 
     def leave_hung_disk(self) -> None:
-        """Hand over to the replica that has most; what a hand-over writes down is left out."""
+        """Hand over to the replica that has most; what a hand-over records is omitted."""
         if self._successor_id >= 0 or not self.acts:
             return
         able = [peer for peer in self.peers.values() if peer.name in self.term.in_sync]
@@ -359,7 +359,7 @@ class MasterPart:
             self.advance()
 
     def _call_hand_over_off(self) -> None:
-        """Go on under the same epoch."""
+        """Continue under the same epoch."""
         broker, epoch = self._broker, self.term.epoch
         self._successor_id = -1
         self.groups.end()

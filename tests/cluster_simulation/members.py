@@ -1,6 +1,6 @@
 """Members of a consumer group: they hold leases on queues, commit offsets, and give queues back.
 
-What a member believes to hold is the real client's LeaseTable.
+What a member believes that it holds is the real client's LeaseTable.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class GroupMember(Process):
         self._sent: dict[int, float] = {}
         self._offsets: dict[GroupQueue, int] = {}
         self._pending: dict[GroupQueue, tuple[int, int]] = {}
-        """A commit that was not answered: it is asked again, from the next master too."""
+        """An unanswered commit: it is repeated, also to the next master."""
         self._heard_s = 0.0
         self._is_joined = False
-        """On the present stream; before that it carries nothing but the join."""
+        """Joined on the present stream; before that it carries only the join."""
         self._target = 0
         world.kernel.after(world.chance.random() * TICK_S, self, GroupMember._tick)
 
@@ -59,7 +59,7 @@ class GroupMember(Process):
         return self._client_id
 
     def believes(self, key: GroupQueue) -> int | None:
-        """The epoch under which it holds the queue, as far as it knows at this moment."""
+        """The epoch under which it believes that it holds the queue now."""
         if not self.table.is_trusted(self._clock_s()):
             return None
         return self.table.epoch_of(ClientKey(key.topic, key.queue_id))
@@ -84,7 +84,7 @@ class GroupMember(Process):
         world.kernel.after(TICK_S, self, GroupMember._tick)
 
     def _check_deadline(self) -> bool:
-        """Whether leases may be trusted; else all are given up, and the stream they came over."""
+        """Whether leases may be trusted; otherwise all are given up, and their stream."""
         if self.table.is_trusted(self._clock_s()):
             return True
         self.table.lose_all()
@@ -114,7 +114,7 @@ class GroupMember(Process):
         self._stream.send(self, world.on_join, Joining(self._client_id, held, sequence))
 
     def _change_mind(self) -> None:
-        """Now and then another queue is wanted, as after a rebalance."""
+        """Sometimes another queue is wanted, as after a rebalance."""
         chance = self._world.chance
         if chance.random() < 0.2:
             key = ClientKey("T", chance.randrange(QUEUES))

@@ -1,4 +1,4 @@
-"""Clusters that are broken on purpose: the simulation has to notice each of them."""
+"""Deliberately broken clusters: the simulation must detect each of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _EverValidLease(MasterLease):
 
 
 class NoFencing(Variant):
-    """A master goes on although its lease has ended."""
+    """A master continues although its lease has ended."""
 
     def mastership(self, own: ReplicaName, instance: str, *, is_alone: bool) -> Mastership:
         mastership = super().mastership(own, instance, is_alone=is_alone)
@@ -43,7 +43,7 @@ class NoFencing(Variant):
 
 
 class _LateLease(MasterLease):
-    """Believes that the lease begins when the renewal is heard of."""
+    """Believes that the lease begins when the renewal is received."""
 
     newest_s = 0.0
 
@@ -65,7 +65,7 @@ class LeaseFromAnswer(Variant):
 
 
 class NoTruncation(Variant):
-    """A slave that must cut its log goes on where it ends."""
+    """A slave that must cut its log continues where it ends."""
 
     def where_to_start(
         self, slave: LogState, master: LogState, *, unclean_epochs: Collection[int]
@@ -89,7 +89,7 @@ class _ShrinkingTerm(MasterTerm):
 
 
 class ShrinksFirst(Variant):
-    """A replica counts no more as soon as its removal is proposed."""
+    """A replica stops counting as soon as its removal is proposed."""
 
     def term(self, **arguments: Any) -> MasterTerm:
         return _ShrinkingTerm(**arguments)
@@ -102,14 +102,14 @@ class _ExpandingTerm(MasterTerm):
 
 
 class ExpandsUncounted(Variant):
-    """A newcomer of the in-sync set counts only once the change is known to be made."""
+    """A new member of the in-sync set counts only once the change is known to be made."""
 
     def term(self, **arguments: Any) -> MasterTerm:
         return _ExpandingTerm(**arguments)
 
 
 class ElectsAnybody(Variant):
-    """A replica may be elected that is not in sync."""
+    """A replica that is not in sync may be elected."""
 
     def elect(
         self, group: ReplicaSet, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
@@ -165,13 +165,13 @@ class UnsyncedHello(Variant):
 
 
 class CommitsUnchecked(Variant):
-    """Offsets are committed whoever holds the queue's lease."""
+    """Offsets are committed without checking who holds the queue's lease."""
 
     checks_lease = False
 
 
 class NoGrace(Variant):
-    """A new master gives queues away at once."""
+    """A new master grants queues at once."""
 
     waits_for_grace = False
 
@@ -195,19 +195,19 @@ class DeletesUnderHolders(Variant):
 
 
 class OldEnds(Variant):
-    """Where a log ended when its broker registered counts as where it ends."""
+    """The log end at a broker's registration counts as its present end."""
 
     hears_ends = False
 
 
 class CopiesPass(Variant):
-    """An old copy of a folder passes for the folder."""
+    """An old copy of a folder is accepted as the folder."""
 
     refuses_copies = False
 
 
 class StoresTwice(Variant):
-    """A producer's number is not looked at."""
+    """A producer's number is ignored."""
 
     def standing(
         self, windows: ProducerWindows, name: ProducerName, sequence: int
@@ -216,14 +216,14 @@ class StoresTwice(Variant):
 
 
 class LosesRolls(Variant):
-    """A message that waits where the log must go is done there, and waits nowhere else."""
+    """A rolled message is done at its old place, and has no new one."""
 
     def appends_copy(self, topic: str) -> bool:
         return topic != TIMER_TOPIC
 
 
 class RepeatsMoves(Variant):
-    """A new master does the last one's copies without asking which of them are stored."""
+    """A new master repeats the last one's copies without checking which of them are stored."""
 
     def copy_standing(
         self, windows: ProducerWindows, name: ProducerName, sequence: int
@@ -232,20 +232,20 @@ class RepeatsMoves(Variant):
 
 
 class JournalsNoAttempt(Variant):
-    """That a message was sent back is known to the master alone."""
+    """Only the master knows that a message was sent back."""
 
     def offset_entries(self, entries: tuple[Entry | ImageEnd, ...]) -> tuple[Entry | ImageEnd, ...]:
         return tuple(entry for entry in entries if not isinstance(entry, SentBack))
 
 
 class SavesBeforeTheLog(Variant):
-    """Where messages were sent back the offsets' snapshot does not wait for the log."""
+    """After send-backs the offsets' snapshot does not wait for the log."""
 
     saves_before_the_log = True
 
 
 class JournalsNoMove(Variant):
-    """What is moved is known to the master alone."""
+    """Only the master knows what was moved."""
 
     def timer_record(self, body: bytes) -> bytes:
         return b"[]" if b'"kind":"move"' in body else body
@@ -258,7 +258,7 @@ class TakesHalvesUnread(Variant):
 
 
 class WritesNoEnd(Variant):
-    """That a transaction has ended is known to the master alone."""
+    """Only the master knows that a transaction has ended."""
 
     writes_ends = False
 
@@ -270,25 +270,25 @@ class AnswersEndsEarly(Variant):
 
 
 class FinishesNoCommit(Variant):
-    """A new master does not look at what the last one began."""
+    """A new master does not complete what the last one began."""
 
     finishes_commits = False
 
 
 class ForgetsWhatItFinished(Variant):
-    """A new master lets others end a transaction that it has just finished."""
+    """A new master lets others end a transaction that it has just completed."""
 
     knows_what_it_finished = False
 
 
 class ChecksWhatEnded(Variant):
-    """A check does not look whether the transaction has ended meanwhile."""
+    """A check does not test whether the transaction has ended meanwhile."""
 
     checks_open_ones_only = False
 
 
 class LosesWhatIsSetAside(Variant):
-    """What is set aside is stored nowhere."""
+    """Messages set aside are not stored anywhere."""
 
     keeps_what_is_set_aside = False
 

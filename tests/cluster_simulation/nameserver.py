@@ -1,8 +1,8 @@
 """A nameserver's shell around the election: sessions with brokers, a cache fed by a watch.
 
-It follows the real one in what it asks etcd and when: a claim reads, keeps the lease of the same
-instance or gets a new one, and writes by compare-and-swap; a renewal keeps the lease alive. All
-decisions about the group are `elect` and `alter_in_sync_set`.
+It makes the same etcd calls as the real one, in the same order: a claim reads, keeps the lease of
+the same instance or gets a new one, and writes by compare-and-swap; a renewal keeps the lease
+alive. All decisions about the group are `elect` and `alter_in_sync_set`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ ETCD_TIMEOUT_S = 0.7
 TICK_S = 1.0
 ATTEMPTS_MAX = 4
 HEARD_PAUSE_S = 1.5
-"""Longer than it takes all to send a heartbeat. As the real one's 5 s, the pause is no shorter than
-a registration outlives the last heartbeat: who is not heard is gone then."""
+"""Longer than all replicas take to send a heartbeat. Like the real one's 5 s, it is at least as
+long as a registration outlives the last heartbeat: a silent replica is gone by then."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Session:
     is_over: bool = False
     renewed_sequence: int = 0
     group: ReplicaSet | None = None
-    """The newest that this stream was told of."""
+    """The newest record sent on this stream."""
 
 
 class Nameserver(Process):
@@ -88,8 +88,8 @@ class Nameserver(Process):
     # ------------------------------------------------------------------------------ etcd
 
     def _ask(self, call: Callable[[EtcdServer], Any], then: Callable[[Any], None]) -> None:
-        """`then` gets the result, or None when it is unknown whether the call was made."""
-        token = object()  # another process at this place takes it for none of its own
+        """`then` gets the result, or None if it is unknown whether the call was made."""
+        token = object()  # another process at this place does not recognise it as its own
         self._waiting[token] = self._clock_s() + ETCD_TIMEOUT_S, then
         world = self._world
         answer = Nameserver.answered
@@ -103,7 +103,7 @@ class Nameserver(Process):
             waiting[1](result)
 
     def tick(self) -> None:
-        """Once in a while: requests that were not answered, the watch, and an election."""
+        """From time to time: handles unanswered requests, the watch, and an election."""
         now_s = self._clock_s()
         late = [token for token, (end_s, _) in self._waiting.items() if end_s <= now_s]
         for token in late:
@@ -162,7 +162,7 @@ class Nameserver(Process):
     # ------------------------------------------------------------------------------ election
 
     def _elect(self) -> None:
-        """When one is due, ask what etcd knows to be confirmed, and look again."""
+        """When one is due, ask what etcd knows to be confirmed, and check again."""
         group, brokers = self._group, dict(self._brokers)
         if self._electing or group is None or self._due(group, brokers) is None:
             return
@@ -211,7 +211,7 @@ class Nameserver(Process):
         self._ask(lambda server: server.transaction(expects, (election.replica_set,)), done)
 
     def _hear_positions(self, session: Session) -> None:
-        """Of a registered broker."""
+        """Positions reported by a registered broker."""
         heartbeat, group = session.heartbeat, session.group
         if session.registered is None:
             return
@@ -273,7 +273,7 @@ class Nameserver(Process):
         log = DurableLog(heartbeat.incarnation, heartbeat.durable_end, heartbeat.instance)
 
         def keep(server: EtcdServer) -> bool:
-            # The real one asks for this on its own, and more seldom.
+            # The real one does this separately, and less often.
             server.note_durable(heartbeat.broker_id, log)
             return server.keep_alive(lease_id)
 
@@ -291,7 +291,7 @@ class Nameserver(Process):
         )
 
     def _claim(self, session: Session, heartbeat: Heartbeat, attempt: int) -> None:
-        """Read, get a lease, write: three visits to etcd."""
+        """Read, get a lease, write: three calls to etcd."""
 
         def has_read(content: Content | None) -> None:
             if content is None or session.is_over or attempt >= ATTEMPTS_MAX:
@@ -316,7 +316,7 @@ class Nameserver(Process):
     def _get_lease(
         self, session: Session, heartbeat: Heartbeat, content: Content, attempt: int
     ) -> None:
-        """The lease that the instance has, or a new one."""
+        """The instance's existing lease, or a new one."""
         present = content.brokers.get(heartbeat.broker_id)
 
         def has_lease(lease_id: int | None) -> None:
@@ -382,11 +382,11 @@ class Nameserver(Process):
         present: BrokerRecord | None,
         group: ReplicaSet | None,
     ) -> bool:
-        """Another instance's key only with proof that it has ended."""
+        """Another instance's key may be taken only with proof that it has ended."""
         if present is None or present.instance == heartbeat.instance:
             return True
         if session.registered is not None:
-            return False  # it was registered, and somebody came after it
+            return False  # it was registered, and another instance followed it
         is_proven = heartbeat.predecessor == present.instance
         is_master = group is not None and (
             (group.master_id, group.master_instance) == (present.key.broker_id, present.instance)
@@ -427,7 +427,7 @@ class Nameserver(Process):
         in_sync: tuple[InSyncReplica, ...],
         expected_revision: int,
     ) -> None:
-        """A master's wish; the answer is the record, or a refusal, or nothing."""
+        """A master's request; the answer is the record, a refusal, or nothing."""
         world = self._world
 
         def answer(outcome: ReplicaSet | str) -> None:

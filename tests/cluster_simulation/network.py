@@ -1,8 +1,8 @@
-"""A network that delays, loses, doubles and splits.
+"""A network that delays, loses, duplicates and splits.
 
-Single messages may get lost, come twice and overtake each other. A stream is a TCP connection: what
-it carries arrives in order, waits while the link is cut, and is lost only together with the stream.
-Cuts are one-way: a link has a direction.
+Single messages may be lost, duplicated and reordered. A stream is a TCP connection: its messages
+arrive in order, wait while the link is cut, and are lost only together with the stream. Cuts are
+one-way: a link has a direction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Network:
         return self._delays[self._draw]
 
     def post(self, source: Place, target: Place, call: Call, *args: Any) -> None:
-        """A single message to whoever runs at `target` when it arrives, if it does."""
+        """A single message to the process running at `target` when it arrives, if it does."""
         if (source.index, target.index) in self.blocked:
             return
         if self.lost_share and self._chance.random() < self.lost_share:
@@ -51,7 +51,7 @@ class Network:
             kernel.push(kernel.now_s + self.delay_s() + late_s, target, None, call, *args)
 
     def hold(self, link: tuple[int, int], stream: Stream, direction: int) -> None:
-        """The stream has something to send once the link is whole again."""
+        """The stream has something to send once the link is restored."""
         self._held.setdefault(link, []).append((stream, direction))
 
     def block(self, link: tuple[int, int]) -> None:
@@ -87,7 +87,7 @@ class Stream:
         return self._ends[1 if end is self._ends[0] else 0]
 
     def send(self, sender: Process, call: Call, *args: Any) -> None:
-        """Deliver `call` to the other end; nothing once the sender has closed."""
+        """Deliver `call` to the other end; does nothing once the sender has closed."""
         direction = 0 if sender is self._ends[0] else 1
         if self._closed[direction] or self.is_cut:
             return
@@ -102,28 +102,28 @@ class Stream:
         self._push(direction, call, args)
 
     def close(self, closer: Process) -> None:
-        """The other end hears of it after all that was sent before."""
+        """The other end is told after everything sent before."""
         direction = 0 if closer is self._ends[0] else 1
         if not self._closed[direction]:
             self.send(closer, Process.stream_ended, self)
             self._closed[direction] = True
 
     def cut(self, opener_hears_s: float, other_hears_s: float) -> None:
-        """The connection breaks: what is under way is lost, each end hears of it later."""
+        """The connection breaks: what is in flight is lost, and each end learns of it later."""
         self.is_cut = True
         kernel = self._network.kernel
         for end, delay_s in zip(self._ends, (opener_hears_s, other_hears_s), strict=True):
             kernel.push(kernel.now_s + delay_s, end.place, end, _hear_end, self)
 
     def mark_closed(self, end: Process) -> bool:
-        """This end has heard that the stream is over; whether that is news."""
+        """This end learns that the stream is over; returns whether that is news."""
         direction = 0 if end is self._ends[0] else 1
         is_news = not self._closed[direction]
         self._closed[direction] = True
         return is_news
 
     def flush(self, direction: int) -> None:
-        """The link is whole again."""
+        """The link is restored."""
         held = self._held[direction]
         while held and not self.is_cut:
             call, args = held.popleft()

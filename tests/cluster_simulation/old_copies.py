@@ -1,7 +1,7 @@
-"""The fault that an operator makes: a replica's folder is replaced by an older copy of it.
+"""An operator's mistake: a replica's folder is replaced by an older copy of it.
 
-The copy says that it lost nothing, and does not know what came after it. It is put back only where
-etcd has noted more than it has, as it has of every copy that is some seconds old.
+The copy says that it lost nothing, and does not know what came later. It is put back only if etcd
+has recorded more than it has, which is the case for every copy that is some seconds old.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tests.cluster_simulation.world import World
 
 
 class OldCopies:
-    """Copies of one cluster's folders. Its chance is its own: a seed without copies is what it was
-    before there were any."""
+    """Copies of one cluster's folders. It has its own random generator, so that seeds without
+    copies run as they did before copies existed."""
 
     def __init__(
         self, world: World, chance: random.Random, start_later: Callable[[int], None]
@@ -26,13 +26,13 @@ class OldCopies:
         self._copies: dict[int, Folder] = {}
 
     def take(self) -> None:
-        """Of one replica, whether it runs or not; a group of one is told elsewhere."""
+        """Copy one replica, running or not; not for a group of one."""
         folder = self._world.folders[self._chance.choice(list(self._world.folders))]
         if folder.state is not None and len(folder.state.replicas) > 1:
             self._copies[folder.broker_id] = folder.copied()
 
     def put_back(self) -> None:
-        """Over the folder that it was copied from; sometimes all others die at the same moment."""
+        """Replace the original folder by it; sometimes all others die at the same moment."""
         world = self._world
         usable = [one for one in self._copies.values() if self._is_known_to_lack(one)]
         if not usable:

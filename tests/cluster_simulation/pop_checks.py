@@ -1,7 +1,7 @@
-"""What must always hold of messages that are consumed by POP (I8 to I12).
+"""Invariants of messages that are consumed by POP (I8 to I12).
 
-Judged by the confirmed log alone, record by record, by what clients were told, and by what they
-asked for: what the product knows of a queue is never looked at.
+Judged only by the confirmed log, record by record, by what clients were told, and by what they
+requested; the product's own state of a queue is never used.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ class _Delivered:
     serial: int
     attempt: int
     visible_ms: int
-    """0: as long as its client is heard of."""
+    """0: while its client is alive."""
     is_counted: bool
 
 
 @dataclass(slots=True)
 class _Queue:
-    """Of one group, as the confirmed log has it."""
+    """A group's queue, according to the confirmed log."""
 
     has_begun: bool = False
     next_serial: int = 0
     lowest: int = 0
-    """The oldest message that is not finished."""
+    """The oldest unfinished message."""
     finished: set[int] = field(default_factory=set)
-    """After it."""
+    """Finished messages after it."""
     delivered: dict[int, _Delivered] = field(default_factory=dict)
     lane_of: dict[int, str] = field(default_factory=dict)
-    """Of messages that are not finished."""
+    """Lanes of unfinished messages."""
     lanes: dict[str, deque[int]] = field(default_factory=dict)
     failures: dict[int, int] = field(default_factory=dict)
     """How often messages were delivered before they came to the retry topic."""
@@ -91,27 +91,27 @@ class PopChecks:
     """Its methods raise Violation."""
 
     def __init__(self, world: World, asked: dict[At, set[int]] | None = None) -> None:
-        """`asked`: what clients asked for earlier."""
+        """`asked`: what clients requested earlier."""
         self._world = world
         self.asked = {} if asked is None else asked
-        """The deliveries that somebody wanted to finish."""
+        """Deliveries that a client wanted to finish."""
         self._queues = {key: _Queue() for key in KEYS}
         self._ends: dict[tuple[str, int], int] = {}
         self._told: dict[At, tuple[int, int]] = {}
         """The newest delivery that a client was told of: serial and attempt."""
         self._promised: set[At] = set()
-        """What was answered to be finished."""
+        """Messages reported as finished."""
         self._replaced: set[At] = set()
-        """A copy took its place, as the offset journal says."""
+        """Replaced by a copy, according to the offset journal."""
         self._owed: dict[At, int] = {}
-        """Dead letters that the offset journal has announced -> the message's name."""
+        """Dead letters announced by the offset journal -> the message's name."""
         self._names: dict[tuple[str, int, int], int] = {}
         self._dead: set[tuple[str, int]] = set()
 
     # ------------------------------------------------------------------------------ the log
 
     def confirmed(self, place: tuple[str, int], record: Record) -> None:
-        """One record more of a queue by name is confirmed."""
+        """One more record of a named queue is confirmed."""
         topic, queue_id = place
         if topic == POP_JOURNAL_TOPIC:
             self._journalled(record.data.record)
@@ -141,7 +141,7 @@ class PopChecks:
                 self._sent_back(entry)
 
     def _sent_back(self, entry: SentBack) -> None:
-        """A copy takes the message's place."""
+        """A copy replaces the message."""
         if entry.is_repeated:
             return
         at = entry.key, entry.offset
@@ -204,7 +204,8 @@ class PopChecks:
             raise Violation(f"I8: message {offset} of {key} was finished, and there is {entry}")
         before = queue.failures.get(offset, 0) if last is None else last.attempt
         if entry.kind is InvisibleKind.RETURNED and last is not None:
-            # The delivery was none. A client that was told of it may be told the same number again.
+            # The delivery did not count. A client that was told of it may get the same number
+            # again.
             before -= last.is_counted
             self._told.pop(at, None)
         elif entry.kind is InvisibleKind.TAKEN:
@@ -243,7 +244,7 @@ class PopChecks:
         self._world.checks.figures.errands += 1
 
     def _check_image(self, entry: QueueImage, queue: _Queue) -> None:
-        """It says nothing new; and perhaps not yet what the offset journal has finished."""
+        """It says nothing new, and possibly not yet what the offset journal has finished."""
         is_same = entry.committed <= queue.lowest and all(
             (known := queue.delivered.get(offset)) is None
             or (known.serial, known.attempt) == (flight.serial, flight.attempt)
@@ -263,7 +264,7 @@ class PopChecks:
         self.asked.setdefault(_at(handle), set()).add(handle.serial)
 
     def told(self, broker: Broker, handle: ReceiptHandle, attempt: int) -> None:
-        """A client is told of a delivery; perhaps late, by a master that was one."""
+        """A client is told of a delivery, possibly late, by a former master."""
         checks = self._world.checks
         checks.figures.deliveries += 1
         if broker.epoch < checks.lossy_epoch:
@@ -282,8 +283,8 @@ class PopChecks:
     # ------------------------------------------------------------------------------ the end
 
     def missing(self, master: Broker) -> str:
-        """What has not been done yet; empty when all is. What this master knows to be committed
-        counts: after a power failure that may be more than its journal has."""
+        """What is not done yet; empty when all is. What this master knows to be committed counts:
+        after a power failure that may be more than its journal has."""
         for key, queue in self._queues.items():
             end = self._ends.get((key.topic, key.queue_id), 0)
             if queue.lowest < end:

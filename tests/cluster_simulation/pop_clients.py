@@ -1,5 +1,5 @@
-"""Those who consume by POP: a producer, and clients of two groups that poll, handle some messages,
-lose others, ask for more time, give up, and try what they were handed long ago once more.
+"""Clients of POP: a producer, and clients of two groups that poll, handle some messages, lose
+others, ask for more time, give up, and retry old deliveries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OLD_HANDLES: Final = 12
 
 
 class ErrandProducer(Process):
-    """Sends without looking what becomes of it, as `DelayingProducer`."""
+    """Sends without checking the result, like `DelayingProducer`."""
 
     __slots__ = ("_world", "is_over")
 
@@ -58,7 +58,7 @@ def _take(broker: Process, queue_id: int, message_group: str) -> None:
 
 
 class PopClient(Process):
-    """Knows what it was handed; tells each broker what it does with it, and the master listens."""
+    """Knows what it was handed; tells each broker what it does with it, and the master acts."""
 
     __slots__ = ("_group", "_name", "_old", "_poll_number", "_wanted", "_world", "is_calm")
 
@@ -71,13 +71,13 @@ class PopClient(Process):
         self._wanted: Wanted | None = None
         self._old: deque[ReceiptHandle] = deque(maxlen=OLD_HANDLES)
         self.is_calm = False
-        """All faults are over: it handles everything now."""
+        """All faults are over: it now handles everything."""
         world.kernel.after(PAUSE_S, self, PopClient._poll, 0)
 
     # ------------------------------------------------------------------------------ polls
 
     def _poll(self, number: int) -> None:
-        """Unless something came of an earlier call meanwhile."""
+        """Unless an earlier call brought something meanwhile."""
         if number != self._poll_number:
             return
         world, chance = self._world, self._world.waiting_chance
@@ -104,7 +104,7 @@ class PopClient(Process):
         )
 
     def got(self, number: int, received: Sequence[Received]) -> None:
-        """An answer, perhaps one that it does not wait for any more."""
+        """An answer, possibly one that it no longer waits for."""
         if number == self._poll_number:
             self._poll_number += 1
             self._wanted = None
@@ -121,7 +121,7 @@ class PopClient(Process):
         if self.is_calm:
             self._finish([handle])
         elif kind == 3:
-            return  # nobody can handle it
+            return  # no client can handle it
         elif kind == 7:
             self._world.checks.pops.asks(handle)
             self._tell(_forward, handle, self._name)
@@ -134,7 +134,7 @@ class PopClient(Process):
             self._finish_after(chance.choice((0.0, 0.05, 0.4, 1.2)), handle)
 
     def changed(self, handle: ReceiptHandle) -> None:
-        """It has the message for another time than before."""
+        """It has the message until a different time now."""
         self._old.append(handle)
         self._finish_after(0.2, handle)
 
@@ -158,7 +158,7 @@ class PopClient(Process):
 def _hear(
     broker: Process, call: object, client: Place, name: str, words: tuple[object, ...]
 ) -> None:
-    """A call of a client. Slaves pass it on, as everybody asks the master anyway."""
+    """A client's call. Slaves pass it on, as every client asks the master anyway."""
     assert isinstance(broker, Broker)
     assert callable(call)
     if broker.master is None:
@@ -170,7 +170,7 @@ def _hear(
 
 
 def _receive(broker: Broker, client: Place, number: int, wanted: Wanted, draw: float) -> None:
-    """`draw` < 0.1: the client is gone before it has the answer."""
+    """`draw` < 0.1: the client is gone before it gets the answer."""
     waiting = broker.waiting
     assert waiting is not None
     task = waiting.loop.start(_received(broker, client, number, wanted, has_gone=draw < 0.05))

@@ -1,4 +1,4 @@
-"""Terms and queues of POP that are broken on purpose; `mutants` has their names."""
+"""Deliberately broken terms and queues of POP; named in `mutants`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cluster_simulation.variant import Variant
 
 
 class _TellsAtOnce(PopTerm):
-    """Nobody waits until these entries are confirmed."""
+    """Nothing waits for the confirmation of these entries."""
 
     told: type[PopEntry]
 
@@ -29,7 +29,7 @@ class _AcknowledgesAtOnce(_TellsAtOnce):
 
     @property
     def newest(self) -> Any:
-        """For who acknowledges once more."""
+        """For a client that repeats an acknowledgement."""
         return None
 
 
@@ -38,7 +38,7 @@ class _HandsOutAtOnce(_TellsAtOnce):
 
 
 class _TermOf(PopTerm):
-    """With queues of another kind."""
+    """With another kind of queues."""
 
     kind: type[QueueState]
 
@@ -55,7 +55,7 @@ class _TermOf(PopTerm):
 
 
 class _Overtaken(QueueState):
-    """A message that comes again lets the next of its message group pass."""
+    """A redelivered message lets the next of its message group pass."""
 
     def _comes_again(self, offset: int) -> None:
         self._ready.add(offset)
@@ -78,21 +78,21 @@ class _TakingStale(_TermOf):
 
 
 class AnswersUnwritten(Variant):
-    """POP acknowledges what is not confirmed to be in its journal."""
+    """POP acknowledges before its journal is confirmed."""
 
     def pop_term(self, *arguments: Any, **named: Any) -> PopTerm:
         return _AcknowledgesAtOnce(*arguments, **named)
 
 
 class HandsOutUnwritten(Variant):
-    """POP hands out messages whose attempt is not confirmed to be in its journal."""
+    """POP hands out messages before their attempt is confirmed in its journal."""
 
     def pop_term(self, *arguments: Any, **named: Any) -> PopTerm:
         return _HandsOutAtOnce(*arguments, **named)
 
 
 class OvertakesRetries(Variant):
-    """A message that comes again does not hold back its message group."""
+    """A redelivered message does not hold back its message group."""
 
     def pop_term(self, *arguments: Any, **named: Any) -> PopTerm:
         return _Overtaking(*arguments, **named)

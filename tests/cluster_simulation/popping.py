@@ -1,7 +1,7 @@
 """A broker's POP: the product's own composition over the simulated log.
 
-Journal, term, queues, polls, reads, moves, commits and the translation for clients run as they are,
-put together by `popping.wired`. What is here is what they see of the rest of the broker: a store
+Journal, term, queues, polls, reads, moves, commits and the translation for clients run unmodified,
+put together by `popping.wired`. Simulated here is what they see of the rest of the broker: a store
 with records that have bytes, the offset journal of the present term, and who is master.
 """
 
@@ -47,7 +47,7 @@ ERRANDS: Final = "errands"
 """What is consumed by POP."""
 PLAIN: Final = "P"
 ORDERED: Final = "O"
-"""Order counts for this group."""
+"""Order matters for this group."""
 QUEUE_COUNT: Final = 2
 KEYS: Final = (
     *(
@@ -64,7 +64,7 @@ _IMAGE_INTERVAL_BYTES: Final = 12_000
 
 
 def open_state(broker: Broker, waiting: Waiting) -> PopJournalState:
-    """What the folder has of messages in flight."""
+    """The folder's messages in flight."""
     folder = broker.folder
     if folder.pop_file is not None:
         try:
@@ -76,7 +76,7 @@ def open_state(broker: Broker, waiting: Waiting) -> PopJournalState:
 
 
 class SimulatedPopping(Popping):
-    """With queues that soon have more than they may, and the clients' side of it."""
+    """With queues that soon reach their limits, and the clients' side of it."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
         self._broker = broker
@@ -89,7 +89,7 @@ class SimulatedPopping(Popping):
         parts.clients.on_gone = self.pops.client_gone
         self.offsets: ConsumerOffsets = parts.offsets
         self.clients: ClientTable = parts.clients
-        no_lookup: Any = None  # nobody gives up a message without its handle here
+        no_lookup: Any = None  # no client gives up a message without its handle here
         self.own = OwnPops(
             "b",
             self.pops,
@@ -106,7 +106,7 @@ class SimulatedPopping(Popping):
         self._growing: deque[tuple[int, QueueName]] = deque()
 
     def start(self) -> None:
-        """What `run` has, one by one: a process that dies ends each of them where it is."""
+        """What `run` runs, one by one: a process that dies ends each of them where it is."""
         for part in (self.journal, self.commits, self.file):
             self._waiting.loop.start(part.run())
 
@@ -124,7 +124,7 @@ class SimulatedPopping(Popping):
     # ------------------------------------------------------------------------------ the broker
 
     def appended(self, record: Record, start: int) -> None:
-        """The log has grown by this record, of a queue by name."""
+        """The log has grown by this record of a named queue."""
         assert isinstance(record.queue_id, tuple)
         self._growing.append((start + record.size, record.queue_id))
 
@@ -137,11 +137,11 @@ class SimulatedPopping(Popping):
         self._seen.egress.on_grown(list(grown))
 
     def save_now(self) -> None:
-        """At a stop, with all of the log on the disk."""
+        """At a stop, with all of the log on disk."""
         self._broker.folder.pop_file = self.state.snapshot()()
 
     def needs(self, position: int) -> bool:
-        """Whether a group has not finished something that lies below this position."""
+        """Whether a group has not finished something below this position."""
         queues, table = self._waiting.queues, self._broker.derived.table
         for key in KEYS:
             name = key.topic, key.queue_id
@@ -152,7 +152,7 @@ class SimulatedPopping(Popping):
 
 
 class _Parts:
-    """The rest of a broker, as `Popping` asks for it."""
+    """The rest of a broker, as `Popping` needs it."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
         self._broker = broker
@@ -259,12 +259,12 @@ class _Parts:
         return RetryPolicy(is_ordered=group == ORDERED)
 
     async def make(self, group: str) -> None:
-        """A group's topics are always there."""
+        """A group's topics always exist."""
         await asyncio.sleep(0)
 
 
 class StoreQueues:
-    """Its queues by name: who reads sees what is confirmed of them."""
+    """Its queues by name: readers see what is confirmed of them."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
         self._broker = broker
@@ -273,7 +273,7 @@ class StoreQueues:
         self.queues = self.reads = self
 
     def on_grown(self, told: Callable[[list[QueueName]], None]) -> None:
-        """Who follows a queue is told by the broker's own part here."""
+        """Followers of a queue are notified by the broker's own part here."""
 
     @property
     def min_offset(self) -> int:
@@ -298,7 +298,7 @@ class StoreQueues:
         return b"".join(pack_entry(start, record.size, 0) for start, record in found)
 
     def is_behind(self, wanted: QueueRead) -> bool:
-        """Whether it has to wait for its turn."""
+        """Whether it must wait for its turn."""
         return self._waiting.chance.random() < 0.1
 
     def take_advice(self, wanted: QueueRead) -> None:
@@ -318,7 +318,7 @@ class StoreQueues:
 
 
 class _ReadPool:
-    """Of reads that have to wait for the disk."""
+    """For reads that must wait for the disk."""
 
     step_bytes = 1 << 20
     has_waiting = True
@@ -335,11 +335,11 @@ class _ReadPool:
         yield
 
     def spend(self, size: int) -> None:
-        """Nobody counts."""
+        """Not counted."""
 
 
 class OffsetJournal:
-    """The present term's, as those see it who commit."""
+    """The present term's journal, as seen by callers that commit."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
         self._broker = broker

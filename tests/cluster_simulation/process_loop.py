@@ -1,7 +1,7 @@
 """An event loop in virtual time, so that coroutines of the product run inside a simulated process.
 
-What is scheduled is an event of the kernel: it waits while the machine is paused, and never comes
-once the process has ended. Works for threads are done at once.
+Scheduled calls are kernel events: they wait while the machine is paused, and never run once the
+process has ended. Thread works are done at once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tests.cluster_simulation.kernel import Kernel, Process
 
 
 class _DoneAtOnce(asyncio.Future[Any]):
-    """Its callbacks do not wait for a turn of the loop: a thread's work has no end of its own
-    here that a death of the process could come before."""
+    """Its callbacks do not wait for a turn of the loop: here a thread's work has no separate end
+    that the death of the process could precede."""
 
     def add_done_callback(
         self, fn: Callable[[Self], object], /, *, context: Context | None = None
@@ -26,7 +26,7 @@ class _DoneAtOnce(asyncio.Future[Any]):
 
 
 class ProcessLoop:
-    """Only what coroutines without sockets ask of a loop."""
+    """Only what coroutines without sockets need of a loop."""
 
     def __init__(self, kernel: Kernel, process: Process) -> None:
         self._kernel = kernel
@@ -95,10 +95,10 @@ class ProcessLoop:
         return done
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A process that is gone leaves tasks behind that were never finished."""
+        """A dead process leaves tasks behind that were never finished."""
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task of the process. Whatever it raises is a defect."""
+        """A task of the process. Anything it raises is a defect."""
         task: asyncio.Task[None] = asyncio.Task(coroutine, loop=self._as_loop)
         self._tasks[task] = coroutine
         task.add_done_callback(self._ended)
@@ -107,14 +107,14 @@ class ProcessLoop:
     def create_task(
         self, coroutine: Coroutine[Any, Any, Any], *, name: str | None = None
     ) -> asyncio.Task[Any]:
-        """One whose end somebody else looks at."""
+        """A task whose end the caller checks."""
         task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self._as_loop, name=name)
         self._tasks[task] = coroutine
         task.add_done_callback(lambda task: self._tasks.pop(task))
         return task
 
     def end(self) -> None:
-        """The process has ended: its tasks go nowhere, whatever they wait for."""
+        """The process has ended: its tasks stop, whatever they wait for."""
         running = events._get_running_loop()
         events._set_running_loop(self._as_loop)
         try:

@@ -1,4 +1,4 @@
-"""What a heartbeat asks to be registered, compared with what etcd has."""
+"""What a heartbeat wants registered, compared with what etcd has."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def record_of(key: BrokerKey, heartbeat: Heartbeat, lease_id: int) -> BrokerReco
 
 
 def has_changed(registered: BrokerRecord | None, heartbeat: Heartbeat) -> bool:
-    """What a registration says besides how far the log reached when it was made."""
+    """Compares a registration, except the log positions at the time it was made."""
     assert registered is not None
     return replace(registered, log_epoch=0, log_end=0, is_incomplete=False) != replace(
         record_of(registered.key, heartbeat, registered.lease_id),

@@ -27,7 +27,7 @@ from tests.cluster_simulation.world import Settings, Trace, World
 
 HEALED_WITHIN_S = 25.0
 FIRST_HANG = 4_000
-"""The first seed in which disks hang; those before are the ones in which mutants are looked for."""
+"""The first seed in which disks hang; mutants are searched for in earlier ones."""
 _LOOK_S = 0.25
 
 
@@ -114,7 +114,7 @@ class Scenario:
             self._schedule_hangs(random.Random(f"hangs of {seed}"))
 
     def _begin_waiting(self, chance: random.Random) -> None:
-        """Clocks that are set, disks that are full, and logs that must go while messages wait."""
+        """Clocks that are set, full disks, and logs that must be removed while messages wait."""
         world = self.world
         world.full_share = chance.choice((0.0, 0.0, 0.1))
         if world.has_pops:
@@ -149,8 +149,8 @@ class Scenario:
         self._set_wall(place, chance.choice((-3.0, -0.3, 0.0, 0.3, 3.0)))
 
     def _set_wall(self, place: Place, ahead_s: float) -> None:
-        """Not while something is read: what was due when it was chosen is in an intent then whose
-        time is before that, and a judge could not tell it from what is early."""
+        """Not during a read: what was due when it was chosen would be in an intent with an earlier
+        time, and a judge could not distinguish it from an early delivery."""
         broker = place.process
         if isinstance(broker, Broker) and broker.waiting is not None and broker.waiting.reads:
             self._soon(0.05, partial(self._set_wall, place, ahead_s))
@@ -171,16 +171,16 @@ class Scenario:
                 self._at(3.0 + 3.0 * chance.random(), copies.put_back)
 
     def _schedule_deletions(self, chance: random.Random) -> None:
-        """In every third seed an operator deletes an offset by force, and tries again and again."""
+        """In every third seed an operator deletes an offset by force, with repeated attempts."""
         if chance.random() < 0.33:
             key, begin_s = queue_key(chance.randrange(2)), 1.0 + 3.0 * chance.random()
             for number in range(30):
                 self._at(begin_s + 0.1 * number, lambda: self._delete_offset(key))
-            # Whoever is master next hears of leases from members alone.
+            # The next master then learns of leases only from members.
             self._at(begin_s + 0.05 + 0.3 * chance.random(), self._kill)
 
     def _schedule_hangs(self, chance: random.Random) -> None:
-        """In every third seed from `FIRST_HANG` on disks stop answering for a while."""
+        """In every third seed from `FIRST_HANG` on, disks stop responding for a while."""
         for _ in range(chance.choice((1, 2, 4))):
             hang = partial(self._hang_disk, chance, chance.choice((0.5, 1.5, 3.0, 6.0)))
             self._at(1.0 + 8.0 * chance.random(), hang)
@@ -200,7 +200,7 @@ class Scenario:
         self._soon(duration_s, answer)
 
     def run(self) -> Figures:
-        """Raises Violation; anything else that is raised is a defect as well."""
+        """Raises Violation; anything else raised is a defect as well."""
         world, chance = self.world, self._chance
         duration_s = chance.choice((6.0, 10.0, 14.0))
         mishaps, weights = zip(*self._mishaps, strict=True)
@@ -261,7 +261,7 @@ class Scenario:
             client.is_calm = True
 
     def _trouble(self, sent: list[int]) -> str:
-        """What is not well yet; empty when all is."""
+        """What is not in order yet; empty when everything is."""
         world = self.world
         group = world.etcd_state.group
         if group is None:
@@ -301,7 +301,7 @@ class Scenario:
         self._at(self.world.kernel.now_s + delay_s, act)
 
     def _any_replica(self) -> int:
-        """Mostly the master: there it hurts."""
+        """Usually the master, where it matters most."""
         chance, world = self._chance, self.world
         group = world.etcd_state.group
         if group is not None and group.master_id >= 0 and chance.random() < 0.5:
@@ -367,7 +367,7 @@ class Scenario:
         self._soon(duration_s, resume)
 
     def _split(self) -> None:
-        """One place and some of the others do not hear each other, or only one way."""
+        """One place and some of the others cannot reach each other, or only one way."""
         world, chance = self.world, self._chance
         one = world.broker_places[self._any_replica()]
         others: list[Place] = [
@@ -448,7 +448,7 @@ class Scenario:
                 broker.master.hand_over(self._chance.choice(others))
 
     def _hand_over_in_vain(self) -> None:
-        """The successor dies, and the term goes on."""
+        """The successor dies, and the term continues."""
         group = self.world.etcd_state.group
         if group is None or group.master_id < 0:
             return
@@ -474,8 +474,8 @@ class Scenario:
         broker.leave(end)
 
     def _retain(self) -> None:
-        """Retention removes the oldest part of a replica's log, once the offsets in it are said
-        again after it."""
+        """Retention removes the oldest part of a replica's log, once the offsets in it are repeated
+        later."""
         self._remove_oldest()
         self._soon(1.0, self._remove_oldest)
 

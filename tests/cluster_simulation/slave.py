@@ -56,7 +56,7 @@ class SlavePart:
     def on_agreement(
         self, master: LogState, unclean: Collection[int], queue_bases: dict[QueueId, int]
     ) -> None:
-        """Work out the same as the master did, and do it."""
+        """Derive the same result as the master, and carry it out."""
         broker = self._broker
         world = broker.world
         self._heard_s = broker.clock_s()
@@ -112,7 +112,7 @@ class SlavePart:
                 pass
 
     def acknowledge(self) -> None:
-        """Say what is stored; also the slave's heartbeat."""
+        """Report what is stored; also the slave's heartbeat."""
         broker = self._broker
         if self._follows:
             self.stream.send(broker, broker.world.on_ack, self.epoch, broker.safe_end())

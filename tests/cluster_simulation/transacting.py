@@ -1,8 +1,8 @@
 """A broker's transactions: the product's own composition over the simulated log.
 
-Follower, state, ends, hold and what a new master finishes run as they are, put together by
-`transactions.wired`. What is here is what they see of the rest of the broker, and the send path's
-part with half messages.
+Follower, state, ends, hold and what a new master finishes run unmodified, put together by
+`transactions.wired`. Simulated here is what they see of the rest of the broker, and the send path's
+handling of half messages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.cluster_simulation.waiting import Placed, Waiting
 
 SAGAS: Final = "sagas"
-"""Whose messages are of transactions."""
+"""The topic whose messages belong to transactions."""
 QUEUE_COUNT: Final = 2
 _END_TIMEOUT_MS: Final = 1_500
 _PENDING_MAX: Final = 1_000
@@ -53,7 +53,7 @@ def name_of(number: int) -> TransactionName:
 
 
 class SimulatedTransactions(Transactions):
-    """With the clients' side of it."""
+    """With the clients' side."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
         self._broker = broker
@@ -66,7 +66,7 @@ class SimulatedTransactions(Transactions):
             ends._is_open = lambda half: True
 
     def start(self) -> None:
-        """What `run` has, one by one: a process that dies ends each of them where it is."""
+        """What `run` runs, one by one: a process that dies ends each of them where it is."""
         for part in (self.follower.run(), self._lead(), self.checks.run()):
             self._waiting.loop.start(part)
 
@@ -104,7 +104,7 @@ class SimulatedTransactions(Transactions):
 
 
 class _Parts:
-    """The rest of a broker, as `Transactions` asks for it."""
+    """The rest of a broker, as `Transactions` needs it."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
         self._broker = broker
@@ -151,10 +151,10 @@ class _Parts:
             raise NotMaster("this replica may not act as master now")
 
     def check_enough(self) -> None:
-        """The simulation's clients look at no more than who is master."""
+        """The simulation's clients check only who is master."""
 
     def check_reads(self) -> None:
-        """Nobody reads here."""
+        """There are no readers here."""
 
     # ------------------------------------------------------------------------------ writes
 
@@ -168,7 +168,7 @@ class _Parts:
         reserve: bool = False,
         is_last: bool = True,
     ) -> Placed:
-        """A record of the broker's own; now and then the disk is full even for what is little."""
+        """A record of the broker's own; sometimes the disk is full even for small records."""
         self._check_room()
         is_end = topic in (OP_TOPIC, ASIDE_TOPIC)
         if is_end and not self._broker.world.variant.writes_ends:
@@ -191,12 +191,12 @@ class _Parts:
             raise NotWritable("the disk is full")
 
     def publish(self) -> None:
-        """It goes its way at the end of the turn."""
+        """It is published at the end of the turn."""
 
     # ------------------------------------------------------------------------------ checks
 
     def ask(self, question: Question) -> bool:
-        """A producer, if one is there."""
+        """A producer, if there is one."""
         world, number = self._broker.world, int(bytes(question.record.body))
         return world.ask_producer(self._broker, number)
 
@@ -225,15 +225,15 @@ class _Parts:
 
 
 class _Store(StoreQueues):
-    """With what a commit asks of the queue that it goes to."""
+    """With what a commit needs of its destination queue."""
 
     def get_or_create(self, topic: str, queue_id: int) -> Any:
         return SimpleNamespace(next_offset=self.bounds(topic, queue_id).max_offset)
 
 
 class _Durability:
-    """What is safe is what is confirmed, also where nobody waits for replicas: more than is
-    promised, so that what is told can be judged."""
+    """Safe means confirmed, even where nothing waits for replicas: more than is promised, so that
+    answers can be judged."""
 
     def __init__(self, waiting: Waiting, *, is_waited_for: bool) -> None:
         self._waiting = waiting

@@ -1,7 +1,7 @@
-"""What must always hold of transactions (I13 to I15).
+"""Invariants of transactions (I13 to I15).
 
-Judged by the confirmed log alone, record by record, by what clients asked for and what they were
-told: what the product knows of a transaction is looked at once, at the end.
+Judged only by the confirmed log, record by record, by what clients requested and what they were
+told; the product's own state of a transaction is checked once, at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TransactionChecks:
     """Its methods raise Violation."""
 
     def __init__(self, world: World, asked: set[tuple[int, Outcome]] | None = None) -> None:
-        """`asked`: what clients asked for earlier."""
+        """`asked`: what clients requested earlier."""
         self._world = world
         self.asked = set() if asked is None else asked
         self._halves: dict[int, int] = {}
@@ -43,9 +43,9 @@ class TransactionChecks:
         self._waiting: dict[int, set[int]] = {}
         """Transaction -> its half messages that are not done."""
         self._outcomes: dict[int, Outcome] = {}
-        """As the op messages have it."""
+        """According to the op messages."""
         self._aside: dict[int, set[int]] = {}
-        """Transaction -> its records among those that are set aside, which nobody has ended."""
+        """Transaction -> its set-aside records that have not been ended."""
         self._asides: dict[int, int] = {}
         """Offset of such a record -> its transaction."""
         self._ever_aside: set[int] = set()
@@ -56,7 +56,7 @@ class TransactionChecks:
     # ------------------------------------------------------------------------------ the log
 
     def confirmed(self, place: tuple[str, int], record: Record) -> None:
-        """One record more of a queue by name is confirmed."""
+        """One more record of a named queue is confirmed."""
         topic, stored = place[0], record.data
         if topic == HALF_TOPIC:
             self._half(stored.record)
@@ -71,7 +71,7 @@ class TransactionChecks:
 
     def forget_removed(self, begins: Mapping[QueueId, int], before: TransactionChecks) -> None:
         """After a lossy election: retention had removed half messages that were done, and the
-        records by which they were done are lost, or stand in the new master's log, whose rest is
+        records that marked them done are lost, or in the new master's log, the rest of which is
         judged from now on. `begins`: where its queues begin; `before`: what was known before the
         loss."""
         for topic, waiting, known in (
@@ -161,7 +161,7 @@ class TransactionChecks:
     # ------------------------------------------------------------------------------ clients
 
     def asks(self, number: int, outcome: Outcome) -> None:
-        """A client's call has come to a broker."""
+        """A client's call has reached a broker."""
         self.asked.add((number, outcome))
 
     def told_stored(self, broker: Broker, number: int) -> None:
@@ -198,22 +198,22 @@ class TransactionChecks:
             raise Violation(f"I15: transaction {number} was stored, and is said to be unknown")
 
     def _counts(self, broker: Broker) -> bool:
-        """Whether what a broker says is said of this log."""
+        """Whether a broker's answers refer to this log."""
         return broker.epoch >= self._world.checks.lossy_epoch
 
     # ------------------------------------------------------------------------------ the end
 
     def waiting(self) -> list[int]:
-        """The transactions that have not ended."""
+        """Transactions that have not ended."""
         parts = self._waiting, self._aside
         return [number for part in parts for number, offsets in part.items() if offsets]
 
     def set_aside(self) -> list[int]:
-        """Those that an operator has to end."""
+        """Transactions that an operator must end."""
         return [number for number, offsets in self._aside.items() if offsets]
 
     def missing(self, master: Broker) -> str:
-        """What has not ended yet; empty when all has, and the master knows it."""
+        """What has not ended yet; empty when all has and the master knows it."""
         if waiting_for := self.waiting():
             return f"transactions {waiting_for} wait"
         waiting = master.waiting

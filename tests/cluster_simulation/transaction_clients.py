@@ -1,4 +1,4 @@
-"""A producer of transactions, and another client of its group that says something else."""
+"""A producer of transactions, and another client of its group that contradicts it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ RETRY_S: Final = 0.6
 
 
 class Plan(Enum):
-    """What its producer means to do with a transaction."""
+    """What its producer plans for a transaction."""
 
     COMMIT = auto()
     ROLL_BACK = auto()
     BOTH = auto()
-    """Two clients, at the same time."""
+    """Two clients end it at the same time."""
     LEAVE = auto()
-    """Nothing before it is asked."""
+    """It is ended only when a broker asks."""
     FORGET = auto()
-    """Nothing: an operator decides."""
+    """It is never ended: an operator decides."""
 
 
 _PLANS: Final = (
@@ -48,11 +48,11 @@ class _Saga:
     number: int
     plan: Plan
     is_stored: bool = False
-    """A broker said so."""
+    """As reported by a broker."""
 
 
 class TransactionClient(Process):
-    """Begins transactions, and does not let go before each has ended."""
+    """Begins transactions, and follows each until it has ended."""
 
     __slots__ = ("_open", "_world", "is_over")
 
@@ -61,8 +61,8 @@ class TransactionClient(Process):
         self._world = world
         self._open: dict[int, _Saga] = {}
         self.is_over = False
-        """All faults are over: nothing new begins, every question is answered, and an operator
-        ends what was set aside."""
+        """All faults are over: nothing new begins, every question is answered, and an operator ends
+        what was set aside."""
         world.kernel.after(BEGIN_PAUSE_S, self, TransactionClient._begin)
         world.kernel.after(RETRY_S, self, TransactionClient._look_back)
 
@@ -81,22 +81,22 @@ class TransactionClient(Process):
         world.kernel.after(pause_s, self, TransactionClient._begin)
 
     def _look_back(self) -> None:
-        """In the end an operator looks at what was set aside."""
+        """At the end an operator looks at what was set aside."""
         if self.is_over:
             for number in self._world.checks.transactions.set_aside():
                 self._tell(_end, number, _ends_as(number), True)
         self._world.kernel.after(4 * RETRY_S, self, TransactionClient._look_back)
 
     def asked(self, number: int) -> None:
-        """A broker asks what became of a transaction; perhaps of one that this client let go of,
-        for an end that was answered may be lost with the power of all."""
+        """A broker asks about a transaction, possibly one that this client considers ended, as an
+        answered end may be lost when all replicas lose power."""
         chance, plan = self._world.waiting_chance, _plan_of(number)
         is_answered = self.is_over or (plan is not Plan.FORGET and chance.random() < 0.5)
         if is_answered:
             self._tell(_end, number, _ends_as(number), False)
 
     def _go_on(self, saga: _Saga) -> None:
-        """Until it has ended: what is not answered is asked again."""
+        """Until it has ended: unanswered requests are repeated."""
         if saga.number not in self._open:
             return
         chance = self._world.waiting_chance
@@ -125,7 +125,7 @@ class TransactionClient(Process):
             self._world.kernel.after(delay_s, self, TransactionClient._again, number)
 
     def ended(self, number: int) -> None:
-        """Now and then it has not heard so, and asks once more."""
+        """Sometimes it misses the answer, and asks again."""
         if self._world.waiting_chance.random() < 0.8:
             self._open.pop(number, None)
 

@@ -1,4 +1,4 @@
-"""The decisions as the product makes them; a mutant makes one of them otherwise."""
+"""The decisions as the product makes them; a mutant makes one of them differently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aerobee.nameserver.stored import ReplicaSet
 
 
 class Variant:
-    """The true one."""
+    """The correct variant."""
 
     renews_incarnation = True
     """A log that may have lost bytes gets a new name."""
@@ -30,30 +30,30 @@ class Variant:
     reads_unconfirmed = False
     """Consumers see what is appended."""
     counts_hello = False
-    """What a hello names counts before both logs are compared."""
+    """What a hello names counts before the logs are compared."""
     acknowledges_alone = False
-    """What the master has on its own is acknowledged."""
+    """What only the master has is acknowledged."""
     checks_lease = True
-    """A commit counts only under the queue's present lease."""
+    """A commit is valid only under the queue's present lease."""
     waits_for_grace = True
-    """After an unclean end of a term queues are given to nobody new for a session's length."""
+    """After an unclean end of a term, queues go to no new member for a session's length."""
     waits_for_journal = True
     """A master's groups begin once everything in its log is confirmed and applied."""
     waits_for_holders = True
-    """An offset is deleted once nobody can believe to hold its queue."""
+    """An offset is deleted once nobody can believe that it holds its queue."""
     answers_confirmed = True
     """A commit is acknowledged once it is confirmed."""
     syncs_before_hello = True
-    """With synchronous flush a hello names only what is on the disk."""
+    """With synchronous flush a hello names only what is on disk."""
 
     hears_ends = True
-    """Nameservers know from heartbeats, and not from registrations alone, where logs end."""
+    """Nameservers learn log ends from heartbeats, not only from registrations."""
 
     saves_before_the_log = False
-    """The snapshot of the offsets may say more than the log on the disk does."""
+    """The snapshot of the offsets may say more than the log on disk does."""
 
     refuses_copies = True
-    """A log is not registered that lacks what its incarnation is known to have had."""
+    """A log that lacks what its incarnation is known to have had is not registered."""
 
     knows_before_it_takes = True
     """A new master takes no half message before it knows which ones its log has."""
@@ -64,7 +64,7 @@ class Variant:
     finishes_commits = True
     """A new master finishes the commit that the last one began."""
     knows_what_it_finished = True
-    """Nobody ends that transaction again before its end is followed."""
+    """Nothing ends that transaction again before its end is followed."""
     checks_open_ones_only = True
     """What was ended while a check read its half message is not checked."""
     keeps_what_is_set_aside = True
@@ -109,7 +109,7 @@ class Variant:
         return PopTerm(*arguments, **named)
 
     def offset_entries(self, entries: tuple[Entry | ImageEnd, ...]) -> tuple[Entry | ImageEnd, ...]:
-        """What is said of offsets gets into the log."""
+        """Entries about offsets get into the log."""
         return entries
 
     def clean_record(

@@ -1,8 +1,8 @@
 """A broker's delayed and failed messages: the product's own parts over the simulated log.
 
-Journal, feeder, mover, hold, finder, copies and sending back run as they are, as coroutines in
-virtual time. What is here is the store that they see: records with their bytes, queues by number,
-who waits for the confirmed and for the flushed end, and a wall clock of the machine's own.
+Journal, feeder, mover, hold, finder, copies and send-backs run unmodified, as coroutines in virtual
+time. Simulated here is the store that they see: records with their bytes, queues by number, who
+waits for the confirmed and for the flushed end, and the machine's wall clock.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 
 LEVELS: Final = DelayLevels((300, 1_000, 2_000))
 FLIGHTS: Final = "flights"
-"""Where delayed messages go."""
+"""The topic of delayed messages."""
 ORDERS: Final = "orders"
-"""Whose messages fail."""
+"""The topic whose messages fail."""
 RETRIES_MAX: Final = 2
 IMAGE_INTERVAL_BYTES: Final = 12_000
 INDEX_LIMITS: Final = IndexLimits(spill_rows=12, near_rows_max=10, load_rows=6)
@@ -80,7 +80,7 @@ EPOCH_MS: Final = 1_700_000_000_000
 
 
 class Stored(NamedTuple):
-    """A record's bytes as they are in the log, and the number of the broker's own producer."""
+    """A record's bytes as in the log, and the number of the broker's own producer."""
 
     data: bytes
     run: ProducerRun | None
@@ -91,7 +91,7 @@ class Stored(NamedTuple):
 
 
 class PlaceClock:
-    """The machine's clocks; somebody sets the one for people."""
+    """The machine's clocks; its wall clock can be set."""
 
     def __init__(self, broker: Broker) -> None:
         self._kernel = broker.world.kernel
@@ -112,20 +112,20 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """A term, as a journal sees it."""
+    """A term, as seen by a journal."""
 
     epoch: int
     is_unclean: bool
 
 
 class Queues:
-    """The records of the queues that have bytes, with their positions; confirmed or not."""
+    """Records of the queues that have bytes, with their positions; confirmed or not."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._queues: dict[QueueName, list[tuple[int, Record]]] = {}
         self.store_timestamp_ms = 0
-        """The newest time of storing in the log."""
+        """The newest store time in the log."""
         log = broker.folder.log
         for start, record in zip(log.starts, log.records, strict=True):
             self.add(start, record)
@@ -146,7 +146,7 @@ class Queues:
         return QueueBounds(end - len(found), end)
 
     def records(self, name: QueueName, offset: int, count: int) -> list[tuple[int, Record]]:
-        """From an offset on; none if it is not there any more."""
+        """Starting at an offset; empty if it is gone."""
         first = offset - self.bounds(name).min_offset
         return self._queues.get(name, [])[first : first + count] if first >= 0 else []
 
@@ -165,7 +165,7 @@ class Queues:
 
 
 class Waiting:
-    """One process's; `SendBacks` and the mover act while it is master."""
+    """One process's waiting messages; `SendBacks` and the mover act while it is master."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -177,7 +177,7 @@ class Waiting:
         self._listeners: list[Callable[[], None]] = []
         self._is_publishing = False
         self.reads = 0
-        """Under way."""
+        """The number of running reads."""
         self._tags = TagsCodes(delays_ms=LEVELS.delays_ms)
         self.flushed = EndWaiters(folder.log.synced_end, on_deadline_set=lambda s: None)
         self.confirmed = EndWaiters(broker.confirmed_end, on_deadline_set=lambda s: None)
@@ -241,7 +241,7 @@ class Waiting:
             self.transacting.start()
 
     def _as_any(self) -> Any:
-        """As the store, the log of what waits, the durability and the writes of the product."""
+        """As the product's store, waiting log, durability and writes."""
         return self
 
     # ------------------------------------------------------------------------------ opening
@@ -288,12 +288,12 @@ class Waiting:
         return feeder
 
     def progress(self) -> TimerProgress:
-        """As a master has decided; as far as it is confirmed on a slave."""
+        """On a master, as decided; on a slave, as far as confirmed."""
         term = self.mover.term
         return self.state.progress if term is None else term.progress
 
     def save(self) -> None:
-        """The file of what is done, once the disk has the journal that says so."""
+        """The file of what is done, once the journal that says so is on disk."""
         folder = self._broker.folder
         if folder.log.synced_end == folder.log.end:
             folder.timer_file = self.state.snapshot()()
@@ -322,21 +322,21 @@ class Waiting:
         self.confirmed.give_up()
 
     def leave(self) -> None:
-        """Nothing is handed out any more, unless the term is resumed."""
+        """Nothing more is handed out, unless the term is resumed."""
         if self.popping is not None:
             self.loop.start(self.popping.journal.leave())
         if self.transacting is not None:
             self._leaving = self.loop.start(self.transacting.leave())
 
     def resume(self) -> None:
-        """It goes on after all."""
+        """The term continues after all."""
         if self.popping is not None:
             self.popping.journal.resume()
         if self.transacting is not None:
             self.loop.start(self._resume(self.transacting))
 
     async def _resume(self, transacting: SimulatedTransactions) -> None:
-        """As a hand-over that is called off: what it is doing ends first."""
+        """As after a cancelled hand-over: what it is doing ends first."""
         if self._leaving is not None:
             self._leaving.cancel()
             await asyncio.wait((self._leaving,))
@@ -361,11 +361,11 @@ class Waiting:
             told()
 
     def on_flushed(self) -> None:
-        """More of it is on the disk."""
+        """More of it is on disk."""
         self.flushed.reached(max(self.flushed.end, self._broker.folder.log.synced_end))
 
     def remove(self, position: int, drop: Callable[[], None]) -> None:
-        """Retention: drop what lies before `position` once nothing there is needed any more."""
+        """Retention: drop what is below `position` once nothing there is needed any more."""
         self.loop.start(self._remove(position, drop))
 
     async def _remove(self, position: int, drop: Callable[[], None]) -> None:
@@ -414,16 +414,16 @@ class Waiting:
 
     @property
     def records_end(self) -> int:
-        """Of the timer journal."""
+        """For the timer journal."""
         return self.queues.bounds(JOURNAL).max_offset
 
     def when_flushed(self, end: int, told: Callable[[bool], None]) -> None:
-        """Flush now; tell once the disk has everything below `end`."""
+        """Flush now; calls back once everything below `end` is on disk."""
         self.flushed.add(end, float("inf"), told)
         self._broker.flush()
 
     def listen(self, advanced: Callable[[], None]) -> None:
-        """Call this whenever more is confirmed."""
+        """`advanced` is called whenever more is confirmed."""
         self._listeners.append(advanced)
 
     def request_flush(self) -> None:
@@ -452,7 +452,7 @@ class Waiting:
         return Placed(offset, start + record.size)
 
     def push(self) -> None:
-        """What was appended goes its way at the end of this turn."""
+        """What was appended is published at the end of this turn."""
         if not self._is_publishing:
             self._is_publishing = True
             self.loop.call_soon(self._published)
@@ -543,11 +543,11 @@ class Waiting:
                 self.append((topic, queue_id), self._stamped(topic, queue_id, data, run), run)
 
     def append_copy(self, topic: str, queue_id: int, data: bytes) -> Placed:
-        """A copy that has no number."""
+        """A copy without a number."""
         return self.append((topic, queue_id), self._stamped(topic, queue_id, data, None), None)
 
     def publish(self) -> None:
-        """It goes its way at the end of this turn."""
+        """It is published at the end of this turn."""
 
     def _stamped(self, topic: str, queue_id: int, data: bytes, run: ProducerRun | None) -> bytes:
         batch = check_batch(
@@ -590,7 +590,7 @@ class Waiting:
         self.append((topic, queue_id), self._stamped(topic, queue_id, data, None), None)
 
     def store(self, topic: str, queue_id: int, body: bytes, *, properties: bytes = b"") -> Placed:
-        """A message that waits for nothing. Raises NotMaster."""
+        """A message that does not wait. Raises NotMaster."""
         data = encode_record(
             topic=topic.encode(),
             body=body,
@@ -620,7 +620,7 @@ class Waiting:
         return None if master is None or not master.acts else self.term()
 
     def term(self) -> OffsetWriter | None:
-        """A master's that may act again, too."""
+        """The writer of a master, also of one that may act again."""
         master = self._broker.master
         return None if master is None else master.groups.offsets
 
@@ -631,7 +631,7 @@ class Waiting:
 
 
 class TimerLog:
-    """The log, as the journal of timers sees it."""
+    """The log, as seen by the timer journal."""
 
     def __init__(self, broker: Broker, waiting: Waiting) -> None:
         self._broker = broker

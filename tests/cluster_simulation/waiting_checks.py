@@ -1,6 +1,6 @@
-"""What must always hold of messages that wait, and of those that fail and come again.
+"""Invariants of messages that wait, and of those that fail and are redelivered.
 
-Judged by the confirmed log alone, record by record, and by what members were told.
+Judged only by the confirmed log, record by record, and by what members were told.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.cluster_simulation.checks import Figures
 
 Attempt = tuple[int, int]
-"""A message's name, and how often it has come again."""
+"""A message's name, and how often it was redelivered."""
 _WAITS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
@@ -39,21 +39,21 @@ class WaitingChecks:
     def __init__(self, figures: Figures) -> None:
         self.figures = figures
         self._intents: dict[int, Intent] = {}
-        """By the number of an act."""
+        """By act number."""
         self._due: dict[Attempt, tuple[int, int]] = {}
-        """When it was due first, and how long its level waits; 0: it is for a time."""
+        """Its first due time, and how long its level waits; 0: it waits for a time."""
         self._came: set[Attempt] = set()
         self._dead: set[tuple[str, int]] = set()
-        """By topic, so by group."""
+        """By topic, and so by group."""
         self._retried: dict[int, int] = {}
-        """A message's name -> with how many attempts it came again last."""
+        """A message's name -> the attempts with which it was last redelivered."""
         self._told: dict[int, int] = {}
-        """A message's name -> the attempts with which a member sent it back, which was answered."""
+        """A message's name -> the attempts of its last answered send-back."""
 
     # ------------------------------------------------------------------------------ the log
 
     def confirmed(self, place: tuple[str, int], record: Record) -> None:
-        """One record more is confirmed."""
+        """One more record is confirmed."""
         topic, stored = place[0], record.data
         if topic == TIMER_JOURNAL_TOPIC:
             self._journalled(stored.data)
@@ -92,7 +92,7 @@ class WaitingChecks:
             self._due[attempt] = message.store_timestamp_ms + level_ms, level_ms
 
     def _waits_on(self, attempt: Attempt, new_due_ms: int, intent: Intent) -> None:
-        """As long as before; or, where the clock was set back, for the whole delay from then on."""
+        """As long as before; or, if the clock was set back, for the whole delay from then on."""
         self.figures.rolled += 1
         due_ms, level_ms = self._due[attempt]
         if intent.kind is IntentKind.RETIME:
@@ -137,7 +137,7 @@ class WaitingChecks:
             raise Violation(f"I7: {attempt} comes again, it was sent back with {self._told[name]}")
 
     def was_sent_back(self, attempt: Attempt) -> None:
-        """A member is told that a message is finished, and a copy takes its place."""
+        """A member is told that a message is finished and replaced by a copy."""
         name, times = attempt
         self._told[name] = max(times, self._told.get(name, -1))
         self.figures.sent_back += 1
@@ -145,7 +145,7 @@ class WaitingChecks:
     # ------------------------------------------------------------------------------ the end
 
     def missing(self) -> str:
-        """What has not come yet; empty when all has."""
+        """What has not arrived yet; empty when all has."""
         if waits := self._due.keys() - self._came:
             return f"{len(waits)} messages wait, {min(waits)} is one"
         dead = {name for _, name in self._dead}
@@ -156,5 +156,5 @@ class WaitingChecks:
 
 
 def number_of(run: ProducerRun) -> int:
-    """Of the broker's own act that a record is."""
+    """The number of the broker's own act that a record represents."""
     return (run.producer_id - BROKER_PRODUCER_IDS << SEQUENCE_BITS) + run.first_sequence

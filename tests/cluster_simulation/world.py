@@ -1,4 +1,4 @@
-"""A simulated cluster: machines, who runs on them, and what they say to each other."""
+"""A simulated cluster: machines, their processes, and the messages between them."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class World:
         has_pops: bool = False,
         has_transactions: bool = False,
     ) -> None:
-        """`waiting_chance`: messages wait and fail here as it decides, or are consumed by POP if
-        `has_pops`, or are of transactions if `has_transactions`; None: there are none."""
+        """`waiting_chance` decides how messages wait and fail here, or are consumed by POP if
+        `has_pops`, or belong to transactions if `has_transactions`; None: there are none."""
         self.chance = chance
         self.settings = settings
         self.variant = variant
@@ -75,7 +75,7 @@ class World:
         self.has_pops = has_pops
         self.has_transactions = has_transactions
         self.set_back_ms = 0
-        """What the clock of a machine said before it was set back, at most."""
+        """The latest time that a machine's clock showed before it was set back."""
         self.kernel = Kernel()
         self.network = Network(self.kernel, chance)
         self.checks = Checks(self)
@@ -86,20 +86,20 @@ class World:
         self.folders: dict[int, Folder] = {}
         self.broker_places: dict[int, Place] = {}
         self.control = Process(self.new_place("control"))
-        """Where the story's own events happen."""
+        """The place of the scenario's own events."""
         self.control.place.process = self.control
         self.etcd_place = self.new_place("etcd")
         self.nameserver_places: list[Place] = []
         self.members: list[GroupMember] = []
         self.producer_of_transactions: Place | None = None
         self.full_share = 0.0
-        """How many copies find the disk full."""
+        """The share of copies that find the disk full."""
         self.has_old_copies = False
         """Some folder was replaced by an old copy of it."""
 
     @property
     def waiting_chance(self) -> random.Random:
-        """Decides what befalls messages that wait."""
+        """Decides what happens to waiting messages."""
         assert self._waiting_chance is not None, "this world has none"
         return self._waiting_chance
 
@@ -139,7 +139,7 @@ class World:
         self.start_broker(broker_id)
 
     def start_broker(self, broker_id: int) -> None:
-        """Open the replica's folder, whatever state it is in."""
+        """Open the replica's folder, in whatever state it is."""
         folder, chance = self.folders[broker_id], self.chance
         place = self.broker_places[broker_id]
         if folder.hangs:
@@ -179,14 +179,14 @@ class World:
         begin_at: int | None = None,
         queue_bases: dict[QueueId, int] | None = None,
     ) -> None:
-        """End the instance, change the folder, and open it as a new one."""
+        """End the instance, change the folder, and reopen it as a new one."""
         if not broker.runs:
             return
         if broker.master is not None:
             broker.master.end()
         folder = broker.folder
         if folder.hangs:
-            # It is still registered, and acts and follows no more.
+            # It is still registered, but no longer acts or follows.
             broker.retires()
             again = partial(
                 self.reopen,
@@ -223,8 +223,8 @@ class World:
         self._open_later(broker.place, folder.broker_id, self.chance.choice((0.01, 0.05, 0.3)))
 
     def empty_folder(self, name: ReplicaName) -> None:
-        """What the refusal tells an operator: the folder is moved away, and the replica starts with
-        an empty one."""
+        """What the refusal tells an operator to do: the folder is moved away, and the replica
+        starts with an empty one."""
         folder, place = self.folders[name.broker_id], self.broker_places[name.broker_id]
 
         def act(control: Process) -> None:
@@ -246,7 +246,7 @@ class World:
         self.kernel.push(opens_at, self.control.place, None, open_again)
 
     def end_process(self, place: Place, *, is_heard: bool = True) -> None:
-        """It is gone; those it was connected with hear of it, unless the machine is gone too."""
+        """It is gone; its peers are told, unless the machine is gone too."""
         process = place.process
         place.process = None
         place.opens_at = 0.0
@@ -271,7 +271,7 @@ class World:
         return 0.002 * self._slow_disk * (0.5 + self.chance.random())
 
     def write_s(self) -> float:
-        """Of a small file."""
+        """The time to write a small file."""
         return 0.005 * self._slow_disk * (0.5 + self.chance.random())
 
     def next_message_id(self) -> int:
@@ -374,7 +374,7 @@ class World:
             groups.heartbeat(stream, sequence)
 
     def ask_producer(self, broker: Broker, number: int) -> bool:
-        """What became of a transaction; False: no producer is connected."""
+        """Ask about a transaction; False: no producer is connected."""
         if self.producer_of_transactions is None or self.waiting_chance.random() < 0.1:
             return False
         self.network.post(broker.place, self.producer_of_transactions, ask_about, number)

@@ -1,4 +1,4 @@
-"""Real brokers for consumers; see tests/support/real_brokers.py."""
+"""What consumers read: a topic of a test's own in a shared cluster, or brokers of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ import pytest_asyncio
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from aerobee.consumer_client import ConsumerConfig
+from aerobee.testing import RealCluster as SharedCluster
+from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import RealCluster, start_cluster
+
+
+@pytest_asyncio.fixture
+async def own(
+    aerobee_cluster: SharedCluster, aerobee_topic: str, aerobee_group: str, quick: ConsumerConfig
+) -> AsyncIterator[OwnTopic]:
+    """A topic and a group: four queues, or as the marker `aerobee_topic` says."""
+    own = OwnTopic(aerobee_cluster, aerobee_topic, aerobee_group, quick)
+    yield own
+    await own.channels.close()
 
 
 @pytest_asyncio.fixture

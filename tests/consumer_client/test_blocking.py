@@ -16,24 +16,22 @@ from aerobee import (
     ConsumerConfig,
     Ordering,
     PullConsumer,
-    PushConsumer,
     ReceivedMessage,
-    StartFrom,
     errors,
 )
+from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import RealCluster
 from tests.support.waiting import PATIENCE_S, until
 
+ONE_QUEUE = pytest.mark.aerobee_topic(queues=1)
 
-async def test_a_script_reads_commits_and_goes_back(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("single", 0, [b"%d" % n for n in range(10)])
+
+@ONE_QUEUE
+async def test_a_script_reads_commits_and_goes_back(own: OwnTopic) -> None:
+    await own.store([b"%d" % n for n in range(10)])
 
     def script() -> None:
-        consumer = BlockingPullConsumer(
-            "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-        ).subscribe("single")
+        consumer = BlockingPullConsumer(own.group_name, **own.options()).subscribe(own.topic)
         with pytest.raises(errors.ShuttingDown, match="not open"):
             consumer.poll()
         with consumer:
@@ -57,10 +55,9 @@ async def test_a_script_reads_commits_and_goes_back(
     await asyncio.to_thread(script)
 
 
-async def test_a_worker_runs_until_a_listener_stops_it(
-    cluster: RealCluster, quick: ConsumerConfig, tmp_path: Path
-) -> None:
-    await cluster.send("single", 0, [b"one"])
+@ONE_QUEUE
+async def test_a_worker_runs_until_a_listener_stops_it(own: OwnTopic, tmp_path: Path) -> None:
+    await own.store([b"one"])
     threads: list[threading.Thread] = []
 
     def handle(messages: Sequence[ReceivedMessage]) -> None:
@@ -68,43 +65,35 @@ async def test_a_worker_runs_until_a_listener_stops_it(
         consumer.stop()
 
     consumer = BlockingPushConsumer(
-        "g",
-        handle,
-        nameservers=cluster.address,
-        start_from=StartFrom.FIRST,
-        offsets_folder=tmp_path,
-        config=quick,
-    ).subscribe("single")
+        own.group_name, handle, **own.options(offsets_folder=tmp_path)
+    ).subscribe(own.topic)
     await asyncio.wait_for(asyncio.to_thread(consumer.run), PATIENCE_S)
     assert consumer.statistics().handled == 1
     assert "aerobee-listener" in threads[0].name
-    assert (await cluster.committed("g"))["single", 0] == 1
+    assert (await own.offsets())[0] == 1
 
 
+@ONE_QUEUE
 async def test_what_ends_the_consumer_ends_the_call_that_waits(
-    cluster: RealCluster, quick: ConsumerConfig, tmp_path: Path
+    own: OwnTopic, tmp_path: Path
 ) -> None:
-    async with PullConsumer(
-        "g", nameservers=cluster.address, client_id="same", config=quick
-    ).subscribe("single"):
+    async with own.pull(client_id="same"):
         consumer = BlockingPushConsumer(
-            "g",
+            own.group_name,
             lambda messages: None,
-            nameservers=cluster.address,
-            client_id="same",
-            offsets_folder=tmp_path,
-            config=quick,
-        ).subscribe("single")
+            **own.options(client_id="same", offsets_folder=tmp_path),
+        ).subscribe(own.topic)
         with pytest.raises(errors.DuplicateClient, match="'same' is in use"):
             await asyncio.wait_for(asyncio.to_thread(consumer.run), PATIENCE_S)
 
 
 @pytest.mark.parametrize("ordering", Ordering)
+@ONE_QUEUE
 async def test_a_listener_that_blocks_costs_no_queue(
-    ordering: Ordering, cluster: RealCluster, quick: ConsumerConfig, tmp_path: Path
+    ordering: Ordering, own: OwnTopic, quick: ConsumerConfig, tmp_path: Path
 ) -> None:
     """It blocks for longer than the session; on the loop no heartbeat would leave meanwhile."""
-    await cluster.send("single", 0, [b"slow", b"next"])
+    await own.store([b"slow", b"next"])
     seen: list[bytes] = []
 
     def handle(messages: Sequence[ReceivedMessage]) -> None:
@@ -112,15 +101,7 @@ async def test_a_listener_that_blocks_costs_no_queue(
             time.sleep(quick.session_timeout_ms * 1.5 / 1_000)
         seen.extend(message.body for message in messages)
 
-    consumer = PushConsumer(
-        "g",
-        handle,
-        nameservers=cluster.address,
-        ordering=ordering,
-        start_from=StartFrom.FIRST,
-        offsets_folder=tmp_path,
-        config=quick,
-    ).subscribe("single")
+    consumer = own.push(handle, ordering=ordering, run_in_thread=True, offsets_folder=tmp_path)
     async with consumer:
         await until(lambda: len(seen) == 2)
         assert sorted(seen) == [b"next", b"slow"]
@@ -130,33 +111,28 @@ async def test_a_listener_that_blocks_costs_no_queue(
         assert (statistics.queues_lost, statistics.duplicates) == (0, 0)
 
 
+@ONE_QUEUE
 async def test_a_plain_function_may_return_something_to_wait_for(
-    cluster: RealCluster, quick: ConsumerConfig, tmp_path: Path
+    own: OwnTopic, tmp_path: Path
 ) -> None:
-    await cluster.send("single", 0, [b"one"])
+    await own.store([b"one"])
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def handle(messages: Sequence[ReceivedMessage]) -> None:
         loops.append(asyncio.get_running_loop())
 
-    consumer = PushConsumer(
-        "g",
-        lambda messages: handle(messages),
-        nameservers=cluster.address,
-        start_from=StartFrom.FIRST,
-        offsets_folder=tmp_path,
-        config=quick,
-    ).subscribe("single")
+    consumer = own.push(
+        lambda messages: handle(messages), run_in_thread=True, offsets_folder=tmp_path
+    )
     async with consumer:
         await until(lambda: consumer.statistics().handled == 1)
     assert loops == [asyncio.get_running_loop()]
 
 
-async def test_messages_are_iterated(cluster: RealCluster, quick: ConsumerConfig) -> None:
-    await cluster.send("single", 0, [b"a", b"b"])
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("single")
+@ONE_QUEUE
+async def test_messages_are_iterated(own: OwnTopic) -> None:
+    await own.store([b"a", b"b"])
+    consumer = own.pull()
     async with consumer:
         found = []
         async for message in consumer:
@@ -165,7 +141,7 @@ async def test_messages_are_iterated(cluster: RealCluster, quick: ConsumerConfig
                 break
         await consumer.commit()
     assert found == [b"a", b"b"]
-    assert (await cluster.committed("g"))["single", 0] == 2
+    assert (await own.offsets())[0] == 2
 
 
 async def test_clients_take_the_nameserver_of_the_environment(

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched
-from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
+from aerobee.consumer_client import ConsumerConfig, ReceivedMessage
 from aerobee.runtime.errors import Busy
-from tests.support.real_brokers import RealCluster
+from tests.support.own_topic import OwnTopic
 from tests.support.waiting import until
 
 
 async def test_a_consumer_told_to_wait_tries_again_and_gets_every_message_once(
-    cluster: RealCluster,
+    own: OwnTopic,
     quick: ConsumerConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for queue_id in range(4):
         bodies = [f"{queue_id}-{number}".encode() for number in range(300)]
-        await cluster.send("orders", queue_id, bodies)
+        await own.store(bodies, queue_id)
     refusals = 0
     read = Egress.read
 
@@ -44,14 +44,7 @@ async def test_a_consumer_told_to_wait_tries_again_and_gets_every_message_once(
             seen.extend(message.body for message in messages)
 
     options = replace(quick, fetch_messages_max=50)
-    consumer = PushConsumer(
-        "g",
-        listen,
-        run_in_thread=False,
-        nameservers=cluster.address,
-        start_from=StartFrom.FIRST,
-        config=options,
-    ).subscribe("orders")
+    consumer = own.push(listen, config=options)
     async with consumer:
         await until(lambda: len(seen) >= 1_200)
     assert refusals == 12

@@ -26,8 +26,11 @@ from aerobee.consumer_client import (
 from aerobee.runtime import errors
 from aerobee.runtime.log import FIELDS_ATTRIBUTE
 from aerobee.v1 import common_pb2, nameserver_pb2
+from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import Broker, Link, RealBroker, RealCluster, RouteServer
 from tests.support.waiting import PATIENCE_S, until
+
+ONE_QUEUE = pytest.mark.aerobee_topic(queues=1)
 
 QUEUES = 8
 OPTIONS = ConsumerConfig(
@@ -133,17 +136,16 @@ async def test_a_close_without_a_master_says_which_commits_it_gave_up(
     assert "master" in str(told["reason"])
 
 
+@ONE_QUEUE
 async def test_a_close_that_commits_everything_gives_no_such_warning(
-    cluster: RealCluster, caplog: pytest.LogCaptureFixture
+    own: OwnTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=OPTIONS
-    ).subscribe("single")
+    consumer = own.pull(config=OPTIONS)
     async with consumer:
-        await cluster.send("single", 0, [b"x"] * 10)
+        await own.store([b"x"] * 10)
         assert len(await consumer.poll(10, timeout=5)) == 10
         await consumer.poll(10, timeout=0)
-    assert await cluster.committed("g") == {("single", 0): 10}
+    assert await own.offsets() == {0: 10}
     assert given_up(caplog) == []
 
 
@@ -169,10 +171,11 @@ async def test_without_a_master_a_commit_raises_and_the_close_after_it_warns(
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("ordering", Ordering)
+@ONE_QUEUE
 async def test_an_exit_of_on_exhausted_ends_the_block_in_order(
-    kind: type[BaseException], ordering: Ordering, cluster: RealCluster, tmp_path: Path
+    kind: type[BaseException], ordering: Ordering, own: OwnTopic, tmp_path: Path
 ) -> None:
-    await cluster.send("single", 0, [b"good", b"bad", b"never"])
+    await own.store([b"good", b"bad", b"never"])
     handled: list[bytes] = []
 
     def handle(messages: Sequence[ReceivedMessage]) -> None:
@@ -184,34 +187,31 @@ async def test_an_exit_of_on_exhausted_ends_the_block_in_order(
         await asyncio.sleep(0)
         raise kind(3)
 
-    consumer = PushConsumer(
-        "g",
+    consumer = own.push(
         handle,
         ordering=ordering,
         max_concurrency=1,
-        run_in_thread=False,
         retry=RetryPolicy(attempts_max=1),
         on_exhausted=give_up,
-        nameservers=cluster.address,
-        start_from=StartFrom.FIRST,
         offsets_folder=tmp_path,
         config=OPTIONS,
-    ).subscribe("single")
+    )
     with pytest.raises(kind):
         async with consumer:
             await asyncio.sleep(PATIENCE_S)
     assert handled == [b"good", b"bad"]
-    assert (await cluster.committed("g"))["single", 0] == 1
+    assert (await own.offsets())[0] == 1
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
 
 
 @pytest.mark.parametrize("kind", ["async", "in a thread", "on the loop"])
+@ONE_QUEUE
 async def test_a_listener_that_exits_lets_the_others_end_and_ends_the_block(
-    kind: str, cluster: RealCluster, tmp_path: Path
+    kind: str, own: OwnTopic, tmp_path: Path
 ) -> None:
-    await cluster.send("single", 0, [b"slow", b"exit"])
+    await own.store([b"slow", b"exit"])
     exited = threading.Event()
 
     def handle(messages: Sequence[ReceivedMessage]) -> None:
@@ -228,21 +228,18 @@ async def test_a_listener_that_exits_lets_the_others_end_and_ends_the_block(
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
 
-    consumer = PushConsumer(
-        "g",
+    consumer = own.push(
         handle_async if kind == "async" else handle,
         run_in_thread=kind == "in a thread",
-        nameservers=cluster.address,
-        start_from=StartFrom.FIRST,
         offsets_folder=tmp_path,
         config=OPTIONS,
-    ).subscribe("single")
+    )
     with pytest.raises(SystemExit) as ended:
         async with consumer:
             await asyncio.sleep(PATIENCE_S)
     assert ended.value.code == 3
     assert consumer.statistics().handled == 1
-    assert (await cluster.committed("g"))["single", 0] == 1
+    assert (await own.offsets())[0] == 1
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0

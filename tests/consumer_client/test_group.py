@@ -14,7 +14,6 @@ import pytest_asyncio
 from aerobee.client_core import ClusterConnection
 from aerobee.consumer_client import (
     ConsumerConfig,
-    MessageQueue,
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
@@ -23,8 +22,11 @@ from aerobee.consumer_client import (
 from aerobee.consumer_client.broker_offsets import BrokerOffsetStore
 from aerobee.consumer_client.committing import Commit
 from aerobee.runtime import errors
+from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import BrokerProcess, Link, RealCluster, RouteServer
 from tests.support.waiting import until
+
+ONE_QUEUE = pytest.mark.aerobee_topic(queues=1)
 
 
 @dataclass(frozen=True)
@@ -141,23 +143,14 @@ async def test_the_members_that_a_lost_broker_named_last_are_not_believed(
 
 
 async def test_a_queue_moves_only_after_its_listeners_ended_and_its_offset_was_committed(
-    cluster: RealCluster, quick: ConsumerConfig
+    own: OwnTopic,
 ) -> None:
     for queue_id in range(4):
-        await cluster.send("orders", queue_id, [b"x"] * 200)
+        await own.store([b"x"] * 200, queue_id)
     journal = Journal()
 
     def member(name: str) -> PushConsumer:
-        return PushConsumer(
-            "g",
-            journal.listener(name, pause_s=0.004),
-            run_in_thread=False,
-            nameservers=cluster.address,
-            client_id=name,
-            max_concurrency=4,
-            start_from=StartFrom.FIRST,
-            config=quick,
-        ).subscribe("orders")
+        return own.push(journal.listener(name, pause_s=0.004), client_id=name, max_concurrency=4)
 
     async with member("m1"):
         await until(lambda: len(journal.calls) > 100)
@@ -267,24 +260,18 @@ async def test_leases_survive_a_clean_restart_of_the_broker(cluster: RealCluster
     assert journal.offsets(0) == [0, 1, 2, 3, 4, 5]
 
 
-async def test_a_commit_under_an_old_lease_is_refused(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("single", 0, [b"x"] * 5)
-    queue = MessageQueue("single", "broker-a", 0)
+@ONE_QUEUE
+async def test_a_commit_under_an_old_lease_is_refused(own: OwnTopic) -> None:
+    await own.store([b"x"] * 5)
+    queue = own.queue()
     journal = Journal()
-    consumer = PushConsumer(
-        "g",
-        journal.listener("m"),
-        run_in_thread=False,
-        nameservers=cluster.address,
-        start_from=StartFrom.FIRST,
-        config=quick,
-    ).subscribe("single")
-    async with consumer, ClusterConnection(cluster.address) as connection:
+    consumer = own.push(journal.listener("m"))
+    async with consumer, ClusterConnection(own.nameservers) as connection:
         await until(lambda: len(journal.calls) == 5)
         epoch = consumer.statistics().queues[0].lease_epoch
-        store = BrokerOffsetStore(connection, group="g", client_id="zombie", timeout_ms=1_000)
+        store = BrokerOffsetStore(
+            connection, group=own.group_name, client_id="zombie", timeout_ms=1_000
+        )
         old = await store.commit([Commit(queue, 1, epoch - 1)])
         assert isinstance(old[queue], errors.LeaseExpired)
         without = await store.commit([Commit(queue, 1, 0)])
@@ -293,26 +280,14 @@ async def test_a_commit_under_an_old_lease_is_refused(
         assert await store.read([queue]) == {queue: 5}
 
 
-async def test_a_push_and_a_pull_member_share_a_group(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
+async def test_a_push_and_a_pull_member_share_a_group(own: OwnTopic) -> None:
     journal = Journal()
-    pushed = PushConsumer(
-        "g",
-        journal.listener("push"),
-        run_in_thread=False,
-        nameservers=cluster.address,
-        client_id="m1",
-        start_from=StartFrom.FIRST,
-        config=quick,
-    ).subscribe("orders")
-    pulled = PullConsumer(
-        "g", nameservers=cluster.address, client_id="m2", start_from=StartFrom.FIRST, config=quick
-    ).subscribe("orders")
+    pushed = own.push(journal.listener("push"), client_id="m1")
+    pulled = own.pull(client_id="m2")
     async with pushed, pulled:
         await until(lambda: len(owned_ids(pushed)) == len(owned_ids(pulled)) == 2)
         for queue_id in range(4):
-            await cluster.send("orders", queue_id, [b"x"] * 5)
+            await own.store([b"x"] * 5, queue_id)
         await until(lambda: len(journal.calls) == 10)
         taken: list[ReceivedMessage] = []
         while len(taken) < 10:
@@ -320,20 +295,12 @@ async def test_a_push_and_a_pull_member_share_a_group(
         assert {message.queue.queue_id for message in taken} == {2, 3}
 
 
-async def test_more_members_than_queues_leave_some_idle_and_ready(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
+@ONE_QUEUE
+async def test_more_members_than_queues_leave_some_idle_and_ready(own: OwnTopic) -> None:
     journal = Journal()
 
     def member(name: str) -> PushConsumer:
-        return PushConsumer(
-            "g",
-            journal.listener(name),
-            run_in_thread=False,
-            nameservers=cluster.address,
-            client_id=name,
-            config=quick,
-        ).subscribe("single")
+        return own.push(journal.listener(name), client_id=name)
 
     async with member("m2") as idle:
         async with member("m1") as busy:
@@ -412,7 +379,7 @@ async def test_members_keep_their_queues_when_a_broker_is_killed_and_comes_back_
 @pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_storm_of_joins_and_leaves_never_gives_one_message_to_two_members_at_once(
-    cluster: RealCluster, quick: ConsumerConfig
+    own: OwnTopic,
 ) -> None:
     at_work: dict[int, str] = {}
     overlaps: list[tuple[int, str, str]] = []
@@ -435,21 +402,12 @@ async def test_a_storm_of_joins_and_leaves_never_gives_one_message_to_two_member
         return listen
 
     async def member(name: str, life: Awaitable[object]) -> None:
-        consumer = PushConsumer(
-            "g",
-            listener(name),
-            run_in_thread=False,
-            nameservers=cluster.address,
-            client_id=name,
-            max_concurrency=1,
-            start_from=StartFrom.FIRST,
-            config=quick,
-        ).subscribe("orders")
+        consumer = own.push(listener(name), client_id=name, max_concurrency=1)
         async with consumer:
             await life
 
     for queue_id in range(4):
-        await cluster.send("orders", queue_id, [b"x"] * 600)
+        await own.store([b"x"] * 600, queue_id)
     async with asyncio.TaskGroup() as members:
         for turn in range(12):
             members.create_task(member(f"m{turn:02}", asyncio.sleep(0.5 + turn % 3 * 0.3)))

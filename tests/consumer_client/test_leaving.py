@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from aerobee import BlockingPullConsumer, ConsumerConfig, PullConsumer, StartFrom
-from tests.support.real_brokers import RealCluster
+from aerobee import BlockingPullConsumer, PullConsumer
+from tests.support.own_topic import OwnTopic
 from tests.support.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.aerobee_topic(queues=1)
 
 SENT = 6
 
@@ -20,30 +22,16 @@ class Failed(Exception):
     """What a block of a test raises."""
 
 
-def consumer_of(
-    cluster: RealCluster, quick: ConsumerConfig, *, auto_commit: bool = True
-) -> PullConsumer:
-    return PullConsumer(
-        "g",
-        nameservers=cluster.address,
-        start_from=StartFrom.FIRST,
-        auto_commit=auto_commit,
-        config=quick,
-    ).subscribe("single")
+def blocking_consumer_of(own: OwnTopic) -> BlockingPullConsumer:
+    return BlockingPullConsumer(own.group_name, **own.options()).subscribe(own.topic)
 
 
-def blocking_consumer_of(cluster: RealCluster, quick: ConsumerConfig) -> BlockingPullConsumer:
-    return BlockingPullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("single")
+async def send_some(own: OwnTopic) -> None:
+    await own.store([b"%d" % n for n in range(SENT)])
 
 
-async def send_some(cluster: RealCluster) -> None:
-    await cluster.send("single", 0, [b"%d" % n for n in range(SENT)])
-
-
-async def committed(cluster: RealCluster) -> int:
-    return (await cluster.committed("g")).get(("single", 0), 0)
+async def committed(own: OwnTopic) -> int:
+    return (await own.offsets()).get(0, 0)
 
 
 async def third_in_hand(consumer: PullConsumer) -> None:
@@ -74,32 +62,32 @@ async def polling(consumer: PullConsumer) -> None:
 
 @pytest.mark.parametrize("leave", [breaking, returning, polling])
 async def test_what_the_block_got_is_committed_and_what_was_prefetched_is_not(
-    leave: Callable[[PullConsumer], Awaitable[None]], cluster: RealCluster, quick: ConsumerConfig
+    leave: Callable[[PullConsumer], Awaitable[None]], own: OwnTopic
 ) -> None:
-    await send_some(cluster)
-    await leave(consumer_of(cluster, quick))
-    assert await committed(cluster) == 3
+    await send_some(own)
+    await leave(own.pull())
+    assert await committed(own) == 3
 
 
-async def test_whole_batches_are_committed(cluster: RealCluster, quick: ConsumerConfig) -> None:
-    await send_some(cluster)
-    async with consumer_of(cluster, quick) as consumer:
+async def test_whole_batches_are_committed(own: OwnTopic) -> None:
+    await send_some(own)
+    async with own.pull() as consumer:
         batches = await consumer.poll_batches(timeout=PATIENCE_S)
-    assert await committed(cluster) == sum(batch.count for batch in batches) > 0
+    assert await committed(own) == sum(batch.count for batch in batches) > 0
 
 
 @pytest.mark.parametrize("kind", [Failed, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
 async def test_an_exception_has_the_last_message_delivered_again(
-    kind: type[BaseException], cluster: RealCluster, quick: ConsumerConfig
+    kind: type[BaseException], own: OwnTopic
 ) -> None:
-    await send_some(cluster)
+    await send_some(own)
 
     # An exit in a task of its own would end the loop of all tests.
     task = asyncio.current_task()
     assert task is not None
 
     async def program() -> None:
-        async with consumer_of(cluster, quick) as consumer:
+        async with own.pull() as consumer:
             await third_in_hand(consumer)
             if kind is asyncio.CancelledError:
                 asyncio.get_running_loop().call_soon(task.cancel)
@@ -110,53 +98,51 @@ async def test_an_exception_has_the_last_message_delivered_again(
         await program()
     if kind is asyncio.CancelledError:
         task.uncancel()
-    assert await committed(cluster) == 2
+    assert await committed(own) == 2
 
 
 async def test_closed_by_hand_the_last_message_is_delivered_again_unless_committed(
-    cluster: RealCluster, quick: ConsumerConfig
+    own: OwnTopic,
 ) -> None:
-    await send_some(cluster)
+    await send_some(own)
     for expected in (2, 5):
-        consumer = consumer_of(cluster, quick)
+        consumer = own.pull()
         await consumer.start()
         await third_in_hand(consumer)
         if expected == 5:
             await consumer.commit()
         await consumer.aclose()
-        assert await committed(cluster) == expected
+        assert await committed(own) == expected
 
 
-async def test_without_auto_commit_only_finished_blocks_count(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await send_some(cluster)
-    async with consumer_of(cluster, quick, auto_commit=False) as consumer:
+async def test_without_auto_commit_only_finished_blocks_count(own: OwnTopic) -> None:
+    await send_some(own)
+    async with own.pull(auto_commit=False) as consumer:
         async for message in consumer:
             if message.body == b"2":
                 break
             async with consumer.processing(message):
                 pass
-    assert await committed(cluster) == 2
+    assert await committed(own) == 2
 
 
-async def test_blocking_blocks_do_the_same(cluster: RealCluster, quick: ConsumerConfig) -> None:
-    await send_some(cluster)
+async def test_blocking_blocks_do_the_same(own: OwnTopic) -> None:
+    await send_some(own)
 
     def breaks() -> None:
-        with blocking_consumer_of(cluster, quick) as consumer:
+        with blocking_consumer_of(own) as consumer:
             for message in consumer:
                 if message.body == b"1":
                     break
 
     def raises() -> None:
-        with blocking_consumer_of(cluster, quick) as consumer:
+        with blocking_consumer_of(own) as consumer:
             for message in consumer:
                 if message.body == b"3":
                     raise Failed
 
     def closes() -> None:
-        consumer = blocking_consumer_of(cluster, quick)
+        consumer = blocking_consumer_of(own)
         consumer.start()
         for message in consumer:
             if message.body == b"4":
@@ -164,24 +150,24 @@ async def test_blocking_blocks_do_the_same(cluster: RealCluster, quick: Consumer
         consumer.close()
 
     await asyncio.to_thread(breaks)
-    assert await committed(cluster) == 2
+    assert await committed(own) == 2
     with pytest.raises(Failed):
         await asyncio.to_thread(raises)
-    assert await committed(cluster) == 3
+    assert await committed(own) == 3
     await asyncio.to_thread(closes)
-    assert await committed(cluster) == 4
+    assert await committed(own) == 4
 
 
 @pytest.mark.parametrize("as_batches", [False, True])
 async def test_what_an_interrupted_poll_had_taken_comes_with_the_next(
-    as_batches: bool, cluster: RealCluster, quick: ConsumerConfig, monkeypatch: pytest.MonkeyPatch
+    as_batches: bool, own: OwnTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C at the moment when the messages are taken, and their caller does not have them yet."""
-    await send_some(cluster)
+    await send_some(own)
     interrupts = iter([True])
 
     def script() -> list[bytes]:
-        with blocking_consumer_of(cluster, quick) as consumer:
+        with blocking_consumer_of(own) as consumer:
             call = consumer._thread.call
 
             def interrupted(ask: Callable[..., object]) -> object:
@@ -207,4 +193,4 @@ async def test_what_an_interrupted_poll_had_taken_comes_with_the_next(
 
     seen = await asyncio.to_thread(script)
     assert seen == [b"%d" % n for n in range(len(seen))]
-    assert await committed(cluster) == len(seen)
+    assert await committed(own) == len(seen)

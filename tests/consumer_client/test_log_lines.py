@@ -17,15 +17,18 @@ from aerobee.consumer_client import (
     PushConsumer,
     ReceivedMessage,
     RetryPolicy,
-    StartFrom,
 )
+from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import RealCluster
 from tests.support.waiting import until
 
+ONE_QUEUE = pytest.mark.aerobee_topic(queues=1)
+
 
 @pytest.mark.parametrize("in_thread", [False, True], ids=["on the loop", "in a thread"])
+@ONE_QUEUE
 async def test_a_failed_attempt_is_one_line_and_its_place_has_one_traceback_of_the_users_frames(
-    in_thread: bool, cluster: RealCluster, quick: ConsumerConfig, tmp_path: Path
+    in_thread: bool, own: OwnTopic, tmp_path: Path
 ) -> None:
     written = StringIO()
     handler = logging.StreamHandler(written)  # As of basicConfig: the text, and nothing else.
@@ -36,20 +39,16 @@ async def test_a_failed_attempt_is_one_line_and_its_place_has_one_traceback_of_t
         ids.append(messages[0].message_id)
         raise ValueError("cannot read it")
 
-    consumer = PushConsumer(
-        "billing",
+    consumer = own.push(
         handle,
         run_in_thread=in_thread,
-        nameservers=cluster.address,
-        start_from=StartFrom.FIRST,
         retry=RetryPolicy(attempts_max=2, delays_ms=(10,)),
         on_exhausted=lambda messages, failures: Exhausted.SKIP,
         offsets_folder=tmp_path,
-        config=quick,
-    ).subscribe("single")
+    )
     try:
         async with consumer:
-            await cluster.send("single", 0, [b"x"])
+            await own.store([b"x"])
             await until(lambda: consumer.statistics().skipped == 1)
     finally:
         logging.getLogger().removeHandler(handler)
@@ -58,9 +57,9 @@ async def test_a_failed_attempt_is_one_line_and_its_place_has_one_traceback_of_t
     assert len(failed) == 2
     for attempt, line in enumerate(failed, 1):
         for fact in (
-            "group=billing",
-            "topic=single",
-            "queue=single@broker-a:0",
+            f"group={own.group_name}",
+            f"topic={own.topic}",
+            f"queue={own.topic}@broker-a:0",
             "offset=0",
             f"attempt={attempt}",
             "attempts_max=2",
@@ -107,8 +106,9 @@ async def test_a_session_that_breaks_says_which_and_what_follows(
         await cluster.brokers["broker-a"].start()
 
 
+@ONE_QUEUE
 async def test_a_listener_that_blocks_the_loop_is_named_as_the_reason_of_what_follows(
-    cluster: RealCluster, quick: ConsumerConfig, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    own: OwnTopic, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     async def handle(messages: Sequence[ReceivedMessage]) -> None:
         time.sleep(1.8)
@@ -116,16 +116,9 @@ async def test_a_listener_that_blocks_the_loop_is_named_as_the_reason_of_what_fo
     def lines() -> list[str]:
         return [line for line in caplog.messages if line.startswith("the event loop was blocked")]
 
-    consumer = PushConsumer(
-        "blocks",
-        handle,
-        nameservers=cluster.address,
-        start_from=StartFrom.FIRST,
-        offsets_folder=tmp_path,
-        config=quick,
-    ).subscribe("single")
+    consumer = own.push(handle, offsets_folder=tmp_path)
     async with consumer:
-        await cluster.send("single", 0, [b"x"])
+        await own.store([b"x"])
         await until(lambda: bool(lines()))
-    assert "group=blocks" in lines()[0]
+    assert f"group={own.group_name} " in lines()[0]
     assert "plain function, which runs in a thread" in lines()[0]

@@ -8,25 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee import BlockingPullConsumer, ConsumerConfig, PullConsumer, StartFrom, errors
+from aerobee import BlockingPullConsumer, PullConsumer, errors
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.unfinished import Unfinished
-from tests.support.real_brokers import RealCluster
+from tests.support.own_topic import OwnTopic
 from tests.support.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.aerobee_topic(queues=1)
 
 
 class Failed(Exception):
     """What a block of a test raises."""
 
 
-def one_by_one(cluster: RealCluster, quick: ConsumerConfig, group: str = "g") -> PullConsumer:
-    return PullConsumer(
-        group,
-        nameservers=cluster.address,
-        start_from=StartFrom.FIRST,
-        auto_commit=False,
-        config=quick,
-    ).subscribe("single")
+def one_by_one(own: OwnTopic) -> PullConsumer:
+    return own.pull(auto_commit=False)
 
 
 async def polled(consumer: PullConsumer, count: int) -> list[ReceivedMessage]:
@@ -38,10 +34,10 @@ async def polled(consumer: PullConsumer, count: int) -> list[ReceivedMessage]:
 
 
 async def test_a_failed_message_comes_again_and_holds_the_offset_of_those_after_it(
-    cluster: RealCluster, quick: ConsumerConfig
+    own: OwnTopic,
 ) -> None:
-    await cluster.send("single", 0, [b"0", b"1", b"2", b"3", b"4", b"5"])
-    async with one_by_one(cluster, quick) as consumer:
+    await own.store([b"0", b"1", b"2", b"3", b"4", b"5"])
+    async with one_by_one(own) as consumer:
         for message in await polled(consumer, 5):
             try:
                 async with consumer.processing(message) as handled:
@@ -56,37 +52,35 @@ async def test_a_failed_message_comes_again_and_holds_the_offset_of_those_after_
         async with consumer.processing(again[0]):
             pass
     # Closing commits the lowest that is not done: 3 failed, and 4 is done behind it.
-    assert await cluster.committed("g") == {("single", 0): 3}
-    async with one_by_one(cluster, quick) as consumer:
+    assert await own.offsets() == {0: 3}
+    async with one_by_one(own) as consumer:
         assert [m.body for m in await polled(consumer, 3)] == [b"3", b"4", b"5"]
 
 
-async def test_commit_leaves_out_what_is_in_a_block_or_failed(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("single", 0, [b"0", b"1", b"2", b"3"])
-    async with one_by_one(cluster, quick) as consumer:
+async def test_commit_leaves_out_what_is_in_a_block_or_failed(own: OwnTopic) -> None:
+    await own.store([b"0", b"1", b"2", b"3"])
+    async with one_by_one(own) as consumer:
         _, first, second, _ = await polled(consumer, 4)
         failing = consumer.processing(first)
         failing.begin()
         async with consumer.processing(second):
             await consumer.commit()
-            assert await cluster.committed("g") == {("single", 0): 1}
+            assert await own.offsets() == {0: 1}
         failing.end(Failed())
         await consumer.commit()
-        assert await cluster.committed("g") == {("single", 0): 1}
+        assert await own.offsets() == {0: 1}
         (again,) = await polled(consumer, 1)
         async with consumer.processing(again):
             pass
         await consumer.commit()
-        assert await cluster.committed("g") == {("single", 0): 4}
+        assert await own.offsets() == {0: 4}
 
 
 async def test_a_queue_that_moves_waits_for_blocks_and_not_for_failed_messages(
-    cluster: RealCluster, quick: ConsumerConfig
+    own: OwnTopic,
 ) -> None:
-    await cluster.send("single", 0, [b"0", b"1"])
-    async with one_by_one(cluster, quick) as consumer:
+    await own.store([b"0", b"1"])
+    async with one_by_one(own) as consumer:
         first, second = await polled(consumer, 2)
         with pytest.raises(Failed):
             async with consumer.processing(second):
@@ -101,24 +95,18 @@ async def test_a_queue_that_moves_waits_for_blocks_and_not_for_failed_messages(
             await draining
 
 
-async def test_only_what_no_other_call_acknowledges_can_be_processed(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("single", 0, [b"0"])
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("single")
+async def test_only_what_no_other_call_acknowledges_can_be_processed(own: OwnTopic) -> None:
+    await own.store([b"0"])
+    consumer = own.pull()
     async with consumer:
         (message,) = await polled(consumer, 1)
         with pytest.raises(errors.InvalidArgument, match="auto_commit=False"):
             consumer.processing(message)
 
 
-async def test_a_failed_message_comes_as_a_batch_too(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("single", 0, [b"0", b"1"])
-    async with one_by_one(cluster, quick) as consumer:
+async def test_a_failed_message_comes_as_a_batch_too(own: OwnTopic) -> None:
+    await own.store([b"0", b"1"])
+    async with one_by_one(own) as consumer:
         for message in await polled(consumer, 2):
             with pytest.raises(Failed):
                 async with consumer.processing(message):
@@ -126,20 +114,16 @@ async def test_a_failed_message_comes_as_a_batch_too(
         batches = await consumer.poll_batches(timeout=PATIENCE_S)
         assert [body for batch in batches for body in batch.bodies()] == [b"0", b"1"]
         await consumer.commit()
-    assert await cluster.committed("g") == {("single", 0): 2}
+    assert await own.offsets() == {0: 2}
 
 
-async def test_without_an_event_loop(cluster: RealCluster, quick: ConsumerConfig) -> None:
-    await cluster.send("single", 0, [b"0", b"1", b"2"])
+async def test_without_an_event_loop(own: OwnTopic) -> None:
+    await own.store([b"0", b"1", b"2"])
 
     def script() -> list[bytes]:
-        consumer = BlockingPullConsumer(
-            "g",
-            nameservers=cluster.address,
-            start_from=StartFrom.FIRST,
-            auto_commit=False,
-            config=quick,
-        ).subscribe("single")
+        consumer = BlockingPullConsumer(own.group_name, **own.options(auto_commit=False)).subscribe(
+            own.topic
+        )
         seen: list[bytes] = []
         with consumer:
             for message in consumer:
@@ -155,7 +139,7 @@ async def test_without_an_event_loop(cluster: RealCluster, quick: ConsumerConfig
         raise AssertionError
 
     assert await asyncio.to_thread(script) == [b"0", b"1", b"1", b"2"]
-    assert await cluster.committed("g") == {("single", 0): 3}
+    assert await own.offsets() == {0: 3}
 
 
 class Handed(ReceivedMessage):

@@ -11,14 +11,12 @@ from aerobee.consumer_client import (
     ConsumerConfig,
     MessageQueue,
     PullConsumer,
-    PushConsumer,
-    StartFrom,
 )
 from aerobee.runtime import errors
-from tests.support.real_brokers import RealCluster
+from tests.support.own_topic import OwnTopic
 from tests.support.waiting import until
 
-SINGLE = MessageQueue("single", "broker-a", 0)
+ONE_QUEUE = pytest.mark.aerobee_topic(queues=1)
 
 
 def numbered(count: int, prefix: str = "m") -> list[bytes]:
@@ -33,118 +31,94 @@ async def take(consumer: PullConsumer, count: int, at_once: int = 500) -> list[b
     return bodies
 
 
+@ONE_QUEUE
 async def test_poll_gives_what_was_asked_in_order_and_nothing_when_there_is_nothing(
-    cluster: RealCluster, quick: ConsumerConfig
+    own: OwnTopic,
 ) -> None:
-    await cluster.send("single", 0, numbered(25))
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("single")
+    await own.store(numbered(25))
+    consumer = own.pull()
     async with consumer:
         first = await consumer.poll(10, timeout=5)
         assert [message.body for message in first] == numbered(10)
-        assert consumer.position(SINGLE) == 10
+        assert consumer.position(own.queue()) == 10
         assert await take(consumer, 15, at_once=7) == numbered(25)[10:]
         assert await consumer.poll(timeout=0.05) == []
         assert await consumer.poll(timeout=0) == []
         statistics = consumer.statistics()
         assert statistics.handled == 25
-        assert statistics.queues[0].position == 25
+        assert consumer.statistics().queues[0].position == 25
 
 
-async def test_auto_commit_covers_what_the_next_poll_acknowledged(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("single", 0, numbered(10))
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("single")
+@ONE_QUEUE
+async def test_auto_commit_covers_what_the_next_poll_acknowledged(own: OwnTopic) -> None:
+    await own.store(numbered(10))
+    consumer = own.pull()
     async with consumer:
         await take(consumer, 4, at_once=4)
         await asyncio.sleep(0.3)
-        assert (await cluster.committed("g")).get(("single", 0), 0) == 0
+        assert (await own.offsets()).get(0, 0) == 0
         await consumer.poll(3)
 
         async def is_committed() -> bool:
-            return await cluster.committed("g") == {("single", 0): 4}
+            return await own.offsets() == {0: 4}
 
         await until(is_committed)
         await consumer.aclose()
     # The last poll's messages were not acknowledged: they come again.
-    assert await cluster.committed("g") == {("single", 0): 4}
+    assert await own.offsets() == {0: 4}
 
 
-async def test_commit_acknowledges_all_that_was_handed_out(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("single", 0, numbered(10))
-    consumer = PullConsumer(
-        "g",
-        nameservers=cluster.address,
-        auto_commit=False,
-        start_from=StartFrom.FIRST,
-        config=quick,
-    ).subscribe("single")
+@ONE_QUEUE
+async def test_commit_acknowledges_all_that_was_handed_out(own: OwnTopic) -> None:
+    await own.store(numbered(10))
+    consumer = own.pull(auto_commit=False)
     async with consumer:
         await take(consumer, 6, at_once=6)
         await consumer.commit()
-        assert await consumer.committed([SINGLE]) == {SINGLE: 6}
+        assert await consumer.committed([own.queue()]) == {own.queue(): 6}
         await take(consumer, 4)
-    assert await cluster.committed("g") == {("single", 0): 6}
+    assert await own.offsets() == {0: 6}
 
 
-async def test_going_back_reads_again_and_does_not_move_the_group_back(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
+@ONE_QUEUE
+async def test_going_back_reads_again_and_does_not_move_the_group_back(own: OwnTopic) -> None:
     """What was done stays done, for whoever takes the queue next; a reset is what moves it back."""
-    await cluster.send("single", 0, numbered(10))
-    consumer = PullConsumer(
-        "g",
-        nameservers=cluster.address,
-        auto_commit=False,
-        start_from=StartFrom.FIRST,
-        config=quick,
-    ).subscribe("single")
+    await own.store(numbered(10))
+    consumer = own.pull(auto_commit=False)
     async with consumer:
         assert await take(consumer, 6, at_once=6) == numbered(6)
         await consumer.commit()
-        consumer.seek(SINGLE, 2)
+        consumer.seek(own.queue(), 2)
         assert await take(consumer, 3, at_once=3) == numbered(10)[2:5]
         await consumer.commit()
-        assert await consumer.committed([SINGLE]) == {SINGLE: 6}
+        assert await consumer.committed([own.queue()]) == {own.queue(): 6}
         assert await take(consumer, 3, at_once=3) == numbered(10)[5:8]
         await consumer.commit()
-        assert await consumer.committed([SINGLE]) == {SINGLE: 8}
-    await cluster.reset("g", "single", 0, 1)
-    assert await cluster.committed("g") == {("single", 0): 1}
+        assert await consumer.committed([own.queue()]) == {own.queue(): 8}
+    await own.reset(own.group_name, own.topic, 0, 1)
+    assert await own.offsets() == {0: 1}
 
 
-async def test_batches_hold_whole_frames_and_mix_with_single_messages(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("single", 0, numbered(50))
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("single")
+@ONE_QUEUE
+async def test_batches_hold_whole_frames_and_mix_with_single_messages(own: OwnTopic) -> None:
+    await own.store(numbered(50))
+    consumer = own.pull()
     async with consumer:
         assert [m.body for m in await consumer.poll(20, timeout=5)] == numbered(20)
         bodies: list[bytes] = []
         while len(bodies) < 30:
             for batch in await consumer.poll_batches(timeout=5):
-                assert batch.queue == SINGLE
+                assert batch.queue == own.queue()
                 bodies += batch.bodies()
         assert bodies == numbered(50)[20:]
-        assert consumer.position(SINGLE) == 50
+        assert consumer.position(own.queue()) == 50
 
 
-async def test_tags_filter_batches_and_messages(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
+@ONE_QUEUE
+async def test_tags_filter_batches_and_messages(own: OwnTopic) -> None:
     for tag in ("Aa", "BB", "Aa", "C"):
-        await cluster.send("single", 0, [tag.encode()], tag=tag)
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("single", "Aa")
+        await own.store([tag.encode()], tag=tag)
+    consumer = own.pull("Aa")
     async with consumer:
         assert await take(consumer, 2) == [b"Aa", b"Aa"]
         await consumer.poll(timeout=0.1)
@@ -152,63 +126,55 @@ async def test_tags_filter_batches_and_messages(
         # What the filter left out after the last match counts as done, too.
         async def is_committed() -> bool:
             await consumer.poll(timeout=0)
-            return await cluster.committed("g") == {("single", 0): 4}
+            return await own.offsets() == {0: 4}
 
         await until(is_committed)
 
 
-async def test_seek_goes_anywhere_and_is_corrected_at_the_ends(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("single", 0, numbered(20))
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("single")
+@ONE_QUEUE
+async def test_seek_goes_anywhere_and_is_corrected_at_the_ends(own: OwnTopic) -> None:
+    await own.store(numbered(20))
+    consumer = own.pull()
     async with consumer:
         await take(consumer, 20)
-        consumer.seek(SINGLE, 15)
-        assert consumer.position(SINGLE) == 15
+        consumer.seek(own.queue(), 15)
+        assert consumer.position(own.queue()) == 15
         assert await take(consumer, 5) == numbered(20)[15:]
-        consumer.seek(SINGLE, 0)
+        consumer.seek(own.queue(), 0)
         assert await take(consumer, 3, at_once=3) == numbered(3)
-        consumer.seek(SINGLE, 1_000)
+        consumer.seek(own.queue(), 1_000)
         assert await consumer.poll(timeout=0.3) == []
-        await cluster.send("single", 0, [b"new"])
+        await own.store([b"new"])
         assert await take(consumer, 1) == [b"new"]
         with pytest.raises(errors.InvalidArgument):
-            consumer.seek(SINGLE, -1)
+            consumer.seek(own.queue(), -1)
         with pytest.raises(errors.InvalidArgument, match="not read by this consumer"):
-            consumer.seek(MessageQueue("single", "broker-z", 0), 1)
+            consumer.seek(MessageQueue(own.topic, "broker-z", 0), 1)
 
 
-async def test_offsets_by_bounds_and_time(cluster: RealCluster, quick: ConsumerConfig) -> None:
-    await cluster.send("single", 0, numbered(3))
+@ONE_QUEUE
+async def test_offsets_by_bounds_and_time(own: OwnTopic) -> None:
+    await own.store(numbered(3))
     await asyncio.sleep(0.02)
     timestamp_ms = time.time_ns() // 1_000_000
     await asyncio.sleep(0.02)
-    await cluster.send("single", 0, numbered(2))
-    async with PullConsumer("g", nameservers=cluster.address, config=quick) as consumer:
-        queues = await consumer.queues_of("single")
-        assert queues == [SINGLE]
-        assert await consumer.begin_offsets(queues) == {SINGLE: 0}
-        assert await consumer.end_offsets(queues) == {SINGLE: 5}
-        assert await consumer.offsets_for_time(queues, timestamp_ms) == {SINGLE: 3}
-        assert await consumer.committed(queues) == {SINGLE: None}
+    await own.store(numbered(2))
+    async with own.unsubscribed() as consumer:
+        queues = await consumer.queues_of(own.topic)
+        assert queues == [own.queue()]
+        assert await consumer.begin_offsets(queues) == {own.queue(): 0}
+        assert await consumer.end_offsets(queues) == {own.queue(): 5}
+        assert await consumer.offsets_for_time(queues, timestamp_ms) == {own.queue(): 3}
+        assert await consumer.committed(queues) == {own.queue(): None}
 
 
 async def test_assigned_queues_are_read_and_committed_while_no_member_holds_them(
-    cluster: RealCluster, quick: ConsumerConfig
+    own: OwnTopic,
 ) -> None:
     for queue_id in range(4):
-        await cluster.send("orders", queue_id, numbered(5, f"{queue_id}:"))
-    consumer = PullConsumer(
-        "g",
-        nameservers=cluster.address,
-        auto_commit=False,
-        start_from=StartFrom.FIRST,
-        config=quick,
-    )
-    queues = [MessageQueue("orders", "broker-a", queue_id) for queue_id in range(4)]
+        await own.store(numbered(5, f"{queue_id}:"), queue_id)
+    consumer = own.unsubscribed(auto_commit=False)
+    queues = [own.queue(queue_id) for queue_id in range(4)]
     async with consumer:
         await consumer.assign(queues[1:3])
         assert sorted(await take(consumer, 10)) == sorted(numbered(5, "1:") + numbered(5, "2:"))
@@ -216,44 +182,30 @@ async def test_assigned_queues_are_read_and_committed_while_no_member_holds_them
         await consumer.assign([queues[2], queues[3]])
         assert sorted(await take(consumer, 5)) == numbered(5, "3:")
         assert consumer.assignment == [queues[2], queues[3]]
-        member = PushConsumer(
-            "g",
-            lambda messages: None,
-            run_in_thread=False,
-            nameservers=cluster.address,
-            config=quick,
-        )
-        async with member.subscribe("orders"):
+        async with own.push(lambda messages: None) as member:
             await until(lambda: len(member.statistics().queues) == 4)
             with pytest.raises(errors.LeaseHeld):
                 await consumer.commit()
-    committed = await cluster.committed("g")
-    assert committed["orders", 1] == committed["orders", 2] == 5
+    committed = await own.offsets()
+    assert committed[1] == committed[2] == 5
 
 
-async def test_assign_and_subscribe_exclude_each_other(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    async with PullConsumer("g", nameservers=cluster.address, config=quick).subscribe(
-        "single"
-    ) as consumer:
+@ONE_QUEUE
+async def test_assign_and_subscribe_exclude_each_other(own: OwnTopic) -> None:
+    async with own.pull() as consumer:
         with pytest.raises(errors.InvalidArgument):
-            await consumer.assign([SINGLE])
+            await consumer.assign([own.queue()])
         with pytest.raises(errors.InvalidArgument):
             consumer.subscribe("orders")
     with pytest.raises(errors.InvalidArgument, match="async with"):
         await consumer.poll()
 
 
-async def test_paused_queues_keep_quiet_until_resumed(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("orders", 0, numbered(5, "0:"))
-    await cluster.send("orders", 1, numbered(5, "1:"))
-    quiet = MessageQueue("orders", "broker-a", 0)
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("orders")
+async def test_paused_queues_keep_quiet_until_resumed(own: OwnTopic) -> None:
+    await own.store(numbered(5, "0:"))
+    await own.store(numbered(5, "1:"), 1)
+    quiet = own.queue()
+    consumer = own.pull()
     consumer.pause([quiet])
     async with consumer:
         assert await take(consumer, 5) == numbered(5, "1:")
@@ -262,17 +214,11 @@ async def test_paused_queues_keep_quiet_until_resumed(
         assert await take(consumer, 5) == numbered(5, "0:")
 
 
-async def test_a_queue_that_moves_waits_for_the_messages_in_hand(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
+async def test_a_queue_that_moves_waits_for_the_messages_in_hand(own: OwnTopic) -> None:
     for queue_id in range(4):
-        await cluster.send("orders", queue_id, numbered(10))
-    first = PullConsumer(
-        "g", nameservers=cluster.address, client_id="m1", start_from=StartFrom.FIRST, config=quick
-    ).subscribe("orders")
-    second = PullConsumer(
-        "g", nameservers=cluster.address, client_id="m2", start_from=StartFrom.FIRST, config=quick
-    ).subscribe("orders")
+        await own.store(numbered(10), queue_id)
+    first = own.pull(client_id="m1")
+    second = own.pull(client_id="m2")
     async with first:
         await until(lambda: sum(queue.cached_messages for queue in first.statistics().queues) == 40)
         in_hand = await first.poll(100)
@@ -285,15 +231,14 @@ async def test_a_queue_that_moves_waits_for_the_messages_in_hand(
     assert len(in_hand) == 40
 
 
-async def test_prefetching_is_bounded_by_bytes(cluster: RealCluster) -> None:
+@ONE_QUEUE
+async def test_prefetching_is_bounded_by_bytes(own: OwnTopic) -> None:
     for _ in range(4):
-        await cluster.send("single", 0, [bytes(10_000)] * 100)
+        await own.store([bytes(10_000)] * 100)
     options = ConsumerConfig(
         session_timeout_ms=1_000, prefetch_bytes_max=1_000_000, fetch_bytes_max=100_000
     )
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=options
-    ).subscribe("single")
+    consumer = own.pull(config=options)
     async with consumer:
         await until(lambda: consumer.statistics().cached_bytes > 900_000)
         await asyncio.sleep(0.2)
@@ -301,30 +246,23 @@ async def test_prefetching_is_bounded_by_bytes(cluster: RealCluster) -> None:
         assert len(await take(consumer, 400, at_once=30)) == 400
 
 
-async def test_poll_goes_on_waiting_when_only_the_hashes_of_tags_matched(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
+@ONE_QUEUE
+async def test_poll_goes_on_waiting_when_only_the_hashes_of_tags_matched(own: OwnTopic) -> None:
     # "Aa" and "BB" have one hash: these messages come and are left out here.
-    await cluster.send("single", 0, numbered(3), tag="BB")
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("single", "Aa")
+    await own.store(numbered(3), tag="BB")
+    consumer = own.pull("Aa")
     async with consumer, asyncio.TaskGroup() as tasks:
         poll = tasks.create_task(consumer.poll(timeout=5))
         await asyncio.sleep(0.3)
         assert not poll.done()
-        await cluster.send("single", 0, [b"wanted"], tag="Aa")
+        await own.store([b"wanted"], tag="Aa")
         assert [message.body for message in await poll] == [b"wanted"]
 
 
-async def test_a_poll_of_no_messages_is_refused(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
-    await cluster.send("single", 0, numbered(1))
-    consumer = PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ).subscribe("single")
-    async with consumer:
+@ONE_QUEUE
+async def test_a_poll_of_no_messages_is_refused(own: OwnTopic) -> None:
+    await own.store(numbered(1))
+    async with own.pull() as consumer:
         with pytest.raises(errors.InvalidArgument, match="max_messages must be at least 1, not 0"):
             await consumer.poll(0)
         with pytest.raises(errors.InvalidArgument, match="max_batches must be at least 1, not -1"):
@@ -333,7 +271,7 @@ async def test_a_poll_of_no_messages_is_refused(
             await consumer.poll(timeout=None)  # type: ignore[arg-type]
 
 
-async def test_a_poll_for_which_nothing_can_come_says_so(cluster: RealCluster) -> None:
-    async with PullConsumer("g", nameservers=cluster.address) as consumer:
+async def test_a_poll_for_which_nothing_can_come_says_so(own: OwnTopic) -> None:
+    async with own.unsubscribed() as consumer:
         with pytest.raises(errors.InvalidArgument, match="subscribe to a topic, or assign queues"):
             await consumer.poll(timeout=0.1)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import (
     ConsumerConfig,
     ConsumeResult,
@@ -21,6 +20,8 @@ from aerobee.consumer_client import (
 )
 from aerobee.runtime.errors import FilterIllegal
 from aerobee.store_format.dead_letter_fields import dead_letter_topic
+from tests.support.broker_hand import BrokerHand
+from tests.support.own_topic import OwnTopic
 from tests.support.real_brokers import RealBroker, RealCluster, RouteServer
 from tests.support.waiting import until
 
@@ -33,9 +34,9 @@ def properties_of(number: int) -> dict[str, str]:
     return found if number % 5 == 0 else {**found, "b": "xyzw"[number % 4]}
 
 
-async def fill(cluster: RealCluster, queue_id: int, numbers: range) -> None:
+async def fill(cluster: BrokerHand, topic: str, queue_id: int, numbers: range) -> None:
     await cluster.send(
-        "orders",
+        topic,
         queue_id,
         [f"{queue_id}:{number}".encode() for number in numbers],
         properties=[properties_of(number) for number in numbers],
@@ -52,7 +53,7 @@ def matching(queues: int, numbers: range) -> Counter[bytes]:
 
 
 async def test_members_get_exactly_what_matches_while_others_come_go_and_restart(
-    cluster: RealCluster, quick: ConsumerConfig
+    own: OwnTopic,
 ) -> None:
     numbers = range(2_500)
     seen: Counter[bytes] = Counter()
@@ -62,32 +63,28 @@ async def test_members_get_exactly_what_matches_while_others_come_go_and_restart
         seen.update(message.body for message in messages)
 
     def member() -> PushConsumer:
-        consumer = PushConsumer(
-            "g", listener, nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-        )
-        return consumer.subscribe("orders", WANTED)
+        return own.push(listener, WANTED)
 
     for queue_id in range(4):
-        await fill(cluster, queue_id, numbers[:500])
+        await fill(own, own.topic, queue_id, numbers[:500])
     first, second = member(), member()
     async with first:
         await until(lambda: seen)
         async with second:
             await until(lambda: len(second.statistics().queues) == 2)
             for queue_id in range(4):
-                await fill(cluster, queue_id, numbers[500:1_500])
+                await fill(own, own.topic, queue_id, numbers[500:1_500])
             await until(lambda: len(seen) > 300)
         # It has left the group, with queues half read.
         await until(lambda: len(first.statistics().queues) == 4)
     for queue_id in range(4):
-        await fill(cluster, queue_id, numbers[1_500:])
+        await fill(own, own.topic, queue_id, numbers[1_500:])
     expected = matching(4, numbers)
     async with member():
         await until(lambda: seen.keys() == expected.keys())
 
         async def is_read() -> bool:
-            committed = await cluster.committed("g")
-            return committed == {("orders", queue_id): 2_500 for queue_id in range(4)}
+            return await own.offsets() == dict.fromkeys(range(4), 2_500)
 
         await until(is_read)
     assert seen == expected  # everybody left in order: nothing came twice
@@ -106,12 +103,12 @@ async def test_a_broker_that_starts_again_goes_on_filtering(
         start_from=StartFrom.FIRST,
         config=quick,
     ).subscribe("orders", WANTED)
-    await fill(cluster, 1, range(600))
+    await fill(cluster, "orders", 1, range(600))
     async with consumer:
         await until(lambda: seen)
         await broker.stop()
         await broker.start()
-        await fill(cluster, 1, range(600, 900))
+        await fill(cluster, "orders", 1, range(600, 900))
         expected = {
             f"1:{number}".encode() for number in range(900) if WANTED.matches(properties_of(number))
         }
@@ -120,36 +117,28 @@ async def test_a_broker_that_starts_again_goes_on_filtering(
 
 
 async def test_a_long_stretch_without_a_match_is_passed_and_holds_nobody_up(
-    cluster: RealCluster, quick: ConsumerConfig
+    own: OwnTopic,
 ) -> None:
-    await cluster.send("orders", 0, [b"no"] * 20_000, properties=[{"a": "1"}] * 20_000)
-    queue = MessageQueue("orders", "broker-a", 0)
-    async with PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-    ) as consumer:
+    await own.store([b"no"] * 20_000, properties=[{"a": "1"}] * 20_000)
+    queue = own.queue()
+    async with own.unsubscribed() as consumer:
         await consumer.assign([queue], sql("a > 5"))
         assert await consumer.poll(timeout=0.1) == []
-        async with PullConsumer(
-            "others", nameservers=cluster.address, start_from=StartFrom.FIRST, config=quick
-        ) as others:
+        async with PullConsumer(f"{own.group_name}-others", **own.options()) as others:
             await others.assign([queue])
             assert len(await others.poll(10, timeout=5)) == 10
         await until(lambda: consumer.position(queue) == 20_000)
-        await cluster.send("orders", 0, [b"yes"], properties=[{"a": "6"}])
+        await own.store([b"yes"], properties=[{"a": "6"}])
         (message,) = await consumer.poll(timeout=10)
         assert (message.body, message.queue_offset) == (b"yes", 20_000)
 
 
-async def test_a_batch_may_be_smaller_than_what_a_read_judges(
-    cluster: RealCluster, quick: ConsumerConfig
-) -> None:
+async def test_a_batch_may_be_smaller_than_what_a_read_judges(own: OwnTopic) -> None:
     """What matched beyond the batch comes with the next one."""
-    await fill(cluster, 0, range(600))
+    await fill(own, own.topic, 0, range(600))
     options = ConsumerConfig(fetch_bytes_max=2_000, session_timeout_ms=1_000)
-    async with PullConsumer(
-        "g", nameservers=cluster.address, start_from=StartFrom.FIRST, config=options
-    ) as consumer:
-        await consumer.assign([MessageQueue("orders", "broker-a", 0)], WANTED)
+    async with own.unsubscribed(config=options) as consumer:
+        await consumer.assign([own.queue()], WANTED)
         bodies: list[bytes] = []
         while len(bodies) < matching(1, range(600)).total():
             bodies += [message.body for message in await consumer.poll(3, timeout=10)]
@@ -170,7 +159,7 @@ async def test_what_failed_comes_again_by_the_filter_of_its_topic_or_is_a_dead_l
     cluster = RealCluster({"broker-a": broker}, nameserver)
     try:
         numbers = range(40)
-        await fill(cluster, 0, numbers)
+        await fill(cluster, "orders", 0, numbers)
         wanted = list(matching(1, numbers))
         seen: Counter[bytes] = Counter()
         heal = False
@@ -196,7 +185,7 @@ async def test_what_failed_comes_again_by_the_filter_of_its_topic_or_is_a_dead_l
                 dead += [message.body for message in await reader.poll(timeout=10)]
         assert sorted(dead) == sorted(wanted)
         # What was sent back before the filter changed comes only if it passes the new one.
-        await fill(cluster, 0, numbers)
+        await fill(cluster, "orders", 0, numbers)
         seen.clear()
         async with member("b IN ('x', 'y')"):
             await until(lambda: len(seen) > len(wanted))

@@ -50,11 +50,13 @@ FOREIGN = f"00-{TRACE}-{SPAN}-01"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
-    with RealCluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        for topic in ("orders", "doomed", "many", "payments", "foreign", "counted", "all"):
-            cluster.create_topic(topic, queues=2)
-        yield cluster
+def cluster(aerobee_cluster: RealCluster) -> Iterator[RealCluster]:
+    topics = ("orders", "doomed", "many", "payments", "foreign", "counted", "all")
+    for topic in topics:
+        aerobee_cluster.create_topic(topic, queues=2)
+    yield aerobee_cluster
+    for topic in topics:
+        aerobee_cluster.delete_topic(topic)
 
 
 @dataclass

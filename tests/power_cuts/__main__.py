@@ -1,4 +1,4 @@
-"""Runs seeds of the power-cut simulation and tells of those that fail.
+"""Runs seeds of the power-cut simulation and reports failures.
 
 python -m tests.power_cuts --seeds 100000 --jobs 2
 python -m tests.power_cuts --seed 4711 --trace

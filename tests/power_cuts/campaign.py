@@ -1,4 +1,4 @@
-"""The power cuts by the seed."""
+"""The power cuts, by seed."""
 
 from __future__ import annotations
 

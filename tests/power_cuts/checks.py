@@ -1,4 +1,4 @@
-"""What must hold of a store that was opened again after whatever happened to it."""
+"""What must hold of a store when it is reopened, whatever happened to it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.power_cuts.raw_files import check_queue_files_are_whole
 from tests.support.stores import check_agreement, find_by_key, log_records
 
 _LAST_RECORDS = 5
-# Files whose bytes a second start must leave alone.
+# Files whose bytes a second start must not change.
 _LASTING = ("commitlog/", "consumequeue/", "index/")
 
 
 def check_opened(store: MessageStore, model: Model) -> None:
-    """The log holds what was appended from its beginning to at least what was acknowledged, each
-    record once, in order, byte for byte; queues and other derived files hold exactly that."""
+    """The log has what was appended, from its beginning to at least what was acknowledged, each
+    record once, in order, byte for byte; queues and other derived files have exactly that."""
     expect(
         store.appended_end >= model.acknowledged_end,
         f"the log ends at {store.appended_end}, but up to {model.acknowledged_end} was "
@@ -66,8 +66,8 @@ def _check_queues(store: MessageStore, model: Model) -> None:
 
 
 def _check_index(store: MessageStore, model: Model) -> None:
-    """Each key leads to its records, newest first, and to no others; of the keys that only one
-    record has, those of the last records are tried."""
+    """Each key leads to its records, newest first, and to no others; of keys with a single record,
+    only those of the last records are tried."""
     found: dict[tuple[str, str], list[Sent]] = {}
     last = {key for sent in model.sent[-_LAST_RECORDS:] for key in sent.keys}
     for sent in model.sent:
@@ -85,7 +85,7 @@ def _check_index(store: MessageStore, model: Model) -> None:
 
 
 def check_closed_cleanly(store: MessageStore, model: Model) -> None:
-    """After a close that returned, nothing is missing and nothing had to be repaired."""
+    """After a close that returned, nothing is missing and nothing needed repair."""
     expect(store.recovery.clean, "the store was closed, but opens as after a crash")
     expect(
         store.appended_end >= model.appended_end,
@@ -95,7 +95,7 @@ def check_closed_cleanly(store: MessageStore, model: Model) -> None:
 
 
 def check_documents(disk: SimulatedDisk, model: Model) -> None:
-    """Each config file is the old or the new one, whole."""
+    """Each config file is the old or the new version, complete."""
     for path, state in model.documents.items():
         try:
             loaded = read_with_backup(disk, path, TABLES[path])
@@ -133,7 +133,7 @@ def lasting_files(disk: SimulatedDisk) -> dict[str, bytes]:
 def check_second_start(
     disk: SimulatedDisk, clock: Clock, config: StoreConfig, store: MessageStore
 ) -> None:
-    """Another start of the folder that `store` uses finds the same and changes nothing."""
+    """Another start on the folder of `store` finds the same and changes nothing."""
     before = lasting_files(disk)
     min_offsets = {
         f"consumequeue/{topic}/{queue_id}": store.queues.bounds(topic, queue_id).min_offset

@@ -2,7 +2,7 @@
 
 Owns: one running store and the threads beside the loop: `flush` syncs the log, `upkeep` writes
 derived files and removes old segments, `segments` prepares new ones, `tables` replaces config
-files. Each finished action is noted in the model before the next one begins, so the model knows
+files. Each finished action is recorded in the model before the next one begins, so the model knows
 exactly what was promised.
 """
 
@@ -38,10 +38,11 @@ Trace = Callable[[str], None]
 
 
 class Variant:
-    """How works are run. The true one runs them; mutants do less, or in another order."""
+    """How works are run. The correct variant runs them; mutants do less, or in another order."""
 
     def is_ignored(self, thread: str, operation: str, path: str) -> bool:
-        """Whether a sync on this thread (`loop` for none) returns without doing anything."""
+        """Whether a sync on this thread (`loop` if there is none) returns without doing
+        anything."""
         return False
 
     def run_flush(self, disk: Disk, work: FlushWork) -> None:
@@ -111,7 +112,7 @@ class Driver:
     def open(self) -> MessageStore:
         self._note("open")
         self.store = MessageStore.open(self.disk, self.clock, self.config)
-        # What recovery found is confirmed: consumers may see it, so it has to stay.
+        # What recovery found is confirmed: consumers may see it, so it must stay.
         self.model.is_closed = False
         return self.store
 
@@ -127,7 +128,7 @@ class Driver:
         self._note("closed")
 
     def abandon(self) -> None:
-        """The process is gone; the disk must be dead."""
+        """The process has died; the disk must be dead."""
         self.threads.abort()
         self.store = None
         self._is_cleaning = False
@@ -149,14 +150,14 @@ class Driver:
         batch = batch_of(topic, *texts, tag="t", sys_flag=sys_flag, properties=properties)
         if batch.size + BLANK_BYTES_MIN > self.config.segment_bytes:
             return
-        # A record that takes another back has no keys of its own.
+        # A rollback record has no keys of its own.
         taken_back = sys_flag & SYSFLAG_TRANSACTION_MASK == SYSFLAG_TRANSACTION_ROLLBACK
         is_found = bool(properties) and not taken_back
         has_keys = frozenset({*keys.split(), unique_key}) if is_found else frozenset()
         self._append(batch, queue_id, has_keys)
 
     def end_topic(self, topic: str) -> None:
-        """Everything of the topic that was appended before is gone."""
+        """Everything appended to the topic so far is gone."""
         batch = topic_end_batch(topic)
         if batch.size + BLANK_BYTES_MIN <= self.config.segment_bytes:
             self._append(batch, 0, frozenset(), ends_topic=topic)
@@ -197,7 +198,7 @@ class Driver:
         keys: frozenset[str],
         ends_topic: str,
     ) -> Iterator[Sent]:
-        """The records of a batch as the store stamped them."""
+        """The records of a batch as stamped by the store."""
         for record in iterate_records(bytes(batch.buffer)):
             queued = not record.sys_flag & UNQUEUED_BIT
             start = record.physical_offset
@@ -260,7 +261,7 @@ class Driver:
     # ------------------------------------------------------------------------------ retention
 
     def clean(self) -> None:
-        """Remove the oldest segment, if there is one that may go."""
+        """Remove the oldest segment, if it may be removed."""
         retention = self._opened().retention
         if self._is_cleaning:
             return
@@ -310,7 +311,7 @@ class Driver:
         state.allowed.append(data)
 
         def finish() -> None:
-            # The next one may have begun before the loop heard of the end of this one.
+            # The next one may have begun before the loop learned of this one's end.
             state.allowed = state.allowed[state.allowed.index(data) :]
             self._note(f"{path} replaced")
 
@@ -325,7 +326,7 @@ class Driver:
                 finish()
             elif isinstance(error, OSError):
                 self._note(f"{thread} failed: {error}")
-                if thread != "tables":  # these are tried again
+                if thread != "tables":  # these are retried
                     self._opened().fail(error)
             elif not is_power_cut(error):
                 raise error
@@ -341,6 +342,6 @@ class Driver:
         self.threads.deliver()
 
     def check_not_failed(self) -> None:
-        """Raises StoreFailed once a thread has met an error of the disk."""
+        """Raises StoreFailed once a thread has seen a disk error."""
         store = self._opened()
         store.confirm(store.confirmed_end)

@@ -1,8 +1,8 @@
-"""Short lives of a broker, cut after each single operation of the disk.
+"""Short lives of a broker, cut after every single disk operation.
 
-Where a seed samples, this tries everything: each script runs once to count its operations and then
-again for each of them as the last one, with each of the simple fates and a few drawn ones; and the
-start that follows is cut at each of its operations as well.
+Seeds only sample; this tries everything: each script runs once to count its operations and then
+again for each of them as the last one, with each of the simple fates and a few random ones; and the
+following start is cut at each of its operations as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _flush(machine: Machine) -> None:
 
 
 def _first_life(machine: Machine) -> None:
-    """From an empty folder over two rolls and two checkpoints to a clean stop."""
+    """From an empty folder, through two rolls and two checkpoints, to a clean stop."""
     driver = machine.driver
     machine.start()
     driver.append("Orders", 0, [100, 100], 0)
@@ -53,7 +53,7 @@ def _first_life(machine: Machine) -> None:
 
 
 def _two_lives(machine: Machine) -> None:
-    """A clean stop in between, so that a marked-closed folder is opened and used again."""
+    """A clean stop in between, so that a folder marked as closed is opened and used again."""
     driver = machine.driver
     machine.start()
     driver.append("Orders", 0, [400], 0)
@@ -67,7 +67,7 @@ def _two_lives(machine: Machine) -> None:
 
 
 def _documents(machine: Machine) -> None:
-    """A config file that comes to be, and is replaced by a shorter and a longer one."""
+    """A config file that is created, and replaced by a shorter and a longer one."""
     machine.start()
     for count in (3, 1, 8):
         table = TopicTable()
@@ -85,8 +85,8 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
 
 @dataclass(slots=True)
 class _Tried:
-    """`folders` are those that a start was tried on, each with what the model said of it. Most cuts
-    and fates leave one that another has left before, and a start depends on nothing else."""
+    """`folders` are those on which a start was tried, each with the model's state. Most cuts and
+    fates leave one that another has left before, and a start depends on nothing else."""
 
     variant: Variant
     figures: Figures = field(default_factory=Figures)
@@ -128,7 +128,7 @@ def _machine(variant: Variant) -> Machine:
 
 
 def _ended(script: Script, variant: Variant, cut: int) -> Machine:
-    """The script with its power ending after `cut` operations, and nothing lost yet."""
+    """The script with the power ending after `cut` operations, and nothing lost yet."""
     machine = _machine(variant)
     machine.cut_after(cut)
     with contextlib.suppress(PowerCut):
@@ -138,7 +138,8 @@ def _ended(script: Script, variant: Variant, cut: int) -> Machine:
 
 
 def _twin(ended: Machine, variant: Variant) -> Machine:
-    """Another that ended so. They share the disk, of which each power failure makes a new one."""
+    """Another machine in the same state. They share the disk, of which each power failure makes a
+    new one."""
     machine = _machine(variant)
     machine.clock = machine.driver.clock = ended.clock
     machine.model = machine.driver.model = copy.deepcopy(ended.model)
@@ -149,8 +150,8 @@ def _twin(ended: Machine, variant: Variant) -> Machine:
 def _try_start(
     tried: _Tried, ended: Machine, cut: int, fate: Fate | int, second_cut: int | None
 ) -> bool:
-    """Start on what `fate` leaves, a number being the seed of a drawn one. With `second_cut` the
-    power ends again after so many operations of that start; False if it takes no more."""
+    """Start on what `fate` leaves; a number is the seed of a random one. With `second_cut` the
+    power ends again after this many operations of that start; returns False if it needs no more."""
     machine = _twin(ended, tried.variant)
     try:
         machine.lose_power(_fate_of(fate, machine))

@@ -1,4 +1,4 @@
-"""A machine with a broker on it: started, cut off or killed, and checked at each new start."""
+"""A machine with a broker: started, cut off or killed, and checked at each new start."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Figures:
 
 
 class Machine:
-    """Any method may raise Violation; what else it raises is a defect as well."""
+    """Any method may raise Violation; anything else it raises is a defect as well."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class Machine:
         return self.driver.disk
 
     def cut_after(self, steps: int | None) -> None:
-        """The power ends after so many more operations of the disk; with None it stays."""
+        """The power ends after this many more disk operations; None: it stays on."""
         self.disk.power_ends_at = None if steps is None else self.disk.steps + steps
 
     def start(self, *, steps_max: int | None = None) -> None:
-        """Open the store and check it; PowerCut after so many operations of the disk."""
+        """Open the store and check it; PowerCut after this many disk operations."""
         disk, model = self.disk, self.model
         check_documents(disk, model)
         was_closed, model.is_closed = model.is_closed, False
@@ -97,7 +97,7 @@ class Machine:
         check_second_start(self.disk, self.clock, self.config, store)
 
     def lose_power(self, fate: Fate) -> None:
-        """Whatever was unsynced now is what `fate` makes of it."""
+        """`fate` decides what becomes of everything unsynced."""
         self._end_process()
         self._note(f"power failure: {fate.description}")
         self.driver.use(self.disk.after_power_failure(fate))
@@ -106,7 +106,7 @@ class Machine:
         check_checkpoint_is_not_ahead(self.disk.contents(), self.model)
 
     def kill(self, *, keeps_all: bool = True) -> None:
-        """The process is gone, the page cache is not; with `keeps_all` it holds all that was
+        """The process is gone, but the page cache is not; with `keeps_all` it has all that was
         written."""
         self._end_process()
         self._note("killed: what was written stays")
@@ -122,7 +122,7 @@ class Machine:
         self.figures.steps += self.disk.steps
 
     def scrap(self) -> None:
-        """The end of it all: threads go, whatever they were doing."""
+        """The very end: threads stop, whatever they were doing."""
         self.disk.is_dead = True
         self.driver.abandon()
         self.driver.threads.close()

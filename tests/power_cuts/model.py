@@ -1,4 +1,4 @@
-"""What a run has done so far, kept outside the store: the truth that a power cut is judged by."""
+"""What a run has done so far, kept outside the store: the truth for judging a power cut."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def expect(condition: bool, promise: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One record as it was appended. `queue_offset` is None for one that has no queue entry."""
+    """One appended record. `queue_offset` is None if it has no queue entry."""
 
     topic: str
     queue_id: int
@@ -28,7 +28,7 @@ class Sent:
     data: bytes
     store_timestamp_ms: int
     keys: frozenset[str] = frozenset()
-    # Of a record that ends a topic: its name.
+    # The topic's name, for a record that ends a topic.
     ends_topic: str = ""
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Sent:
 
 @dataclass(slots=True)
 class DocumentState:
-    """A config file: all that it may hold. That is one content unless a replacement is under way,
+    """A config file and its possible contents. There is only one unless a replacement is under way,
     or was when the process was killed."""
 
     allowed: list[bytes | None] = field(default_factory=lambda: [None])
@@ -47,23 +47,23 @@ class DocumentState:
 
 @dataclass(slots=True)
 class Model:
-    """`acknowledged_end`: what lies before it in the log was promised to survive everything."""
+    """`acknowledged_end`: everything before it in the log was promised to survive anything."""
 
     sent: list[Sent] = field(default_factory=list)
-    # Of an append that failed: the disk may have taken some of it, from its beginning.
+    # Of a failed append: the disk may have a part of it, from its beginning.
     doubtful: list[Sent] = field(default_factory=list)
     acknowledged_end: int = 0
-    # Where the log may begin: that is one place unless a removal is under way, or was.
+    # Where the log may begin: a single place unless a removal is or was under way.
     min_offsets: list[int] = field(default_factory=lambda: [0])
     next_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     documents: dict[str, DocumentState] = field(default_factory=dict)
-    # A clean close returned and nothing has been done since.
+    # A clean close returned and nothing was done since.
     is_closed: bool = False
-    # Since the store was last open: the power was lost; and what the page cache held is gone, or
+    # Since the store was last open: the power was lost; and the page cache's content is gone, or
     # was never written because a sync failed.
     lost_power: bool = False
     lost_cache: bool = False
-    # The process was killed, the machine goes on.
+    # The process was killed, but the machine continues.
     was_killed: bool = False
 
     @property
@@ -85,7 +85,7 @@ class Model:
         return self.next_offsets.get((topic, queue_id), 0)
 
     def cut(self, end: int) -> None:
-        """The log ends at `end` now."""
+        """The log now ends at `end`."""
         for doubtful in self.doubtful:
             self.add(doubtful)
         self.doubtful = []
@@ -95,5 +95,5 @@ class Model:
             self._count(sent)
 
     def end_position(self, topic: str) -> int:
-        """Before this log position lies nothing of the topic's present life."""
+        """Nothing of the topic's present life is before this log position."""
         return max((sent.start for sent in self.sent if sent.ends_topic == topic), default=0)

@@ -1,6 +1,6 @@
-"""Stores that are broken on purpose: the simulation has to notice each of them.
+"""Deliberately broken stores: the simulation must detect each of them.
 
-Most leave out one sync, some do the right things in the wrong order.
+Most omit one sync, some do the right things in the wrong order.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tests.power_cuts.driver import Variant
 
 
 class UnsyncedGroupCommit(Variant):
-    """A group commit acknowledges what only the page cache holds."""
+    """A group commit acknowledges what is only in the page cache."""
 
     def is_ignored(self, thread: str, operation: str, path: str) -> bool:
         return thread == "flush" and operation == "datasync"
 
 
 class CheckpointFirst(Variant):
-    """The checkpoint says that the consume queues are on the disk, then they get there."""
+    """The checkpoint says that the consume queues are on disk before they are."""
 
     def run_checkpoint(self, disk: Disk, work: CheckpointWork) -> None:
         write_checkpoint(disk, work.checkpoint)
@@ -30,7 +30,7 @@ class CheckpointFirst(Variant):
 
 
 class CheckpointBeforeLog(Variant):
-    """Queues and checkpoint reach the disk before the log that they speak of."""
+    """Queues and checkpoint reach the disk before the log that they refer to."""
 
     def run_flush(self, disk: Disk, work: FlushWork) -> None:
         if work.checkpoint is not None:
@@ -39,28 +39,28 @@ class CheckpointBeforeLog(Variant):
 
 
 class UnsyncedTable(Variant):
-    """A config file is renamed into its place before its bytes are on the disk."""
+    """A config file is renamed into place before its bytes are on disk."""
 
     def is_ignored(self, thread: str, operation: str, path: str) -> bool:
         return thread == "tables" and operation == "datasync"
 
 
 class UnsyncedTableName(Variant):
-    """A config file's rename is acknowledged and not made durable."""
+    """A config file's rename is acknowledged but not made durable."""
 
     def is_ignored(self, thread: str, operation: str, path: str) -> bool:
         return thread == "tables" and operation == "fsync_directory"
 
 
 class UnsyncedSegmentName(Variant):
-    """After a roll the new segment's bytes are synced and its name is not."""
+    """After a roll the new segment's bytes are synced, but not its name."""
 
     def is_ignored(self, thread: str, operation: str, path: str) -> bool:
         return thread == "flush" and operation == "fsync_directory"
 
 
 class UnsyncedQueues(Variant):
-    """A checkpoint follows consume queue entries that only the page cache holds."""
+    """A checkpoint follows consume queue entries that are only in the page cache."""
 
     def is_ignored(self, thread: str, operation: str, path: str) -> bool:
         is_queue_file = path.startswith(("consumequeue/", "preallocated-queue"))
@@ -76,7 +76,7 @@ class UnsyncedQueueNames(Variant):
 
 
 class UnsyncedIndex(Variant):
-    """A checkpoint follows keys of the key index that only the page cache holds."""
+    """A checkpoint follows keys of the key index that are only in the page cache."""
 
     def is_ignored(self, thread: str, operation: str, path: str) -> bool:
         is_index = path.startswith(("index/", "preallocated-index"))
@@ -91,7 +91,7 @@ class UnsyncedRemoval(Variant):
 
 
 class UnsyncedRecovery(Variant):
-    """Recovery serves what it found in the page cache without bringing it to the disk."""
+    """Recovery serves what it found in the page cache without writing it to disk."""
 
     def is_ignored(self, thread: str, operation: str, path: str) -> bool:
         return thread == "loop" and operation == "datasync" and path.startswith("commitlog/")

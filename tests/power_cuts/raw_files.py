@@ -1,4 +1,4 @@
-"""What the files themselves say, read without the store: only byte layouts are taken from it."""
+"""The content of the files, read without the store: only byte layouts are taken from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_checkpoint_is_not_ahead(files: Files, model: Model) -> None:
     for sent in model.sent:
         if sent.start < max(model.min_offsets):
             continue
-        # Of records that share the last timestamp some may come after the checkpoint.
+        # Some of the records that share the last timestamp may come after the checkpoint.
         flushed = sent.end <= flushed_end
         flushed |= sent.store_timestamp_ms < checkpoint.physic_msg_timestamp
         if flushed:

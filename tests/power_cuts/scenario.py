@@ -1,8 +1,8 @@
-"""One seed: a broker's life, drawn by chance, with power cuts in it, checked after each of them.
+"""One seed: a broker's random life with power cuts in it, checked after each of them.
 
 Everything follows from the seed: the sizes of the files, what the broker does and in which order
-its threads get on, after which operation of the disk the power ends, what the disk then holds, and
-whether the next start is cut as well.
+its threads progress, after which disk operation the power ends, what the disk then has, and whether
+the next start is cut as well.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ Fault = Callable[[str, str], OSError | None]
 def draw_config(chance: random.Random, *, has_journal: bool) -> StoreConfig:
     """Small files, so that a few records roll them.
 
-    Without a journal a second segment may reach the disk and the first one not, if both are not
-    flushed; with default sizes there are never two of them, for more than the unflushed bytes may
-    be fits into one."""
+    Without a journal a second segment may reach the disk before the first, if neither is flushed;
+    with default sizes that never happens, as the limit of unflushed bytes is smaller than a
+    segment."""
     segment_bytes = chance.choice((1024, 1024, 1500, 4096, 12_288))
     return replace(
         TINY,
@@ -107,7 +107,7 @@ class Scenario:
         self._note(f"{journal}, {faults}, {self.config}")
 
     def run(self) -> Figures:
-        """Raises Violation; anything else that is raised is a defect as well."""
+        """Raises Violation; anything else raised is a defect as well."""
         machine = self.machine
         try:
             for _ in range(self._chance.choice((1, 2, 2, 3, 4))):
@@ -127,7 +127,7 @@ class Scenario:
     # ------------------------------------------------------------------------------ life
 
     def _start(self) -> None:
-        """Open the store, however often that is cut short."""
+        """Open the store, however often that is interrupted."""
         for _ in range(self._chance.choice((0, 0, 0, 1, 1, 2, _STARTS_CUT_MAX))):
             try:
                 self.machine.start(steps_max=self._chance.randint(0, 25))
@@ -141,12 +141,12 @@ class Scenario:
             self.machine.start()
         if self._has_faults:
             self._set_fault(self._fault)
-        # A start on a full disk keeps in memory what the next one writes.
+        # A start on a full disk keeps in memory what a later one writes.
         if self._chance.random() < 0.1 and not self._had_fault:
             self.machine.check_second_start()
 
     def _stop(self) -> None:
-        """The end that this part of the story takes if power did not end before."""
+        """The end of this part of the scenario if the power did not end before."""
         how = self._chance.random()
         if how < 0.4:
             raise PowerCut
@@ -161,12 +161,12 @@ class Scenario:
             raise PowerCut
 
     def _end(self, cause: BaseException) -> None:
-        """The process is gone, and mostly the page cache with it."""
+        """The process is gone, and usually the page cache with it."""
         if not isinstance(cause, PowerCut) and not self._had_fault:
             raise cause
         had_fault, self._had_fault = self._had_fault, False
         if self._chance.random() < (0.6 if self._has_faults else 0.15):
-            # What a failed sync left in the page cache alone is not shown again.
+            # What a failed sync left only in the page cache is not shown again.
             self.machine.kill(keeps_all=not had_fault)
             return
         promised, end = self.machine.disk.sequence_range
@@ -183,7 +183,7 @@ class Scenario:
         self._driver.fault = self.machine.disk.fault = fault
 
     def _fault(self, operation: str, path: str) -> OSError | None:
-        """Now and then the disk is full, or a sync fails."""
+        """Sometimes the disk is full, or a sync fails."""
         if self._chance.random() >= _FAULT_SHARE:
             return None
         number = errno.EIO if "sync" in operation else errno.ENOSPC

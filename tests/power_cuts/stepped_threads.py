@@ -1,9 +1,9 @@
-"""Threads that run one at a time, and change places only between two operations of the disk.
+"""Threads that run one at a time, and switch only between two disk operations.
 
-The loop and its worker threads share nothing but the disk, so every interleaving that matters is
-one of their disk operations. Here a seed decides it: the loop lets a worker do some operations and
-then waits for its turn again; while the loop itself uses the disk, workers may come in between.
-Real threads, because the work of the store is written as plain calls; never two at once, so that a
+The loop and its worker threads share only the disk, so every interleaving that matters is one of
+their disk operations. Here a seed decides it: the loop lets a worker do some operations and then
+waits for its turn again; while the loop itself uses the disk, workers may run in between. They are
+real threads, because the work of the store is written as plain calls; never two at once, so that a
 seed gives the same run every time.
 """
 
@@ -20,7 +20,7 @@ from aerobee.testing.simulated_power import PowerCut
 
 
 class Work(Protocol):
-    """What a thread of the broker is handed."""
+    """A work passed to a thread of the broker."""
 
     def run(self) -> None: ...
 
@@ -52,13 +52,13 @@ class SteppedThread:
         self._queue.append((work, on_end))
 
     def deliver(self) -> None:
-        """[loop] Hand over what has ended."""
+        """[loop] Report what has ended."""
         while self._ended:
             on_end, error = self._ended.popleft()
             on_end(error)
 
     def advance(self, operations: int) -> None:
-        """[loop] Let it do so many disk operations of its current work, or end it."""
+        """[loop] Let it do this many disk operations of its current work, or finish it."""
         if not self.is_busy:
             return
         if self._thread is None:
@@ -72,14 +72,14 @@ class SteppedThread:
         self._threads.running = None
 
     def pause_if_due(self) -> None:
-        """[this thread] Before an operation of the disk."""
+        """[this thread] Before a disk operation."""
         if self._operations_left == 0:
             self._came_back.release()
             self._go.acquire()
         self._operations_left -= 1
 
     def abort(self) -> None:
-        """[loop] The disk is dead: the work under way finds out, the others never begin."""
+        """[loop] The disk is dead: the running work finds out, the others never begin."""
         while self._is_inside:
             self.advance(1 << 30)
         self._queue.clear()
@@ -101,7 +101,7 @@ class SteppedThread:
             error: BaseException | None = None
             try:
                 work.run()
-            except BaseException as raised:  # also PowerCut: the loop has to hear of it
+            except BaseException as raised:  # including PowerCut: the loop must learn of it
                 error = raised
             self._ended.append((on_end, error))
             self._is_inside = False
@@ -115,7 +115,7 @@ class SteppedThreads:
         self._chance = chance
         self._workers = {name: SteppedThread(name, self) for name in names}
         self.running: SteppedThread | None = None
-        # How often a worker comes in between two operations of the loop.
+        # How often a worker runs between two operations of the loop.
         self.intrusion = 0.0
 
     def __getitem__(self, name: str) -> SteppedThread:
@@ -129,7 +129,7 @@ class SteppedThreads:
             self.advance_one()
 
     def advance_one(self) -> None:
-        """Let one of those with work go on for a while."""
+        """Let one of those with work run for a while."""
         busy = [worker for worker in self._workers.values() if worker.is_busy]
         if busy:
             self._chance.choice(busy).advance(self._chance.choice((1, 1, 2, 3, 5, 8, 1 << 30)))
@@ -139,7 +139,7 @@ class SteppedThreads:
             worker.deliver()
 
     def drain(self, disk: SimulatedDisk) -> None:
-        """Until nothing is left to do, also of what follows from it. Raises PowerCut."""
+        """Until nothing is left to do, including follow-up work. Raises PowerCut."""
         self.deliver()
         while any(worker.is_busy for worker in self._workers.values()):
             self.advance_one()

@@ -1,4 +1,4 @@
-"""The simulation can fail: each store that is broken on purpose is caught, the true one is not."""
+"""The simulation can fail: each deliberately broken store is caught, the correct one is not."""
 
 from __future__ import annotations
 

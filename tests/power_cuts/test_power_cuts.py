@@ -1,4 +1,4 @@
-"""What a power cut leaves is what was promised: by the seed, and short lives cut everywhere.
+"""What a power cut leaves is what was promised: by seed, and for short lives cut everywhere.
 
 `make power-cuts` runs 100,000 seeds.
 """
@@ -13,10 +13,10 @@ from tests.power_cuts.exhaustive import SCRIPTS, run_exhaustively
 from tests.power_cuts.scenario import run_seed
 
 pytestmark = pytest.mark.timeout(600)
-"""They take processor time alone, of which a busy machine has little."""
+"""They need only processor time, of which a busy machine has little."""
 
 SEEDS = 300
-"""A few seconds' worth, and enough for errors that no other quick test sees."""
+"""A few seconds' worth, and enough for errors that no other quick test finds."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The simulated disk keeps what was synced, may lose the rest, and else acts like a real one."""
+"""The simulated disk keeps what was synced, may lose the rest, and otherwise acts like a real
+one."""
 
 from __future__ import annotations
 
@@ -204,7 +205,7 @@ _OPERATIONS = st.one_of(
 
 
 def _apply(disk: Disk, operation: str, name: str, first: int, second: int) -> str:
-    """What came of it, as far as a program can see."""
+    """Its result, as far as a program can see."""
     try:
         if operation == "rename":
             disk.rename(name, _NAMES[first])

@@ -1,6 +1,6 @@
-"""What Apache's broker would make of a store folder at its start: a model, step by step.
+"""What Apache's broker would do with a store folder at its start: a model, step by step.
 
-Releases differ in where they begin to read the log and in what they dispatch on the way:
+Releases differ in where they begin to read the log and in what they dispatch along the way:
 
                                   4.9                  5.1                 5.3
     after a clean stop, reads     the last 3 files     the last 3 files    from what the queues know
@@ -39,7 +39,7 @@ class Refused(Exception):
 
 @dataclass
 class ModelQueue:
-    """Entries as (physical offset, size), from the first file's first on."""
+    """Entries as (physical offset, size), starting with the first file's first entry."""
 
     first: int
     per_file: int
@@ -51,7 +51,7 @@ class ModelQueue:
         return self.first + len(self.entries)
 
     def dispatch(self, record: PlainRecord) -> None:
-        """One record that comes by, as an entry, unless it is taken to be there."""
+        """Dispatch one record as an entry, unless it counts as already there."""
         if record.physical_offset + record.size <= self.known:
             return
         self.known = record.physical_offset + record.size
@@ -63,8 +63,8 @@ class ModelQueue:
         self.entries.append((record.physical_offset, record.size))
 
     def truncate(self, offset: int, raw: list[tuple[int, int]]) -> None:
-        """Cut at a log offset; `raw` is what the files held, used or not, before anything was
-        dispatched. The first entry of a file is taken for one whatever it is."""
+        """Cut at a log offset; `raw` is the files' content, used or not, before anything was
+        dispatched. The first entry of a file counts as an entry whatever it is."""
         raw = self.entries + raw[len(self.entries) :]
         files = -(-len(raw) // self.per_file)
         for number in reversed(range(files)):
@@ -85,7 +85,7 @@ class ModelQueue:
 
 
 class ApacheStart:
-    """One start; afterwards `queues` is what its consumers would see."""
+    """One start; afterwards `queues` is what consumers would see."""
 
     def __init__(
         self, root: Path, sizes: Sizes, release: str, log: PlainStore | None = None
@@ -114,7 +114,7 @@ class ApacheStart:
                     raise Refused(f"{folder.name}/{file.name} has {file.stat().st_size} bytes")
 
     def _load(self, name: Queue, folder: Path) -> ModelQueue:
-        """The third-last file and what follows, up to the first entry that is none."""
+        """The third-last file and later ones, up to the first invalid entry."""
         files = sorted(folder.iterdir())
         per_file = self._sizes.queue_file_bytes // ENTRY.size
         queue = ModelQueue(int(files[0].name) // ENTRY.size if files else 0, per_file)
@@ -191,7 +191,7 @@ class ApacheStart:
 
 
 def apache_problems(root: Path, sizes: Sizes) -> list[str]:
-    """What would go wrong in any release, each line with its name."""
+    """What would go wrong in any release, each line with the release's name."""
     found: list[str] = []
     log: PlainStore | None = None
     for release in RELEASES:

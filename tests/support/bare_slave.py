@@ -1,4 +1,4 @@
-"""A slave that says whatever a test wants, frame by frame, and what it says wrong."""
+"""A slave that sends anything a test wants, frame by frame, even invalid frames."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BareSlave:
         return event.bytes
 
     async def ending(self) -> Status:
-        """The gRPC status and Aerobee's code that end the stream."""
+        """The gRPC status and Aerobee's code with which the stream ended."""
         code = await asyncio.wait_for(self._call.code(), 5)
         metadata = dict(await self._call.trailing_metadata())
         details = await self._call.details()

@@ -1,4 +1,4 @@
-"""Where what takes minutes to build is kept from run to run."""
+"""Where artefacts that take minutes to build are kept between runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """A folder of this user's, whatever HOME a test run has set."""
+    """A folder of this user, whatever HOME a test run has set."""
     given = os.environ.get("XDG_CACHE_HOME")
     home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     return (Path(given) if given else home / ".cache") / "aerobee"

@@ -1,4 +1,4 @@
-"""Certificates of an authority that lives for one test."""
+"""Certificates of an authority that exists for one test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """PEM files: who signed it, the certificate, its private key; named as in a Secret of TLS."""
+    """PEM files: the issuer, the certificate, its private key; named as in a TLS Secret."""
 
     folder: Path
 
@@ -41,8 +41,8 @@ def issue(
     begin: datetime | None = None,
     end: datetime | None = None,
 ) -> Certificate:
-    """A certificate for a server or client of these host names or addresses, valid now unless said
-    otherwise. Replaces what is there."""
+    """A certificate for a server or client with these host names or addresses, valid now unless
+    specified otherwise. Replaces existing files."""
     folder.mkdir(parents=True, exist_ok=True)
     issued = authority.issue_cert(*names, not_before=begin, not_after=end)
     made = Certificate(folder)
@@ -55,7 +55,7 @@ def issue(
 
 
 def out_of_time() -> dict[str, tuple[datetime, datetime]]:
-    """What is said of a certificate that is not valid now, and when it is."""
+    """Descriptions of certificates that are not valid now, and their validity periods."""
     now, hour = datetime.now(UTC), timedelta(hours=1)
     return {
         "certificate has expired": (now - 9 * hour, now - hour),

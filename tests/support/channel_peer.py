@@ -1,6 +1,6 @@
-"""A server that does to its callers what servers do: answers, refuses, hangs, stops reading.
+"""A server that treats its callers as servers do: answers, refuses, hangs, stops reading.
 
-As a program it serves at the address that is its argument, until it is killed:
+As a program it serves at the address in its argument, until it is killed:
 
     python -m tests.support.channel_peer 127.0.0.1:0
 """
@@ -107,7 +107,7 @@ async def peer_here(
 
 @dataclass
 class PeerProcess:
-    """A peer of its own process."""
+    """A peer in a separate process."""
 
     process: asyncio.subprocess.Process
     address: str

@@ -1,6 +1,6 @@
 """A real folder whose sealed files are never in the page cache, and whose reads wait for a gate.
 
-What is open for writing counts as hot, as in life. Counts where reads were waited for.
+Files open for writing count as hot, as in reality. Counts where reads were waited for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GATE_TIMEOUT_S = 20.0
 
 
 class ColdDisk(RealDisk):
-    """`gate` is open at first; close it, and reads of cold files wait until it opens."""
+    """`gate` is open at first; once closed, reads of cold files wait until it opens."""
 
     __slots__ = ("advices", "gate", "is_cold", "read_error", "reading_threads")
 
@@ -34,7 +34,7 @@ class ColdDisk(RealDisk):
 
 
 class ColdFile:
-    """A file that has to be waited for."""
+    """A file whose reads must be waited for."""
 
     def __init__(self, disk: ColdDisk, path: str, file: DiskFile) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""Command lines of `aerobee`, parsed by its own commands and not run."""
+"""Command lines of `aerobee`, parsed by its own commands but not run."""
 
 from __future__ import annotations
 

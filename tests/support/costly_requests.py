@@ -1,4 +1,4 @@
-"""Requests that cost too much, as bytes, made from the descriptors of services."""
+"""Requests that cost too much, as bytes, generated from service descriptors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIXED_SIZES = {
     FieldDescriptor.TYPE_DOUBLE: 8,
 }
 PADDING_FIELD = 1_000
-"""No message has it: a reader passes over it."""
+"""No message has this field: readers skip it."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Place:
         return f"/{self.method.containing_service.full_name}/{self.method.name}"
 
     def request(self, content: bytes, *, size_min: int = 0) -> bytes:
-        """The field's bytes in their request, which is at least so long."""
+        """The field's bytes in their request, which is at least this long."""
         for each in reversed(self.outer):
             content = delimited(each.number, content)
         if len(content) < size_min:
@@ -46,7 +46,7 @@ class Place:
         return content
 
     def elements(self, count: int) -> bytes:
-        """So many elements of a repeated field, each as short as can be."""
+        """This many elements of a repeated field, each as short as possible."""
         field = self.field
         if is_map(field):
             keys = (delimited(1, str(index).encode()) for index in range(count))
@@ -63,7 +63,7 @@ class Place:
         )
 
     def at(self, limit: Limit, more: int) -> Iterator[bytes]:
-        """Requests that reach the limit, or go `more` beyond it."""
+        """Requests that reach the limit, or exceed it by `more`."""
         size_min = limit.looked_into_from + 1
         if limit.count is not None:
             yield self.request(self.elements(limit.count + more), size_min=size_min)
@@ -71,7 +71,7 @@ class Place:
             yield self.request(self.text(limit.length + more), size_min=size_min)
 
     def far_above(self, size: int) -> Iterator[bytes]:
-        """Requests of about `size` bytes that are nothing but this field."""
+        """Requests of about `size` bytes that consist only of this field."""
         if self.field.is_repeated:
             some = self.elements(10_000)
             yield self.request(some * (size // len(some)))
@@ -90,7 +90,7 @@ def methods_of(*files: FileDescriptor) -> list[MethodDescriptor]:
 
 
 def places(methods: Iterable[MethodDescriptor]) -> list[Place]:
-    """Every field of every request that can be long, however deep."""
+    """Every field of every request that can be long, at any depth."""
     found: list[Place] = []
 
     def look(method: MethodDescriptor, message: Descriptor, *outer: FieldDescriptor) -> None:

@@ -1,4 +1,4 @@
-"""Store folders and what happens to files: made, damaged, verified, repaired."""
+"""Store folders and damage to their files: made, damaged, verified, repaired."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def repair(
 
 
 def files_of(root: Path) -> dict[str, bytes]:
-    """Each file's content, but what repairs leave behind and the lock."""
+    """Each file's content, except the lock and what repairs leave."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))

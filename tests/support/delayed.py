@@ -1,5 +1,5 @@
-"""Messages that arrive later, in a broker of this process: sent as its send path stores them, and a
-clock that is set at will."""
+"""Delayed messages in a broker of this process: stored as by its send path, with a clock that tests
+set at will."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 
 
 class SetClock(SystemClock):
-    """The machine's, but that its time of day is set by a test."""
+    """The machine's clock, except that a test sets its time of day."""
 
     __slots__ = ("ahead_ms",)
 
@@ -67,7 +67,7 @@ def send_later(
     deliver_ms: int = 0,
     level: int = 0,
 ) -> list[str]:
-    """Store messages that wait; returns their unique keys."""
+    """Store waiting messages; returns their unique keys."""
     unique_keys = []
     for body in bodies:
         key = f"KEY{body[:40].decode()}"
@@ -124,13 +124,13 @@ def delivered(wiring: Wiring, topic: str, queue_id: int = 0) -> list[Delivered]:
 async def until_delivered(
     wiring: Wiring, topic: str, count: int, queue_id: int = 0
 ) -> list[Delivered]:
-    """The messages of a queue, once there are so many."""
+    """The messages of a queue, once there are this many."""
     await until(lambda: len(delivered(wiring, topic, queue_id)) >= count)
     return delivered(wiring, topic, queue_id)
 
 
 def is_settled(wiring: Wiring) -> bool:
-    """Whether all that is due by now was delivered, and the journal counts."""
+    """Whether everything due by now was delivered, and the journal has confirmed it."""
     delays = wiring.delays
     term, planner = delays.mover.term, delays.mover._planner
     if term is None or planner is None or not delays.mover.is_ready or delays.mover._due.is_set():
@@ -145,6 +145,6 @@ def is_settled(wiring: Wiring) -> bool:
 
 
 async def settled(wiring: Wiring) -> None:
-    """Until all that is due by the clock as it was set was delivered."""
+    """Until everything due by the clock as set was delivered."""
     wiring.delays.mover.wake()
     await until(lambda: is_settled(wiring), "delayed messages come to rest")

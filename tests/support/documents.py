@@ -1,4 +1,4 @@
-"""Documents of megabytes, compared so that a person can read the outcome."""
+"""Documents of megabytes, compared so that the result is readable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def without_answers(topics: Json) -> Json:
 
 
 def differences(expected: Json, actual: Json, at: str = "") -> list[str]:
-    """Where two documents differ, a line each: documents of megabytes are not for eyes."""
+    """Where two documents differ, one line each."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         return [
             line

@@ -1,4 +1,4 @@
-"""A TCP path whose other end goes away without a word, while a new connection finds another."""
+"""A TCP path whose other end disappears silently, while a new connection finds another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BACKLOG_PLACES = 4
 
 
 class DyingPath:
-    """To a port of this machine; see `dying_path`."""
+    """A path to a port of this machine; see `dying_path`."""
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
@@ -24,15 +24,15 @@ class DyingPath:
         self.connections = 0
 
     def swallow(self) -> None:
-        """As `die`; and whoever connects from now on is not answered, as by a machine that is
-        gone while a service still names it."""
+        """As `die`; also, new connections get no answer, as if a service still named a machine that
+        is gone."""
         assert self.listener is not None, "it listens"
         host, port = self.listener.sockets[0].getsockname()
         self.die()
         self.listener.close()
         full = socket.create_server((host, port), backlog=0)
         self.held.append(full)
-        for _ in range(BACKLOG_PLACES):  # what comes after these is not even acknowledged
+        for _ in range(BACKLOG_PLACES):  # later connections are not even acknowledged
             waiting = socket.socket()
             waiting.setblocking(False)
             with contextlib.suppress(BlockingIOError):
@@ -40,7 +40,7 @@ class DyingPath:
             self.held.append(waiting)
 
     def die(self) -> None:
-        """Nothing goes over the present connections any more, and nothing ends them."""
+        """No more bytes pass over the present connections, and nothing closes them."""
         self._alive.clear()
         self._alive = asyncio.Event()
         self._alive.set()
@@ -74,8 +74,8 @@ async def _carry(
 async def dying_path(
     target_port: int, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[DyingPath]:
-    """As to a process that was moved behind the same address, by a service of Kubernetes say. It
-    listens at `host` and `port`; 0: any."""
+    """As for a process that was moved behind the same address, for example by a Kubernetes service.
+    It listens at `host` and `port`; 0: any."""
     path = DyingPath(target_port)
     streams: set[asyncio.Task[None]] = set()
 

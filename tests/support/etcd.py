@@ -1,4 +1,4 @@
-"""A real etcd of one member for tests, which may kill it and start it again."""
+"""A real single-member etcd for tests, which may kill and restart it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
 SHORT_ELECTIONS = ("--heartbeat-interval=20", "--election-timeout=200")
-"""They give short leases: the smallest is then one second."""
+"""They allow short leases: the minimum is then one second."""
 
 
 def etcd_command(
@@ -29,8 +29,8 @@ def etcd_command(
     host: str = HOST,
     scheme: str = "http",
 ) -> list[str]:
-    """How a member is started that is a cluster of its own; `scheme` and `host` are how clients
-    reach it."""
+    """The command that starts a single-member cluster; `scheme` and `host` are how clients reach
+    it."""
     client, peer = f"{scheme}://{host}:{client_port}", f"http://{HOST}:{peer_port}"
     return [
         str(etcd_binary()),
@@ -45,7 +45,7 @@ def etcd_command(
 
 
 class EtcdProcess:
-    """One member that keeps its ports and data over kills and restarts."""
+    """One member that keeps its ports and data across kills and restarts."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
@@ -66,7 +66,7 @@ class EtcdProcess:
             self.peer_port,
             *SHORT_ELECTIONS,
             "--log-level=error",
-            # What is killed here leaves its files to the kernel, which does not end.
+            # A killed process leaves its writes to the kernel, which survives.
             "--unsafe-no-fsync",
             *self._flags,
         )
@@ -79,7 +79,7 @@ class EtcdProcess:
             time.sleep(0.02)
 
     def check_alive(self) -> None:
-        """AssertionError with the end of its log if it ended without being told to."""
+        """AssertionError with the end of its log if it ended unexpectedly."""
         process = self._process
         if process is not None and process.poll() is not None:
             self._process = None
@@ -110,7 +110,7 @@ class EtcdProcess:
 
 @contextmanager
 def running_etcd(folder: Path, *flags: str) -> Iterator[EtcdProcess]:
-    """One that ends with the block."""
+    """An etcd that ends with the block."""
     process = EtcdProcess(folder, *flags)
     process.start()
     try:

@@ -1,4 +1,5 @@
-"""A real etcd of several members, which fills up, loses members and is asked over its JSON."""
+"""A real etcd of several members, which fills up, loses members, and is called over its JSON
+API."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.support.waiting import wait_until
 
 
 class Refused(Exception):
-    """What etcd said instead of doing it."""
+    """etcd's error message."""
 
 
 @dataclass
@@ -50,7 +51,7 @@ class RunningMember:
             raise Refused(error.read().decode()) from None
 
     def put(self, key: str, value: bytes) -> int:
-        """The revision after it. Raises Refused."""
+        """The revision afterwards. Raises Refused."""
         coded = {name: base64.b64encode(text).decode()
                  for name, text in (("key", key.encode()), ("value", value))}  # fmt: skip
         return int(self.ask("kv/put", **coded)["header"]["revision"])
@@ -68,7 +69,7 @@ class RunningMember:
 def running_members(
     folder: Path, count: int, *flags: str, programs: Path | None = None
 ) -> Iterator[list[RunningMember]]:
-    """Members m-0, m-1, ... that agree; what is left of them ends with the block."""
+    """Members m-0, m-1, ... that have quorum; the remaining ones end with the block."""
     ports = free_ports(2 * count)
     peers = ",".join(f"m-{at}=http://127.0.0.1:{ports[2 * at + 1]}" for at in range(count))
     etcd = etcd_binary() if programs is None else programs / "etcd"
@@ -86,7 +87,7 @@ def running_members(
                 f"--initial-advertise-peer-urls={peer}",
                 f"--initial-cluster={peers}",
                 "--log-level=error",
-                # Not for a member whose machine is busy.
+                # Not for several members, as the machine may be busy.
                 *(SHORT_ELECTIONS if count == 1 else ()),
                 *flags,
             ]
@@ -111,7 +112,7 @@ def _is_healthy(member: RunningMember) -> bool:
 
 
 def fill(member: RunningMember, mib: int) -> int:
-    """Overwrite one key until so much of its past is there; the revision after it.
+    """Overwrite one key until this much history exists; returns the revision afterwards.
 
     Raises:
         Refused: the quota is reached.
@@ -123,7 +124,7 @@ def fill(member: RunningMember, mib: int) -> int:
 
 
 def until_full(member: RunningMember) -> None:
-    """Fill it until it says that it has no space; its quota must be small."""
+    """Fill it until it reports that it has no space; its quota must be small."""
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
         try:

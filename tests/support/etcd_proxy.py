@@ -1,7 +1,7 @@
-"""An etcd that serves some calls and not others: a gRPC proxy in front of a real one.
+"""An etcd that serves only some calls: a gRPC proxy in front of a real one.
 
-A proxy below gRPC can only let everything hang; this one knows the calls. Messages are passed on as
-bytes, errors as they are.
+A proxy below gRPC could only make everything hang; this one knows the calls. Messages are passed on
+as bytes, errors unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class EtcdProxy:
-    """Faults are attributes; set one, and the calls that come from then on meet it."""
+    """Faults are attributes; once set, they affect all later calls."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -31,10 +31,10 @@ class EtcdProxy:
         self._calls: list[str] = []
         self.port = 0
         self.watches_mute = 0
-        """So many of the next watches are accepted and never answered."""
+        """This many of the next watches are accepted but never answered."""
         self.refuses_reads_of_all = False
-        """Reads of everything, and of its revision, are refused as by an etcd that is overloaded;
-        those of a few records, transactions and leases are not."""
+        """Reads of everything, and of its revision, are refused as by an overloaded etcd; reads of
+        a few records, transactions and leases are not."""
 
     @property
     def endpoint(self) -> str:
@@ -42,7 +42,7 @@ class EtcdProxy:
 
     @property
     def watch_count(self) -> int:
-        """Watches that were asked for."""
+        """The number of watches requested."""
         return self._calls.count(WATCH)
 
     async def __aenter__(self) -> EtcdProxy:
@@ -57,7 +57,7 @@ class EtcdProxy:
         await self._channel.close()
 
     def end_watches(self) -> None:
-        """End those that stand."""
+        """End the current watches."""
         for call in tuple(self._watches):
             call.cancel()
 
@@ -93,7 +93,7 @@ class EtcdProxy:
 
 
 def _is_of_all(request: bytes) -> bool:
-    """Read in pages or counted, and not a few records."""
+    """Whether it reads pages or counts, not just a few records."""
     asked = load_etcd3().etcdrpc.RangeRequest.FromString(request)
     return bool(asked.limit or asked.count_only)
 

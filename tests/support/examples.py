@@ -23,7 +23,7 @@ def modules_of(package: str) -> list[ModuleType]:
 
 
 def check_doctests(module: ModuleType) -> int:
-    """Runs the `>>>` examples of a module; how many there were."""
+    """Runs the `>>>` examples of a module; returns how many there were."""
     result = doctest.testmod(module, raise_on_error=False)
     assert result.failed == 0, f"examples of {module.__name__} do not hold; see the output"
     return result.attempted

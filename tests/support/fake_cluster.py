@@ -1,7 +1,7 @@
 """A nameserver and brokers for client tests: real gRPC, memory instead of disks and etcd.
 
-They check what they are sent as strictly as the real ones and keep it for the test to look at.
-Faults are attributes that a test sets.
+They check what they receive as strictly as the real ones and keep it for tests to inspect. Faults
+are attributes that a test sets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Refusal = Callable[[broker_pb2.RecordBatch], broker_pb2.SendAck | None]
 
 @dataclass
 class StoredRecord:
-    """One record as a broker got it, with the offset that it gave it."""
+    """One record as a broker got it, with the offset assigned to it."""
 
     topic: str
     queue_id: int
@@ -52,7 +52,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         self.cut_after_store = 0
         """Break the stream instead of acknowledging, this many times."""
         self.status = common_pb2.OK
-        """Of what is stored."""
+        """The status of what is stored."""
         self.durability = broker_pb2.PAGE_CACHE
         self.producer_bases: dict[tuple[str, int, int], dict[int, tuple[int, int]]] = {}
         """By topic, queue and producer: each stored batch's first number, its count and offset."""
@@ -87,7 +87,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
 
     def lose_end(self, count: int) -> None:
         """A crash leaves only `count` records of the largest batch, the last of its queue, and
-        another producer's message comes after them."""
+        another producer's message follows them."""
         batch = max(self.batches, key=lambda batch: len(batch.record_sizes))
         queue = batch.topic, batch.queue_id
         known = self.producer_bases[*queue, batch.producer_id]
@@ -123,7 +123,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         assert [record.size for record in records] == list(batch.record_sizes)
         queue = batch.topic, batch.queue_id
         base = self._ends.get(queue, 0)
-        # What arrives later is looked up where it waits.
+        # A delayed message is looked up where it waits.
         properties = records[0].properties
         waits = "DELAY" in properties or "TIMER_DELIVER_MS" in properties
         numbered_in = ("waiting", 0) if waits else queue
@@ -172,7 +172,7 @@ class BrokerPlace(Protocol):
 
 @dataclass
 class BrokerAt:
-    """A broker that runs elsewhere."""
+    """A broker running elsewhere."""
 
     address: str
     store_host_ipv6: bool = False
@@ -193,9 +193,9 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
     brokers: dict[str, BrokerPlace] = field(default_factory=dict)
     topics: dict[str, FakeTopic] = field(default_factory=dict)
     replicas: list[tuple[str, int, int, bool]] | None = None
-    """Instead of the brokers: broker name, broker id, epoch, whether it is master."""
+    """Used instead of the brokers: broker name, broker id, epoch, whether it is master."""
     addresses: dict[int, str] = field(default_factory=dict)
-    """Of these, by broker id."""
+    """Their addresses, by broker id."""
     auto_create: bool = True
     version: int = 1
     stale: bool = False
@@ -225,7 +225,7 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
             self._server = None
 
     async def publish(self) -> None:
-        """Tell all watchers of what the test changed."""
+        """Push the test's changes to all watchers."""
         self.version += 1
         async with self._changed:
             self._changed.notify_all()

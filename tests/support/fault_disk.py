@@ -1,10 +1,10 @@
-"""A disk that fails when told to, and that knows what a power failure would leave of it.
+"""A disk that fails on command, and that knows what would be left of it after a power failure.
 
-Everything happens on a RealDisk; beside it stands what is known to be durable. The model of a power
-failure is that of a journalling file system: changes of names and lengths reach the disk in order,
-up to any point; written bytes reach it in any selection of sectors; `datasync` and
-`fsync_directory` are the only promises. A name counts as promised only once its own directory was
-synced, so a forgotten fsync of a directory loses files here.
+Everything happens on a RealDisk; in addition, what is known to be durable is tracked. A power
+failure is modelled as on a journalling file system: changes of names and lengths reach the disk in
+order, up to any point; written bytes reach it in any selection of sectors; only `datasync` and
+`fsync_directory` give guarantees. A name is guaranteed only once its own directory was synced, so a
+forgotten fsync of a directory loses files here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PathTest = Callable[[str], bool]
 
 @dataclass(eq=False)
 class Node:
-    """A file or directory, whatever its name is at the moment."""
+    """A file or directory, whatever its present name."""
 
     is_directory: bool = False
     path: str = ""
@@ -53,7 +53,7 @@ class NameChange:
 
 
 class FaultDisk:
-    """The faults are plain attributes, to be set and cleared by a test."""
+    """The faults are plain attributes that a test sets and clears."""
 
     def __init__(self, root: Path) -> None:
         self._real = RealDisk(root)
@@ -72,7 +72,7 @@ class FaultDisk:
         self.free: int | None = None
         self.total: int | None = None
         self.can_sync_all = True
-        # Weakly: a file that nobody holds any more is closed.
+        # Weak references: a file that nothing holds any more is closed.
         self._files: weakref.WeakSet[FaultFile] = weakref.WeakSet()
         self._locks: list[DiskLock] = []
 
@@ -80,7 +80,7 @@ class FaultDisk:
         return self.root
 
     def _adopt(self, directory: str) -> None:
-        """What is there already is durable."""
+        """What already exists is durable."""
         for entry in self._real.list(directory):
             path = _join(directory, entry.name)
             if entry.is_directory:
@@ -101,7 +101,7 @@ class FaultDisk:
         return opened
 
     def abandon(self) -> None:
-        """What the kernel does once the process is dead: every descriptor is closed."""
+        """What the kernel does when the process dies: closes every descriptor."""
         for file in list(self._files):
             file.close()
         for lock in self._locks:
@@ -120,7 +120,7 @@ class FaultDisk:
     def rename(self, old: str, new: str) -> None:
         self.calls.append(("rename", new))
         self._real.rename(old, new)
-        # A file that was there before this disk was.
+        # A file that is older than this disk object.
         node = self._names.pop(old, None) or Node()
         self._journal.append(NameChange(old, None))
         self._name(new, node)

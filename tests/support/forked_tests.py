@@ -1,12 +1,12 @@
-"""Tests in several processes, each a fork of the one that has found them: `pytest --forks N`.
+"""Tests in several processes, each a fork of the one that collected them: `pytest --forks N`.
 
-Finding ten thousand tests takes as long as many of them together, so it is done once. Whatever is
-not forked stays where pytest has it: the order, reports, results, the folder of all `tmp_path`.
+Collecting ten thousand tests takes as long as running many of them, so it is done once. Everything
+else stays as in pytest: the order, reports, results, the folder of all `tmp_path`.
 
-A fork asks for a scope, runs its tests in order, and asks for the next one before the last of them,
-so that fixtures which both share live on. Each test's reports go to the process that forked, for
-which it is as if the test had run there. A fork that dies is a failure of the test that it ran; the
-rest of its scope goes to a fork that takes its place.
+A fork asks for a scope, runs its tests in order, and asks for the next scope before the last of
+them, so that fixtures shared by both stay alive. Each test's reports go to the parent process, as
+if the test had run there. If a fork dies, the test that it was running fails; the rest of its scope
+goes to a replacement.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 ScopeOf = Callable[[str], str]
-"""The scope of a node id: what belongs together, and is run by one fork."""
+"""The scope of a node id: tests that belong together and run in one fork."""
 END_S_MAX = 60.0
-"""Of a fork that was told to end."""
+"""For a fork that was told to end."""
 
 
 @dataclass(slots=True)
 class _Fork:
     process: BaseProcess
     todo: deque[int]
-    """The tests that it was given and has not finished; it runs the first one."""
+    """The tests assigned to it and not finished; it is running the first one."""
 
 
 class Forks:
-    """The side that forks."""
+    """The parent's side."""
 
     def __init__(self, count: int, scope_of: ScopeOf) -> None:
         self._count = count
@@ -51,11 +51,11 @@ class Forks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         if session.config.option.collectonly or session.testsfailed:
-            return None  # pytest knows what is to be done
+            return None  # pytest knows what to do
         self._scopes.extend(self._found_scopes(session.items))
         if (terminal := session.config.pluginmanager.get_plugin("terminalreporter")) is not None:
-            terminal.showfspath = False  # files take turns
-        # Before any fork asks for a folder of its own.
+            terminal.showfspath = False  # files alternate
+        # Before any fork requests a folder of its own.
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         try:
             for _ in range(min(self._count, len(self._scopes))):
@@ -87,7 +87,7 @@ class Forks:
             target=_run, args=(session, theirs, number, [*self._forks, ours])
         )
         with warnings.catch_warnings():
-            # Of threads that were begun while tests were found: no fork has or needs them.
+            # About threads started during collection: no fork has or needs them.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         theirs.close()
@@ -137,7 +137,7 @@ class Forks:
             self._start(session)
 
     def _end_all(self, *, was_by_terminal: bool) -> None:
-        """As Ctrl-C does, which a terminal sends to all of them by itself."""
+        """As Ctrl-C does, which a terminal sends to all of them on its own."""
         for fork in self._forks.values():
             if not was_by_terminal and fork.process.pid is not None:
                 os.kill(fork.process.pid, signal.SIGINT)
@@ -147,7 +147,7 @@ class Forks:
 
 
 class _Reporter:
-    """In a fork: a test is run as ever, and its reports are sent instead of logged."""
+    """In a fork: runs a test as usual, but sends its reports instead of logging them."""
 
     def __init__(self, config: pytest.Config, end: Connection) -> None:
         self._config = config
@@ -162,15 +162,15 @@ class _Reporter:
 
 
 def _run(session: pytest.Session, end: Connection, number: int, others: list[Connection]) -> None:
-    """What a fork does. Nothing in it holds the ends that are not its own: if the process that
-    forked is killed, sending to it fails."""
+    """What a fork does. It keeps no pipe ends except its own: if the parent is killed, sending to
+    it fails."""
     for other in others:
         other.close()
-    # It is how the process that forked ends this one; what runs in the background may ignore it.
+    # The parent uses it to end this process; background processes may ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config = session.config
     capture: Any = config.pluginmanager.get_plugin("capturemanager")
-    # What is captured goes to a file, whose end this process would else share with the others.
+    # Captured output goes to a file, which this process would otherwise share with the others.
     capture.stop_global_capturing()
     capture.start_global_capturing()
     capture.suspend_global_capture()
@@ -190,7 +190,7 @@ def _run(session: pytest.Session, end: Connection, number: int, others: list[Con
 
 
 def _given(session: pytest.Session, end: Connection) -> Iterator[pytest.Item]:
-    """The tests of one scope after the other."""
+    """The tests of one scope, one after another."""
     while True:
         end.send(None)
         if not (indices := end.recv()):

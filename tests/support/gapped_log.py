@@ -1,4 +1,4 @@
-"""A folder whose log lacks messages in the middle of a queue, though all its records are whole."""
+"""A folder whose log lacks messages in the middle of a queue, though all its records are intact."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from tests.support.stores import batch_of, flush, open_store
 def write_gapped_log(
     root: Path, config: StoreConfig, *, topic: str, messages: int, gap_at: int, missing: int
 ) -> None:
-    """Queue 0 of `topic` has `messages` records; from `gap_at` on their queue offsets are `missing`
-    too high. The queue files are gone, so a broker makes them from the log when it starts."""
+    """Queue 0 of `topic` has `messages` records; from `gap_at` on their queue offsets are too high
+    by `missing`. The queue files are gone, so a broker rebuilds them from the log when it
+    starts."""
     root.mkdir(parents=True, exist_ok=True)
     store = open_store(root, config, SystemClock())
     positions = []

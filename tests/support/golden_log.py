@@ -1,4 +1,4 @@
-"""The commit logs of the golden stores, which a broker of Apache's wrote, and their manifests."""
+"""The commit logs of the golden stores, written by Apache's broker, and their manifests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GoldenLog:
                         self.checkpoint = content.read()
 
     def records(self) -> list[Record]:
-        """All whole records; what comes after them is nothing, a blank record, or the tear."""
+        """All complete records; after them comes nothing, a blank record, or the tear."""
         found: list[Record] = []
         for _, data in sorted(self.segments.items()):
             position = 0

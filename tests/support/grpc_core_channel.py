@@ -45,7 +45,7 @@ SERVER_OPTIONS = [
 
 
 class Observed:
-    """Which limits a server met."""
+    """Which limits a server hit."""
 
     def __init__(self) -> None:
         self.met: list[Limit] = []
@@ -66,7 +66,7 @@ async def channel_to(
     resolve: Resolve | None = None,
     compress_bytes_min: int | None = None,
 ) -> AsyncIterator[Channel]:
-    """Closed in the end; fails if it then holds anything."""
+    """Closed at the end; fails if it then still holds anything."""
     channel = Channel(
         address,
         now=now,
@@ -87,7 +87,7 @@ async def channel_to(
 
 
 class _Echo(grpc.GenericRpcHandler):
-    """The methods of `grpc_core_server.echo_methods` that clients of all engines are tried on."""
+    """The methods of `grpc_core_server.echo_methods` used to test clients of all engines."""
 
     def __init__(self, **handlers: grpc.RpcMethodHandler[Any, Any]) -> None:
         self._handlers = handlers
@@ -174,7 +174,7 @@ async def _aio_large(request: bytes, context: Any) -> bytes:
 def _sleep(cancelled: list[str]) -> Callable[[bytes, Any], bytes]:
     def sleep(request: bytes, context: Any) -> bytes:
         over = threading.Event()
-        if context.add_callback(over.set):  # otherwise it is over already
+        if context.add_callback(over.set):  # otherwise it is already over
             over.wait(60)
         cancelled.append("Sleep")
         return request
@@ -195,14 +195,14 @@ def _metadata(request: bytes, context: Any) -> bytes:
 
 
 def _chat(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-    # A call that is cancelled ends its iterator by an error of its own.
+    # A cancelled call ends its iterator with its own error.
     with contextlib.suppress(grpc.RpcError):
         yield from requests
 
 
 @asynccontextmanager
 async def thread_server(cancelled: list[str]) -> AsyncIterator[str]:
-    """grpcio's server of threads; yields its address."""
+    """grpcio's threaded server; yields its address."""
     with ThreadPoolExecutor(8) as pool:
         server = grpc.server(pool, options=SERVER_OPTIONS)
         echo: Any = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
@@ -237,8 +237,8 @@ async def thread_server(cancelled: list[str]) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def program_server(command: list[str], cancelled: list[str]) -> AsyncIterator[str]:
-    """Another language's server, which prints its port, and `cancelled NAME` for handlers; yields
-    its address."""
+    """A server in another language, which prints its port, and `cancelled NAME` for handlers;
+    yields its address."""
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None, "it was asked for"
     output = process.stdout
@@ -271,5 +271,5 @@ async def echoes(peer: RawPeer) -> None:
 
 
 async def silence(peer: RawPeer) -> None:
-    """Reads, and never says a word."""
+    """Reads, and never answers."""
     await peer.closed()

@@ -1,4 +1,4 @@
-"""A server of grpc_core in a process of its own, which can be killed.
+"""A server of grpc_core in a separate process, which can be killed.
 
 python -m tests.support.grpc_core_echo PORT
 """
@@ -19,7 +19,7 @@ from tests.support.grpc_core_server import Told, echo_methods
 
 @asynccontextmanager
 async def echo_process(port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """Listens when it is given; killed in the end."""
+    """Already listening when it is yielded; killed at the end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.grpc_core_echo", str(port)], stdout=subprocess.PIPE
     )

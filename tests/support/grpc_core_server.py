@@ -1,4 +1,4 @@
-"""A server of grpc_core with small services of every shape, and what it told its observers."""
+"""A server of grpc_core with small services of every shape, and what its observers saw."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aerobee.grpc_core.tls import FollowedTls
 
 SERVICE = "/test.Echo/"
 WORDS = "nicht möglich: 100 %\n"
-"""Why `Fail` fails: not ASCII, and with what percent-encoding must escape."""
+"""The message with which `Fail` fails: not ASCII, and with what percent-encoding must escape."""
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -35,19 +35,19 @@ DETAILS = (
         _field(1, b"type.googleapis.com/google.rpc.ErrorInfo") + _field(2, _field(1, b"BROKEN")),
     )
 )
-"""A google.rpc.Status that says so, with one google.rpc.ErrorInfo; grpc-go reads all of it."""
+"""A matching google.rpc.Status, with one google.rpc.ErrorInfo; grpc-go reads all of it."""
 
 
 @dataclass
 class Serving:
-    """What runs, and what was told."""
+    """What is running, and what was observed."""
 
     server: Server
     port: int = 0
     met: list[tuple[Limit, str]] = field(default_factory=list)
     bugs: list[Exception] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
-    """Names of handlers that were cancelled."""
+    """Names of cancelled handlers."""
 
     @property
     def target(self) -> str:
@@ -84,7 +84,7 @@ async def serving(
     memory_bytes_max: int = 512 << 20,
     interceptor: Interceptor | None = None,
 ) -> AsyncIterator[Serving]:
-    """A server on a port of its own, stopped in the end; fails for a bug that nobody looked at."""
+    """A server on its own port, stopped at the end; fails for any bug that was not checked."""
     told = Told()
     server = Server(
         now=now,
@@ -155,14 +155,14 @@ def _fail(request: bytes, call: ServerCall) -> bytes:
 
 
 def _metadata(request: bytes, call: ServerCall) -> bytes:
-    """Everything that the client has sent, as trailers and as initial metadata."""
+    """Returns everything that the client sent, as trailers and as initial metadata."""
     given = tuple(pair for pair in call.metadata if pair[0] != "user-agent")
     call.send_initial_metadata(given)
     call.add_trailers((*given, ("count-bin", bytes((len(given),)))))
     return call.peer.encode()
 
 
-# These four serve grpcio's servers as well: they ask nothing of their call.
+# These four also serve grpcio's servers: they use nothing of their call.
 
 
 def sleeper(cancelled: list[str]) -> Callable[..., Any]:
@@ -178,7 +178,7 @@ def sleeper(cancelled: list[str]) -> Callable[..., Any]:
 
 
 async def count(request: bytes, call: object) -> AsyncIterator[bytes]:
-    """`count,size`: answers of a size."""
+    """`count,size`: this many answers of this size."""
     number_of, _, size = request.partition(b",")
     for number in range(int(number_of)):
         yield b"%d" % number + b"x" * int(size or b"0")
@@ -199,7 +199,7 @@ async def _count_by_send(request: bytes, call: ServerCall) -> None:
 
 
 async def _count_and_cancel(request: bytes, call: ServerCall) -> AsyncIterator[bytes]:
-    """`count`: then the server cancels the call."""
+    """`count` answers, then the server cancels the call."""
     async for answer in count(request, call):
         yield answer
     raise asyncio.CancelledError

@@ -1,4 +1,4 @@
-"""A client of grpc_core in a process of its own, which can be killed in the middle of its calls.
+"""A client of grpc_core in a separate process, which can be killed in the middle of its calls.
 
 python -m tests.support.grpc_core_visitor ADDRESS
 """
@@ -13,7 +13,7 @@ from tests.support.grpc_core_server import SERVICE
 
 
 async def _visit(address: str) -> None:
-    """300 calls: some sleep, some are answered more than is read, some chat."""
+    """300 calls: some sleep, some are answered with more than is read, some are bidirectional."""
     async with channel_to(address) as channel:
         calls = [channel.start(SERVICE + "Sleep", b"") for _ in range(100)]
         answers = [channel.stream(SERVICE + "Forever", b"") for _ in range(100)]

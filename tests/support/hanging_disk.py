@@ -1,7 +1,8 @@
-"""A disk that stops answering, for a real process: while a file exists, nothing is made durable.
+"""A disk that stops responding, for a real process: while a file exists, nothing becomes durable.
 
-In place of the system calls: a thread that syncs waits inside the call, as below a dead controller
-or an unreachable network disk, and no error comes. Writes go on into the page cache, as there.
+Replaces the system calls: a thread that syncs waits inside the call, as with a dead controller or
+an unreachable network disk, and no error is raised. Writes still go into the page cache, as they
+would there.
 """
 
 from __future__ import annotations
@@ -29,5 +30,5 @@ def make_syncs_hang(mark: Path) -> None:
 
     os.fsync = waiting(os.fsync)  # type: ignore[assignment]
     os.fdatasync = waiting(os.fdatasync)  # type: ignore[assignment]
-    # It calls the library on its own.
+    # It calls the C library directly.
     WholeSync.run = lambda self: False  # type: ignore[method-assign]

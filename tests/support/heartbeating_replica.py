@@ -1,4 +1,4 @@
-"""A replica of a broker group as far as a nameserver can tell: heartbeats over a real stream."""
+"""A replica of a broker group as seen by a nameserver: heartbeats over a real stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE_S
 
 @dataclass
 class HeartbeatingReplica:
-    """One start of one replica; set what the next heartbeat says, then `beat`."""
+    """One start of one replica; set the content of the next heartbeat, then call `beat`."""
 
     cluster: str
     broker_id: int
@@ -30,22 +30,22 @@ class HeartbeatingReplica:
     log_epoch: int = 0
     log_end: int = 0
     confirmed_end: int = 0
-    """What it says, as master of the epoch that it was told last, to be confirmed."""
+    """The confirmed end that it reports as master of the last epoch it was told."""
     durable_end: int = 0
     opened_end: int | None = None
-    """None: a broker from before there was such a field."""
+    """None: a broker from before this field existed."""
     resigned_epoch: int = 0
     successor_id: int | None = None
     sequence: int = 0
     directives: list[pb.BrokerDirective] = field(default_factory=list)
     starts: list[HeartbeatingReplica] = field(default_factory=list)
-    """Every start of this replica, this one included."""
+    """Every start of this replica, including this one."""
     _call: Any = None
     _reader: asyncio.Task[None] | None = None
     _beating: asyncio.Task[None] | None = None
     _heard: asyncio.Event = field(default_factory=asyncio.Event)
     _one_write: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Two at a time on a stream are an error of gRPC, TOO_MANY_OPERATIONS, that ends it."""
+    """Two concurrent writes on a stream are a gRPC error, TOO_MANY_OPERATIONS, that ends it."""
 
     def __post_init__(self) -> None:
         self.starts.append(self)
@@ -103,19 +103,19 @@ class HeartbeatingReplica:
         return heartbeat
 
     async def connect(self, server: Any) -> pb.BrokerDirective:
-        """A new stream to this nameserver; the answer to its first heartbeat."""
+        """A new stream to this nameserver; returns the answer to its first heartbeat."""
         self.kill()
         self._call = server.stub.Register()
         self._reader = asyncio.create_task(self._follow(self._call))
         return await self.beat()
 
     async def beat(self, **changes: Any) -> pb.BrokerDirective:
-        """One heartbeat, and the first directive after it that answers it."""
+        """One heartbeat; returns the first directive that answers it."""
         for name, value in changes.items():
             setattr(self, name, value)
         self.sequence += 1
         sequence, before = self.sequence, len(self.directives)
-        # A stream that was ended says so, with its reason, to whoever reads.
+        # A reader of an ended stream gets the reason.
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await self._write(self.heartbeat())
 
@@ -145,7 +145,7 @@ class HeartbeatingReplica:
         await self._reader  # the nameserver ends the stream
 
     def kill(self) -> None:
-        """The stream breaks, nothing more is heard: a death or a lost connection."""
+        """The stream breaks without a word: a death or a lost connection."""
         for task in (self._beating, self._reader):
             if task is not None:
                 task.cancel()

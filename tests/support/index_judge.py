@@ -1,4 +1,4 @@
-"""Whether index files hold what inserting each key of the log in turn makes of them."""
+"""Whether index files contain exactly what inserting each key of the log in turn produces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def index_problems(
     root: Path, slots: int, entries: int, records: list[PlainRecord], *, complete: bool
 ) -> Iterator[str]:
     """`complete`: each key from the first file's first record on is there, in order; a record where
-    an earlier recovery began again may be there twice."""
+    an earlier recovery restarted may be there twice."""
     wanted = [(key, r.physical_offset) for r in records for key in keys_of(r)]
     times = {record.physical_offset: record.store_timestamp for record in records}
     files = index_files(root)
@@ -64,8 +64,8 @@ def index_problems(
 def keys_lost_by_a_crash(
     root: Path, slots: int, entries: int, records: list[PlainRecord], *, read_from: int
 ) -> Iterator[str]:
-    """What Apache's broker would not find by key any more if it started here after a crash: it
-    removes index files that end after the checkpoint, and indexes what it reads of the log."""
+    """What Apache's broker could no longer find by key if it started here after a crash: it removes
+    index files that end after the checkpoint, and indexes what it reads of the log."""
     (trusted_ms,) = struct.unpack(">q", (root / "checkpoint").read_bytes()[16:24])
     files = [IndexFile(path, slots, entries) for path in index_files(root)]
     kept = {pair for file in files if file.end_time <= trusted_ms for pair in file.pairs()}
@@ -109,7 +109,7 @@ def _order_problems(
 
 
 class IndexFile:
-    """One file, read by struct."""
+    """One file, parsed with struct."""
 
     def __init__(self, path: Path, slots: int, entries: int) -> None:
         data = path.read_bytes()
@@ -173,7 +173,7 @@ class IndexFile:
                 continue
             since = self.begin_time
             if number == 1:
-                # Counted from what the header said before: the end of the file before.
+                # Relative to what the header said before, that is the end of the previous file.
                 since = previous.end_time if previous is not None else stored
             if seconds != max(0, (stored - since) // 1000) and not (number == 1 and seconds == 0):
                 yield f"entry {number} says {seconds} s, stored {stored - since} ms after"

@@ -1,4 +1,4 @@
-"""What the key index of a store must say, worked out from the records of its log one by one."""
+"""What a store's key index must return, computed from the records of its log one by one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def append_keys(
 
 
 def plain_index(records: Sequence[Record], geometry: IndexGeometry = GEOMETRY) -> PlainIndex:
-    """Of these records, filed in this order."""
+    """The index of these records, filed in this order."""
     plain = PlainIndex(geometry.slots, geometry.entries)
     for record in records:
         if record.sys_flag & 0xC != 0xC:
@@ -87,7 +87,7 @@ def check_answers(store: MessageStore) -> None:
 
 
 def check_files(store: MessageStore, disk: Disk, config: StoreConfig = INDEXED) -> None:
-    """The files have the bytes that one key after the other would have given them."""
+    """The files have the bytes that inserting one key after another would produce."""
     geometry = IndexGeometry(config.index_slots_max, config.index_entries_max)
     plain = plain_index(log_records(store), geometry)
     files = store.index.files()
@@ -97,7 +97,7 @@ def check_files(store: MessageStore, disk: Disk, config: StoreConfig = INDEXED) 
         assert len(content) == geometry.file_bytes
         assert IndexHeader.decode(content) == info.header
         used = geometry.entry_at(file.count)
-        # What lies after the last entry means nothing.
+        # Bytes after the last entry have no meaning.
         assert content[:used] == file.encode()[:used]
     names = [info.name for info in files]
     assert names == sorted(set(names))

@@ -1,4 +1,4 @@
-"""A log in memory for the offset journal, whose confirmed and flushed ends a test moves."""
+"""A log in memory for the offset journal, with confirmed and flushed ends that tests move."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from aerobee.broker.journal.records import JournalRecords
 
 OTHER_BYTES = 100
-"""What lies between two records."""
+"""The bytes between two records."""
 
 Told = Callable[[bool], None]
 
@@ -21,7 +21,7 @@ class Placed:
 
 @dataclass
 class MemoryLog:
-    """Records by number; replicas of one group share the bodies that they have both."""
+    """Records by number; replicas of one group share the bodies that both have."""
 
     bodies: list[bytes] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -29,7 +29,7 @@ class MemoryLog:
     flushed_end: int = 0
     begin: int = 0
     first: int = 0
-    """Records below are gone."""
+    """Records below this are gone."""
     is_sync: bool = True
     """Confirms and flushes what is appended at once."""
     refusal: Exception | None = None
@@ -102,11 +102,11 @@ class MemoryLog:
         return JournalRecords(found, queue_offset + len(found))
 
     def copy(self) -> MemoryLog:
-        """Another replica's, with the same bytes; nothing known to be confirmed."""
+        """Another replica's log with the same bytes; nothing is known to be confirmed."""
         return MemoryLog(list(self.bodies), list(self.ends), begin=self.begin, first=self.first)
 
     def cut(self, records: int) -> None:
-        """Without the newest records."""
+        """Remove the newest records."""
         del self.bodies[records:]
         del self.ends[records:]
 

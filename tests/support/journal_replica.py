@@ -1,4 +1,4 @@
-"""One replica's offset journal over a log and a table of its own."""
+"""One replica's offset journal over its own log and table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEVER = 1 << 60
 
 
 class Led(NamedTuple):
-    """A term as master, as a journal is told of it."""
+    """A term as master, as passed to a journal."""
 
     epoch: int
     is_unclean: bool = False
@@ -106,12 +106,12 @@ async def running(*replicas: Replica) -> AsyncIterator[None]:
 
 
 def stored(table: ConsumerOffsetTable) -> ConsumerOffsetTable:
-    """The table as its file brings it back."""
+    """The table as reloaded from its file."""
     return ConsumerOffsetTable.load(table.snapshot_bytes(1))
 
 
 def any_text(entry: Entry | ImageEnd) -> str:
-    """An entry of the journal as JSON, its client's or its own."""
+    """A journal entry as JSON, the client's or the journal's own."""
     return entry.text() if isinstance(entry, ImageEnd) else entry_text(entry)
 
 

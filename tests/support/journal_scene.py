@@ -1,7 +1,7 @@
-"""What scenes of a journal's clients share: a log in memory, and a writer of the journal over it.
+"""Shared by the scenes of a journal's clients: a log in memory, and a writer of the journal.
 
-The log is a list of records in the order in which they were appended. A crash or a fail-over may
-cut what was not confirmed, between any two steps.
+The log is a list of records in append order. A crash or a fail-over between any two steps may cut
+what was not confirmed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Crash(Exception):
-    """The process is gone between two steps."""
+    """The process dies between two steps."""
 
 
 class Broken(AssertionError):
@@ -28,7 +28,7 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Journalled:
-    """A record of the journal."""
+    """A journal record."""
 
     offset: int
     body: bytes
@@ -36,8 +36,8 @@ class Journalled:
 
 @dataclass(slots=True)
 class Log(Generic[R]):
-    """Records by the position in which they are. `place_of` a record: its queue; "journal" is that
-    of `Journalled`. `numbers`: those that have an act's number."""
+    """Records by position. `place_of` a record: its queue; "journal" for `Journalled`. `numbers`:
+    records that have an act's number."""
 
     place_of: Callable[[R | Journalled], object]
     records: list[R | Journalled] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Log(Generic[R]):
 
 
 class Written:
-    """An entry's future. `end`: the log up to after its record; 0: it is in none."""
+    """An entry's future. `end`: the log's end after its record; 0: it is not in the log."""
 
     def __init__(self) -> None:
         self.error: AerobeeError | None = None
@@ -90,20 +90,20 @@ class JournalScene(Protocol):
 
     chance: random.Random
     full_share: float
-    """Of the records, how many find the disk full."""
+    """The share of records that find the disk full."""
     log: Log[Any]
 
     @property
     def state(self) -> JournalState[Any]: ...
 
     def journalled(self, entries: list[Any]) -> list[Any]:
-        """What of the entries gets into the record; a variant may lose some."""
+        """The entries that get into the record; a variant may lose some."""
         ...
 
 
 class SceneWriter:
-    """A `JournalWriter` over the scene's log. `entries_max`: a record that has so many is written
-    by whoever adds another one."""
+    """A `JournalWriter` over the scene's log. `entries_max`: a record with this many is written
+    when another entry is added."""
 
     def __init__(self, scene: JournalScene, *, entries_max: int = 1 << 30) -> None:
         self._scene = scene
@@ -125,7 +125,7 @@ class SceneWriter:
 
     @property
     def newest(self) -> Written | None:
-        """The newest record that is not confirmed."""
+        """The newest unconfirmed record."""
         if self._open is not None:
             return self._open.done
         return self._waiting[-1].done if self._waiting else None
@@ -155,7 +155,7 @@ class SceneWriter:
         self._waiting.append(batch)
 
     def confirm(self) -> None:
-        """What the log has confirmed counts."""
+        """What the log has confirmed takes effect."""
         while self._waiting and self._waiting[0].done.end <= self._scene.log.confirmed:
             batch = self._waiting.pop(0)
             self._scene.state.apply(batch.entries, batch.offset)

@@ -1,4 +1,4 @@
-"""A running `aerobee up`, as a user has it: a process, its ready file, and commands against it."""
+"""A running `aerobee up`, as a user has it: a process, its ready file, and commands for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_alive(pid: int) -> bool:
 
 
 def processes_naming(folder: Path) -> list[str]:
-    """Living processes that have the folder on their command line."""
+    """Live processes that have the folder on their command line."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -42,11 +42,11 @@ class Up:
     def __init__(
         self, folder: Path, *arguments: str, servers: Mapping[str, str] | None = None
     ) -> None:
-        """`servers`: added to the environment of all that it runs."""
+        """`servers`: added to the environment of everything it runs."""
         self.data = folder / "data"
         self.ready_file = folder / "ready.json"
         self.environment: dict[str, str] = {}
-        """Of commands, beside that of the tests."""
+        """Environment of commands, in addition to the tests' own."""
         self.output = (folder / "up.log").open("a+")
         self.process = subprocess.Popen(
             [
@@ -90,7 +90,7 @@ class Up:
     def run(
         self, *arguments: str, given: str = "", expect: int | Container[int] = 0
     ) -> subprocess.CompletedProcess[str]:
-        """A client command against this cluster. `expect`: its exit code, or those it may have."""
+        """A client command against this cluster. `expect`: the allowed exit code or codes."""
         done = subprocess.run(
             [*AEROBEE, *arguments],
             input=given,
@@ -104,7 +104,7 @@ class Up:
         return done
 
     def knows(self, topic: str) -> bool:
-        """Whether the topic's queues can be asked for their offsets."""
+        """Whether the topic's offsets can be queried."""
         return not subprocess.run(
             [*AEROBEE, "topic", "show", topic],
             capture_output=True,

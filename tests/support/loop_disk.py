@@ -1,4 +1,4 @@
-"""An ext4 file system of its own in a file, for what a real kernel does when a disk goes wrong."""
+"""A separate ext4 file system in a file, for what a real kernel does when a disk fails."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-# _IOR('X', 125, u32): every later operation of the file system gives EIO, what its journal holds in
+# _IOR('X', 125, u32): every later operation of the file system returns EIO, and its journal's
 # memory is lost.
 FS_IOC_SHUTDOWN = 0x8004587D
 SHUTDOWN_WITHOUT_JOURNAL = 2
-# _IOWR('X', 119, int), _IOWR('X', 120, int): whoever writes or syncs waits, without an error.
+# _IOWR('X', 119, int), _IOWR('X', 120, int): writers and syncs wait, without an error.
 FIFREEZE = 0xC0045877
 FITHAW = 0xC0045878
 
@@ -54,13 +54,13 @@ class LoopDisk:
             assert done.returncode == 0, done.stderr
 
     def remount(self) -> None:
-        """As after a repair: what the journal holds is replayed, errors are cleared."""
+        """As after a repair: the journal is replayed, errors are cleared."""
         self.unmount()
         run("e2fsck", "-fy", self.image)
         self.mount()
 
     def shut_down(self) -> None:
-        """The disk is gone from one moment to the next."""
+        """The disk disappears instantly."""
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, FS_IOC_SHUTDOWN, struct.pack("I", SHUTDOWN_WITHOUT_JOURNAL))
@@ -70,7 +70,7 @@ class LoopDisk:
             os.close(descriptor)
 
     def freeze(self) -> None:
-        """Nothing that writes to it comes back before `thaw`; not even a kill ends it."""
+        """Writes do not return before `thaw`; not even a kill ends them."""
         self._control(FIFREEZE)
 
     def thaw(self) -> None:
@@ -86,7 +86,7 @@ class LoopDisk:
             os.close(descriptor)
 
     def turn_read_only(self) -> None:
-        """What ext4 does by itself when it finds an error in itself."""
+        """What ext4 does on its own when it finds an internal error."""
         device = Path(run("findmnt", "-no", "SOURCE", self.folder).stdout.strip()).name
         trigger = Path("/sys/fs/ext4") / device / "trigger_fs_error"
         if not trigger.exists():

@@ -1,4 +1,4 @@
-"""What a server in this process makes its other clients wait, and what it takes of memory."""
+"""How long a server in this process makes its other clients wait, and how much memory it takes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from pathlib import Path
 
 @dataclass
 class Price:
-    """Filled in when the watch is over."""
+    """Filled in when the measurement is over."""
 
     longest_step_s: float = 0.0
-    """Most CPU time that the loop's thread took between two chances for others to run, on a
-    processor of usual speed. Other processes on the machine do not count, nor does what they slow
-    this one down."""
+    """The most CPU time that the loop's thread took between two chances for others to run,
+    normalised to a processor of usual speed. Neither other processes nor the slowdown they cause
+    count."""
     memory_bytes: int = 0
-    """How much further than at the beginning the process has grown, at its largest."""
+    """The peak growth of the process since the beginning."""
 
 
 _STEPS = 300_000
 _STEPS_S = 0.01
-"""What so many steps of an empty loop take on a processor that nobody shares."""
+"""The time of this many steps of an empty loop on an unshared processor."""
 
 
 @asynccontextmanager
 async def watched() -> AsyncIterator[Price]:
     price = Price()
     gc.collect()
-    gc.freeze()  # what this process's other tests left is no part of a server's price
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    gc.freeze()  # what this process's other tests left is not part of a server's price
+    Path("/proc/self/clear_refs").write_text("5")  # restarts the peak
     before = _resident("VmRSS")
     over = asyncio.Event()
 
@@ -58,7 +58,7 @@ async def watched() -> AsyncIterator[Price]:
 
 
 def _slowness() -> float:
-    """How many times longer than usual this processor takes now, at least 1."""
+    """How many times slower than usual this processor is now, at least 1."""
     began_s = time.thread_time()
     for _ in range(_STEPS):
         pass

@@ -1,9 +1,9 @@
 """Folders in memory, for tests that copy a store hundreds of times and break each copy.
 
-A file system such as ext4 passes over the inodes of what was removed within the last minutes, one
-by one, at each new file: thousands of small files made and removed cost more time in the kernel
-than in the test. What these tests look at, the bytes and names of a folder, is the same in memory;
-those of preallocation, of full disks and of what a sync does have a disk.
+For each new file, a file system such as ext4 skips the inodes of recently removed files one by one:
+thousands of small files made and removed cost more time in the kernel than in the test. What these
+tests check, the bytes and names of a folder, is the same in memory; tests of preallocation, of full
+disks and of syncs use a disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def has_memory() -> bool:
 
 @contextmanager
 def memory_folder() -> Iterator[Path]:
-    """An empty folder that is gone afterwards, with what lies beside it."""
+    """An empty folder, deleted afterwards together with what is beside it."""
     with tempfile.TemporaryDirectory(prefix="aerobee-", dir=IN_MEMORY) as parent:
         folder = Path(parent) / "test"
         folder.mkdir()

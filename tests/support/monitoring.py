@@ -1,4 +1,4 @@
-"""What the monitoring files ask Prometheus for, and what the documentation says there is."""
+"""What the monitoring files query from Prometheus, and what the documentation lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DASHBOARD = FOLDER / "dashboard.json"
 PAGE = ROOT / "docs" / "metrics.md"
 
 OF_AUDITS = ("aerobee_audit_exit_code", "aerobee_audit_run_timestamp_seconds")
-"""Served by no process: a run of the audit leaves them in a file, which docs/audit.md explains."""
+"""Not served by a process: a run of the audit writes them to a file, as docs/audit.md explains."""
 
 _NAME = re.compile(r"\b(?:aerobee|rocketmq|process)_[a-z0-9_]+\b(?!:)")
 _ROW = re.compile(r"^\| `([a-z0-9_]+)` \|", re.MULTILINE)
@@ -26,7 +26,7 @@ _SERIES_OF_HISTOGRAMS = ("_bucket", "_count", "_sum")
 
 
 def rules() -> list[dict[str, Any]]:
-    """Alerts and recorded series, in the order of their files."""
+    """Alerts and recording rules, in file order."""
     groups = [group for file in RULES for group in yaml.safe_load(file.read_text())["groups"]]
     return [rule for group in groups for rule in group["rules"]]
 
@@ -36,7 +36,7 @@ def alert_rules() -> list[dict[str, Any]]:
 
 
 def alert_expressions() -> list[str]:
-    """Those of recorded series, too."""
+    """Includes those of recording rules."""
     return [rule["expr"] for rule in rules()]
 
 
@@ -59,7 +59,7 @@ def _filled(expression: str) -> str:
 
 
 def names_in(expressions: Sequence[str]) -> set[str]:
-    """Metrics by the names that a scrape's families have; without those of audits."""
+    """Metrics by the family names of a scrape; without those of audits."""
     found = {family_of(name) for text in expressions for name in _NAME.findall(text)}
     return found - set(OF_AUDITS)
 

@@ -1,4 +1,4 @@
-"""Tests that a page names as `tests/FILE.py::TEST`."""
+"""Tests that a page refers to as `tests/FILE.py::TEST`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def named_in(text: str) -> list[tuple[str, str]]:
 
 @cache
 def functions_of(path: str) -> dict[str, tuple[str, ...]]:
-    """Each function of a file of tests -> its decorators, as they are written."""
+    """Each function of a test file -> its decorators, as written."""
     tree = ast.parse((ROOT / path).read_text("utf-8"))
     return {
         node.name: tuple(ast.unparse(one) for one in node.decorator_list)
@@ -28,7 +28,7 @@ def functions_of(path: str) -> dict[str, tuple[str, ...]]:
 
 
 def assert_in_suite(path: str, function: str) -> None:
-    """There is such a test, and `make test` runs it."""
+    """The test exists, and `make test` runs it."""
     found = functions_of(path)
     assert function in found, f"{path} has no {function}"
     assert "pytest.mark.long" not in found[function], f"{path}::{function} is only in make proof"

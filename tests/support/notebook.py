@@ -1,5 +1,5 @@
-"""A second client of the journal, which the product does not have: notes by name, over a topic of
-their own. It shows what the library asks of a client, and nothing of groups or offsets.
+"""A second client of the journal, not part of the product: notes by name, in their own topic. It
+shows what the library requires of a client, without groups or offsets.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STORE = StoreConfig(segment_bytes=1 << 20, disk_free_bytes_min=0)
 
 
 class Note(NamedTuple):
-    """What a page says now; None: it was torn out."""
+    """The present content of a page; None: it was torn out."""
 
     name: str
     text: str | None
@@ -97,7 +97,7 @@ class Notebook:
 
 
 class Pen:
-    """A master's hand on the notebook: a `JournalTerm`."""
+    """A master's writer of the notebook: a `JournalTerm`."""
 
     def __init__(self, notebook: Notebook, writer: JournalWriter[Note]) -> None:
         self._notebook = notebook
@@ -108,7 +108,7 @@ class Pen:
         return self._writer.add(Note(name, text))
 
     def pages(self) -> dict[str, str]:
-        """As they will be once all that waits counts."""
+        """The pages once everything waiting is in effect."""
         ahead = Notebook(self._notebook.snapshot())
         ahead.apply(list(self._writer.waiting()), ahead.next_offset)
         return ahead.pages
@@ -126,7 +126,7 @@ class Pen:
 
 
 class Writers:
-    """Whoever holds the pen: a `JournalClient`."""
+    """The current writer: a `JournalClient`."""
 
     def __init__(self, notebook: Notebook) -> None:
         self._notebook = notebook
@@ -229,7 +229,7 @@ class StoredReplica(NotedReplica):
         super().__init__(log)
 
     def lead(self, epoch: int) -> None:
-        """As a replica that alone is in sync: what it has appended is confirmed."""
+        """As a replica that is the only one in sync: what it has appended is confirmed."""
         self.roles.begin_term(
             MasterTerm(
                 epoch=epoch,
@@ -250,7 +250,7 @@ class StoredReplica(NotedReplica):
         return self.store.queues.bounds(NOTES_TOPIC, JOURNAL_QUEUE).max_offset
 
     def appended(self) -> None:
-        """The policy wants no flush yet."""
+        """The policy does not call for a flush yet."""
 
     def request(self) -> None:
         asyncio.get_running_loop().call_soon(self._flush)

@@ -1,4 +1,4 @@
-"""A collector as OpenTelemetry's exporters meet it: gRPC services that keep what they are sent."""
+"""A collector as seen by OpenTelemetry's exporters: gRPC services that keep what they receive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass(frozen=True)
 class ToldSpan:
-    """A span as it came over the wire."""
+    """A span as received over the wire."""
 
     name: str
     kind: str
@@ -40,8 +40,8 @@ class OtlpCollector(traces_grpc.TraceServiceServicer, metrics_grpc.MetricsServic
     def __init__(self) -> None:
         self.spans: list[ToldSpan] = []
         self.points: dict[str, list[dict[str, Any]]] = {}
-        """By metric: the attributes of each of its series as last told, with its count or value as
-        "count"."""
+        """By metric: the attributes of each of its series as last reported, with its count or value
+        as "count"."""
         self._server = grpc.server(ThreadPoolExecutor(2))
         traces_grpc.add_TraceServiceServicer_to_server(self, self._server)
         metrics_grpc.add_MetricsServiceServicer_to_server(self, self._server)
@@ -60,7 +60,7 @@ class OtlpCollector(traces_grpc.TraceServiceServicer, metrics_grpc.MetricsServic
         self._server.stop(0).wait()
 
     def named(self, name: str) -> list[ToldSpan]:
-        """In the order of their beginnings."""
+        """In order of start time."""
         found = [span for span in self.spans if span.name == name]
         return sorted(found, key=lambda span: span.start_ns)
 

@@ -1,7 +1,7 @@
-"""Whether a store folder is one that Apache's broker would accept: files, queues, checkpoint, JSON.
+"""Whether Apache's broker would accept a store folder: files, queues, checkpoint, JSON.
 
-Each check reads bytes with struct and compares them with what a plain walk over the log says must
-be there. Findings are lines; no findings, no problem.
+Each check reads bytes with struct and compares them with what must be there according to a plain
+walk over the log. Findings are lines; no findings means no problem.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Sizes:
 
 
 def folder_problems(root: Path, sizes: Sizes, *, closed: bool) -> list[str]:
-    """Everything that is wrong. `closed`: stopped cleanly; else killed, so derived files may lag
-    as far as the next start makes it good."""
+    """Everything that is wrong. `closed`: stopped cleanly; otherwise killed, so derived files may
+    lag as far as the next start repairs it."""
     log = PlainStore(root, sizes.segment_bytes)
     return [
         *root_problems(root, closed=closed),
@@ -119,7 +119,7 @@ def log_problems(root: Path, sizes: Sizes, log: PlainStore, *, closed: bool) -> 
 
 
 def _sequence_problems(files: list[Path], file_bytes: int) -> Iterator[str]:
-    """Names and lengths: what stops the start of Apache's broker."""
+    """Names and lengths: problems that prevent Apache's broker from starting."""
     base: int | None = None
     for file in files:
         place = f"{file.parent.name}/{file.name}"
@@ -137,7 +137,7 @@ def _sequence_problems(files: list[Path], file_bytes: int) -> Iterator[str]:
 
 
 def queued_records(log: PlainStore) -> dict[Queue, list[PlainRecord]]:
-    """What each queue must hold, in order."""
+    """What each queue must contain, in order."""
     queues: dict[Queue, list[PlainRecord]] = {}
     for record in log.records:
         if record.in_queue and not record.sys_flag & 0x80:
@@ -187,7 +187,7 @@ def _entry_problems(
                 record = wanted[offset]
                 right = ENTRY.pack(record.physical_offset, record.size, record.tags_code)
                 if entry != right and not closed and not any(entry):
-                    ended = True  # killed before this entry came to its file
+                    ended = True  # killed before this entry was written to its file
                 elif entry != right:
                     yield f"entry {offset} is {entry.hex()}, not {right.hex()}"
             elif offset >= end or ended:
@@ -230,7 +230,7 @@ def checkpoint_problems(
 
 def abnormal_start(log: PlainStore, segment_bytes: int, min_timestamp: int) -> int:
     """Where Apache's broker begins to read after a crash: the newest file whose first record is not
-    younger than the checkpoint, else the first file."""
+    newer than the checkpoint, or else the first file."""
     firsts: dict[int, PlainRecord] = {}
     for record in log.records:
         firsts.setdefault(record.physical_offset // segment_bytes * segment_bytes, record)
@@ -255,7 +255,7 @@ def _has_entry(folder: Path, record: PlainRecord, file_bytes: int) -> bool:
 
 
 def config_problems(root: Path) -> Iterator[str]:
-    """The tables that our broker writes, read as strictly as any JSON library would."""
+    """The tables that our broker writes, parsed as strictly as any JSON library would."""
     for name, check in (
         ("topics.json", _topic_table_problems),
         ("subscriptionGroup.json", _group_table_problems),
@@ -272,7 +272,7 @@ def config_problems(root: Path) -> Iterator[str]:
 
 
 def _is_ours(path: Path) -> bool:
-    """Integer keys without quotes are no JSON: such a file is as Apache wrote it."""
+    """Unquoted integer keys are not JSON: such a file is as Apache wrote it."""
     try:
         json.loads(path.read_bytes())
     except ValueError:

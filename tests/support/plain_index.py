@@ -1,7 +1,7 @@
-"""A key index that is too simple to be wrong: one key after the other, numbers in lists.
+"""A key index that is too simple to be wrong: one key after another, numbers in lists.
 
-It shares no code with the product but the hash, and gives the bytes of its files and the answers to
-searches as the format's rules say.
+It shares no code with the product except the hash, and produces the bytes of its files and the
+answers to searches according to the format's rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests that name what is there, made from the descriptors of services."""
+"""Requests that refer to existing things, generated from service descriptors."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def plain_request(
     numbers: Mapping[str, int] = _NO_NUMBERS,
     depth: int = 0,
 ) -> Message:
-    """Every field has a value, the first of each `oneof`: strings that of their name in `texts`,
-    or `otherwise`; numbers what `numbers` has for their name; each list one element."""
+    """Every field has a value, the first of each `oneof`: strings the one for their name in
+    `texts`, or `otherwise`; numbers the one in `numbers`; each list has one element."""
     message = GetMessageClass(descriptor)()
     in_oneof: set[str] = set()
     for field in descriptor.fields:

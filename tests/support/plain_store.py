@@ -1,8 +1,8 @@
 """A reader of store folders that is too simple to be wrong.
 
 It walks the log from its first byte with struct, checks each body, and computes what the queues
-must hold. It trusts no derived file and shares no code with the product, so it is the judge when
-the product and a manifest disagree, and it also reads stores that have no manifest.
+must contain. It trusts no derived file and shares no code with the product, so it decides when the
+product and a manifest disagree, and it also reads stores without a manifest.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PlainRecord:
 
     @property
     def tags_code(self) -> int:
-        """As the queue entry has it; of a delayed message the time of its delivery."""
+        """As in the queue entry; for a delayed message, its delivery time."""
         level = int(self.properties.get("DELAY", "0"))
         if self.topic == "SCHEDULE_TOPIC_XXXX" and level > 0:
             return self.store_timestamp + DELAYS_S[level - 1] * 1000

@@ -1,8 +1,8 @@
 """The core of POP without a broker: a log, masters that fall, clients that live on, and a judge.
 
-Two groups consume one queue: "plain", and "ordered", for which order counts. The judge knows what
-clients were told, never what the core thinks. What waits to be confirmed is told to nobody, and is
-lost or not as the log is cut. Nothing here depends on time or chance but by the seed.
+Two groups consume one queue: "plain", and "ordered", for which order matters. The judge knows what
+clients were told, never the core's own state. What waits for confirmation is told to no client, and
+is lost if the log is cut before it. Time and chance depend only on the seed.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A copy is owed for the message, which is finished by that: a dead letter, or one that comes
-    by the retry topic. As `sentBack` in the offset journal."""
+    """A copy is owed for the message, which this finishes: a dead letter, or one in the retry
+    topic. As `sentBack` in the offset journal."""
 
     key: GroupQueue
     offset: int
@@ -74,19 +74,19 @@ class Replaced:
 
 @dataclass(slots=True)
 class Told:
-    """A delivery that a client knows."""
+    """A delivery known to a client."""
 
     client_id: str
     key: GroupQueue
     delivery: Delivery
     at_ms: int
     end: int
-    """Of the log with its entry."""
+    """The log's end after its entry."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """An answer that waits for its record. `tell` makes the answer."""
+    """An answer waiting for its record. `tell` sends the answer."""
 
     done: Written
     tell: Callable[[int], None]
@@ -94,23 +94,23 @@ class Pending:
 
 @dataclass(slots=True)
 class Knowledge:
-    """What the judge knows of one message for one group."""
+    """The judge's knowledge of one message for one group."""
 
     told: list[Told] = field(default_factory=list)
     taken_serial: int = 0
-    """Of the newest delivery, told or not."""
+    """The serial of the newest delivery, told or not."""
     uncounted: int = 0
-    """Deliveries that were taken back on a client's wish."""
+    """Deliveries that were undone on a client's request."""
     earliest_ms: int = 0
-    """When it may come again at the earliest."""
+    """The earliest time at which it may be redelivered."""
     may_be_finished: list[Written] = field(default_factory=list)
-    """Acknowledgements that were taken, told or not."""
+    """Accepted acknowledgements, told or not."""
     finished_end: int = 0
-    """Of the log with an acknowledgement that was told."""
+    """The log's end after an acknowledgement that was told."""
 
 
 class PopScene:
-    """One master after the other, over one log."""
+    """One master after another, over one log."""
 
     def __init__(
         self,
@@ -136,13 +136,13 @@ class PopScene:
         self.leaves = 0
         self.known: dict[tuple[GroupQueue, int], Knowledge] = {}
         self.handles: list[Told] = []
-        """What clients may use, old ones, too."""
+        """Handles that clients may use, including old ones."""
         self.open()
 
     # ------------------------------------------------------------------------------ variants
 
     def journalled(self, entries: list[Any]) -> list[Any]:
-        """What of the entries gets into the record; a variant may lose some."""
+        """The entries that get into the record; a variant may lose some."""
         return entries
 
     def made_term(self) -> PopTerm:
@@ -157,13 +157,13 @@ class PopScene:
         )
 
     def is_told_at_once(self) -> bool:
-        """Whether clients hear of what is not confirmed."""
+        """Whether clients are told before confirmation."""
         return False
 
     # ------------------------------------------------------------------------------ opening
 
     def open(self) -> None:
-        """A process begins, or another replica takes over: everything follows from the log."""
+        """A process starts, or another replica takes over: everything follows from the log."""
         log = self.log
         log.confirmed = len(log.records)
         journal = [each for each in log.records if isinstance(each, Journalled)]
@@ -184,7 +184,7 @@ class PopScene:
         self.moving: list[tuple[Replaced, int]] = []
 
     def held_until_ms(self, client_id: str, taken_ms: int) -> int:
-        """As the rules of renewal have it."""
+        """According to the rules of renewal."""
         gone_ms = self.gone_ms.get(client_id)
         if gone_ms is not None and gone_ms >= taken_ms:
             return min(gone_ms + RELEASED_MS, taken_ms + HELD_MS_MAX)
@@ -233,7 +233,7 @@ class PopScene:
         if end < self.log.confirmed:
             self._forget_lost(end)
         for known in self.known.values():
-            # A refused one counts all the same if an image has said it.
+            # A refused one may still take effect, if an image contains it.
             known.may_be_finished = [
                 each
                 for each in known.may_be_finished
@@ -242,7 +242,7 @@ class PopScene:
         self.clock.advance_ms(self.chance.choice((1, 20, 3_000)))
         self.open()
         for known in self.known.values():
-            # Who is heard of each master knows by its own clock.
+            # Each master decides by its own clock which clients are alive.
             if known.told and not known.told[-1].delivery.visible_ms:
                 last = known.told[-1]
                 until_ms = self.held_until_ms(last.client_id, last.at_ms)
@@ -250,19 +250,19 @@ class PopScene:
         for key in GROUPS:
             standing = self.state.standing(key)
             for offset, flight in () if standing is None else standing.flights.items():
-                # It may not have reached its client, as far as the new master can know.
+                # As far as the new master can know, it may not have reached its client.
                 if flight.holder and flight.taken_ms >= self.state.latest_ms - LIMITS.unsure_ms:
                     known = self.of(key, offset)
                     until_ms = self.began_ms + LIMITS.unsure_held_ms
                     known.earliest_ms = min(known.earliest_ms, until_ms)
 
     def _forget_lost(self, end: int) -> None:
-        """What was confirmed and is gone: nothing is promised of that."""
+        """Confirmed data was lost: nothing is promised about it."""
         messages = sum(isinstance(each, Message) for each in self.log.records)
         self.known = {at: known for at, known in self.known.items() if at[1] < messages}
         for known in self.known.values():
-            # Those that were told stay in the judge's list: a lost one is no delivery any more, and
-            # its serial no good.
+            # Those that were told stay in the judge's list: a lost one is no longer a delivery, and
+            # its serial is invalid.
             known.told = [each for each in known.told if each.end <= end]
             known.uncounted, known.earliest_ms = ATTEMPTS_MAX, 0
             if known.finished_end > end:
@@ -278,7 +278,7 @@ class PopScene:
         self.log.append(Message(lane, wanted=self.chance.random() < 0.85))
 
     def begin_queues(self) -> None:
-        """POP consumes the queue for both groups."""
+        """POP starts to consume the queue for both groups."""
         for key in GROUPS:
             if self.term.queue(key) is None:
                 self.term.begin(key, 0)
@@ -291,7 +291,7 @@ class PopScene:
         return queue
 
     def poll(self, *, client_id: str = "", key: GroupQueue | None = None, count: int = 0) -> int:
-        """A client asks for messages; how many it will be told of."""
+        """A client asks for messages; returns how many it will be told of."""
         chance, now_ms = self.chance, self.clock.now_ms()
         client_id = client_id or chance.choice(CLIENTS)
         key = key or chance.choice(GROUPS)
@@ -336,7 +336,7 @@ class PopScene:
         return Read(passed, wanted.again, wanted.begin, end)
 
     def _repeat(self, client_id: str, key: GroupQueue, again: Sequence[Delivery]) -> None:
-        """The same deliveries once more."""
+        """The same deliveries again."""
         done = self.writer.newest
 
         def answer(end: int) -> None:
@@ -351,7 +351,7 @@ class PopScene:
             self._when(done, answer)
 
     def _answer(self, answer: Sequence[Told], end: int, *, has_left: bool) -> None:
-        """The record is confirmed: the client hears of its messages, unless it is gone."""
+        """The record is confirmed: the client is told of its messages, unless it is gone."""
         is_gone = self.chance.random() < 0.1
         for told in answer:
             told.end = end
@@ -368,7 +368,7 @@ class PopScene:
             self.term.write(self.queue(key).give_back(deliveries, self.clock.now_ms()))
 
     def acknowledge(self, told: Told | None = None) -> None:
-        """A client is done with a message, perhaps with an old delivery of it, or twice."""
+        """A client acknowledges a message, perhaps with an old delivery of it, or twice."""
         told = told or self._a_handle()
         if told is None:
             return
@@ -384,7 +384,7 @@ class PopScene:
         try:
             done = self.term.write(result.entries)
         except AerobeeError:
-            # Refused, and perhaps in the next record all the same.
+            # Refused, but possibly in the next record nevertheless.
             known.may_be_finished += [self.writer.newest] if self.writer.newest else []
             raise
         known.may_be_finished.append(done)
@@ -396,7 +396,7 @@ class PopScene:
         known.finished_end = end
 
     def change(self) -> None:
-        """A client wants a message to come again later, or at once."""
+        """A client asks for redelivery of a message later, or at once."""
         told = self._a_handle()
         if told is None:
             return
@@ -443,7 +443,7 @@ class PopScene:
         return self.handles[-self.chance.randint(1, min(12, len(self.handles)))]
 
     def _move(self, key: GroupQueue, move: Move) -> None:
-        """A copy takes the message's place, as the offset journal says it: once."""
+        """A copy replaces the message, as the offset journal says: once."""
         replaced = Replaced(key, move.offset, move.reason)
         if self.chance.random() < self.full_share:
             self.queue(key).kept(move.offset, self.clock.now_ms())
@@ -466,7 +466,7 @@ class PopScene:
         self.gone_ms.pop(client_id, None)
 
     def leave(self) -> None:
-        """A client says that it goes."""
+        """A client announces that it leaves."""
         client_id, now_ms = self.chance.choice(CLIENTS), self.clock.now_ms()
         self.gone_ms[client_id] = now_ms
         self._may_be_gone(client_id, now_ms)
@@ -474,7 +474,7 @@ class PopScene:
             self.queue(key).client_gone(client_id, now_ms)
 
     def _may_be_gone(self, client_id: str, now_ms: int) -> None:
-        """What the client holds may come again, whatever it does from now on."""
+        """What the client holds may be redelivered, whatever it does from now on."""
         self.leaves += 1
         for known in self.known.values():
             if known.told and known.told[-1].client_id == client_id:
@@ -485,12 +485,12 @@ class PopScene:
         self.latest_ms = max(self.latest_ms, self.clock.now_ms())
 
     def save(self) -> None:
-        """The file of the state, of what is confirmed; a process that dies keeps it."""
+        """Saves the file of the confirmed state; a process that dies keeps it."""
         self.saved_state = self.state.snapshot()()
 
     def image(self) -> None:
-        """Written entry by entry, and others write in between. A reader that begins with it knows
-        what one knows that has read everything."""
+        """Written entry by entry, with other writes in between. A reader that begins with it ends
+        up with the same state as one that has read everything."""
         self.writer.flush()
         first = self.log.end_of("journal")
         for entry in self.term.image():
@@ -544,7 +544,7 @@ class PopScene:
                 queue = self.queue(replaced.key)
                 self.term.write(queue.moved(replaced.offset, self.clock.now_ms()))
             except BaseException:
-                # Said again by what is finished elsewhere.
+                # Repeated by what is finished elsewhere.
                 self.moving += moving[index + 1 :]
                 raise
 
@@ -557,8 +557,8 @@ class PopScene:
     # ------------------------------------------------------------------------------ judging
 
     def _judge_taken(self, key: GroupQueue, deliveries: Sequence[Delivery]) -> None:
-        """At the moment of the decision. What was due once is due, whatever the clock says by
-        then."""
+        """Judge at the moment of the decision. What was due once stays due, whatever the clock says
+        later."""
         lanes = set()
         replaced = {each.offset for each in self.all_replaced() if each.key == key}
         for delivery in deliveries:
@@ -569,14 +569,14 @@ class PopScene:
             if known.told and early_ms > 0:
                 raise Broken(f"{key.group} gets message {delivery.offset} {early_ms} ms early")
             known.taken_serial = delivery.serial
-            # Whether the client hears of it or not, from now on its time counts.
+            # Whether or not the client is told, its time counts from now on.
             known.earliest_ms = min(known.earliest_ms, delivery.visible_ms)
             lanes.add(self.messages()[delivery.offset].lane)
         if key == ORDERED and len(lanes) < len(deliveries):
             raise Broken("one answer has two messages of a message group")
 
     def _judge_told(self, told: Told) -> None:
-        """A client hears of a delivery."""
+        """A client is told of a delivery."""
         key, delivery = told.key, told.delivery
         offset, known = delivery.offset, self.of(key, delivery.offset)
         if known.finished_end:
@@ -619,7 +619,7 @@ class PopScene:
     # ------------------------------------------------------------------------------ running
 
     def run(self, steps: int) -> None:
-        """Faults and all, then peace until both groups are done."""
+        """Steps with faults, then peace until both groups are done."""
         chance = self.chance
         actions: list[Callable[[], object]] = [
             *[self.send] * 8,
@@ -703,7 +703,7 @@ def _place_of(record: Message | Replaced | Journalled) -> object:
 
 
 class _TermOf(PopTerm):
-    """With queues of another kind."""
+    """With another kind of queues."""
 
     kind: type[QueueState] = QueueState
 
@@ -720,7 +720,7 @@ class _TermOf(PopTerm):
 
 
 class LosesAcknowledgements(PopScene):
-    """Now and then an acknowledgement does not get into the journal."""
+    """Sometimes an acknowledgement does not get into the journal."""
 
     def journalled(self, entries: list[Any]) -> list[Any]:
         return [
@@ -731,7 +731,7 @@ class LosesAcknowledgements(PopScene):
 
 
 class LosesAttempts(PopScene):
-    """The journal does not say how often a message was delivered."""
+    """The journal does not record how often a message was delivered."""
 
     def journalled(self, entries: list[Any]) -> list[Any]:
         return [
@@ -740,14 +740,14 @@ class LosesAttempts(PopScene):
 
 
 class TellsAtOnce(PopScene):
-    """Clients hear of messages before the journal knows."""
+    """Clients are told of messages before the journal has them."""
 
     def is_told_at_once(self) -> bool:
         return True
 
 
 class LetsOthersPass(PopScene):
-    """A message that is to come again later does not hold up those after it."""
+    """A message to be redelivered later does not hold up those after it."""
 
     def made_term(self) -> PopTerm:
         class Queue(QueueState):

@@ -18,8 +18,8 @@ HELD_MS = 60_000
 
 
 class PoppedQueue:
-    """Messages are texts; what is before ":" is the message group, and before "/" the topic that it
-    came from. `entries` is its journal."""
+    """Messages are strings; the part before ":" is the message group, and before "/" the original
+    topic. `entries` is its journal."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class PoppedQueue:
         self.wanted: set[str] | None = None
         self.failures: dict[int, int] = {}
         self.silent: set[str] = set()
-        """Clients that are not heard of any more."""
+        """Clients that are no longer alive."""
         self.entries: list[PopEntry] = [Begun(KEY, begin, 0, self.now_ms)]
         self.moves: list[Move] = []
         self._is_ordered = is_ordered
@@ -41,7 +41,7 @@ class PoppedQueue:
         self.fail_over()
 
     def fail_over(self) -> None:
-        """Another master goes on from the journal."""
+        """Another master continues from the journal."""
         queues: dict[GroupQueue, Standing] = {}
         apply_entries(queues, self.entries)
         self.state = QueueState(
@@ -67,7 +67,7 @@ class PoppedQueue:
         attempts_max: int = 17,
         topic: str = "",
     ) -> list[Delivery]:
-        """What one poll gets, as a broker asks for it: again and again until it has enough."""
+        """What one poll gets, requested as a broker does: repeatedly until it has enough."""
         found: list[Delivery] = []
         while len(found) < count:
             poll = Poll(
@@ -119,7 +119,7 @@ class PoppedQueue:
         return result.handled
 
     def change(self, delivery: Delivery, invisible_ms: int, *, is_counted: bool = True) -> Delivery:
-        """The delivery that takes its place."""
+        """Returns the delivery that replaces it."""
         changed = self.state.change(
             delivery.offset, delivery.serial, invisible_ms, self.now_ms, is_counted=is_counted
         )

@@ -1,4 +1,4 @@
-"""Ports that nobody listens on, and that no connection is given before a test does."""
+"""Ports that nothing listens on, and that no connection is given before a test uses them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import socket
 from aerobee.cli.local_cluster.ports import AUTO_END, AUTO_FIRST
 
 RANGE = range(AUTO_FIRST, AUTO_END)
-"""Below those that Linux gives to connections which ask for none: one of these may take any other
-port between the moment when it was found free and the moment when a process listens there."""
+"""Below Linux's ephemeral ports: a connection could take one of those between the moment when it
+was found free and the moment when a process listens there."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ones of 127.0.0.1."""
+    """Distinct free ports of 127.0.0.1."""
     chosen = random.SystemRandom()
     with contextlib.ExitStack() as stack:
         found: list[int] = []
@@ -27,5 +27,5 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_port() -> int:
-    """One of 127.0.0.1."""
+    """A free port of 127.0.0.1."""
     return free_ports(1)[0]

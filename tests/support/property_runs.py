@@ -1,22 +1,21 @@
-"""How many examples a property test takes: few and always the same in `make test`, twice as many in
-`make test-thorough`, many and random ones in `make search`."""
+"""How many examples a property test runs: few and always the same in `make test`, twice as many in
+`make test-thorough`, many random ones in `make search`."""
 
 from __future__ import annotations
 
 from hypothesis import Phase, settings
 
 EXAMPLES = 100
-"""Of a test that says nothing else; those that do give their number to `examples`."""
+"""Default of a test; other tests pass their number to `examples`."""
 FIXED_PART = 2
-"""What is always the same finds what a change has broken or never will: in `make test`, half."""
+"""Fixed examples find what a change breaks at once or never: `make test` runs half of them."""
 SEARCH_FACTOR = 20
 
 
 def register_profiles() -> None:
-    """`whole`: the same examples on each machine. `fixed`: a part of them. `search`: others each
-    time, which are also kept in `.hypothesis`, so that a failure comes first the next time.
-    `unshrunk`: as `whole`, for whom the first failure is enough: no smaller one is looked for,
-    which may take minutes."""
+    """`whole`: the same examples on each machine. `fixed`: a part of them. `search`: new ones each
+    time, also kept in `.hypothesis`, so that a failure comes first the next time. `unshrunk`: as
+    `whole`, without searching for a smaller failure, which may take minutes."""
     settings.register_profile(
         "whole", deadline=None, print_blob=True, max_examples=EXAMPLES, derandomize=True
     )
@@ -38,5 +37,5 @@ def register_profiles() -> None:
 
 
 def examples(count: int) -> int:
-    """What a test passes as `max_examples`, for `count` examples in `make test-thorough`."""
+    """The `max_examples` to pass for `count` examples in `make test-thorough`."""
     return count * settings().max_examples // EXAMPLES

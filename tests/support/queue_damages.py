@@ -1,4 +1,4 @@
-"""What can happen to the files of consume queues, each a function of the store's folder."""
+"""Possible damage to the files of consume queues, each a function of the store's folder."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ DAMAGES = [
 ]
 
 
-# What shows in the queue's own files, without the list of their ends.
+# Damage visible in the queue's own files, without the list of their ends.
 VISIBLE_DAMAGES = [
     zero_the_middle,
     shorten,

@@ -1,4 +1,4 @@
-"""A peer that speaks HTTP/2 frame by frame, also wrongly: for what no honest client would send."""
+"""A peer that speaks HTTP/2 frame by frame, even invalidly: for what no honest client sends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Frame:
 
     @property
     def code(self) -> int:
-        """The error that a GOAWAY or RST_STREAM says."""
+        """The error code of a GOAWAY or RST_STREAM."""
         return int.from_bytes(
             self.payload[4:8] if self.kind == frames.GOAWAY else self.payload[:4], "big"
         )
@@ -55,13 +55,13 @@ def data(stream_id: int, payload: bytes, *, end: bool = False) -> bytes:
 
 
 def call(stream_id: int, path: str, content: bytes = b"", *further: tuple[bytes, bytes]) -> bytes:
-    """A whole unary call."""
+    """A complete unary call."""
     block = request_block(path, *further)
     return headers(stream_id, block) + data(stream_id, message(content), end=True)
 
 
 class RawPeer:
-    """One connection. What it received is kept in `frames`."""
+    """One connection. Received frames are kept in `frames`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -100,7 +100,7 @@ class RawPeer:
         return received
 
     async def expect(self, kind: int, stream_id: int | None = None) -> Frame:
-        """The next frame of this kind, whatever comes before."""
+        """The next frame of this kind, skipping others."""
         while (received := await self.receive()) is not None:
             if received.kind == kind and stream_id in (None, received.stream_id):
                 return received
@@ -127,7 +127,7 @@ class RawPeer:
                 return dict(fields(received.payload)).get(b"grpc-status")
 
     async def ping(self) -> None:
-        """Returns once all that was sent before has been read."""
+        """Returns once everything sent before has been read."""
         await self.send(frames.frame(frames.PING, 0, 0, b"in-order"))
         while (await self.expect(frames.PING)).payload != b"in-order":
             pass
@@ -137,7 +137,7 @@ class RawPeer:
 
 
 def fields(block: bytes) -> list[tuple[bytes, bytes]]:
-    """Of a block whose encoder keeps no table."""
+    """Header fields of a block whose encoder uses no table."""
 
     def pairs(decoded: list[hpack.Field]) -> list[tuple[bytes, bytes]]:
         return [(field[0], field[1]) for field in decoded]
@@ -149,7 +149,7 @@ def fields(block: bytes) -> list[tuple[bytes, bytes]]:
 async def raw_peer(
     port: int, *, settings: Iterable[tuple[int, int]] = (), opening: bytes | None = None
 ) -> AsyncIterator[RawPeer]:
-    """Connected; `opening` in place of the preface and SETTINGS."""
+    """Connected; `opening` replaces the preface and SETTINGS."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     peer = RawPeer(reader, writer)
     if opening is None:

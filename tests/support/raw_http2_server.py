@@ -1,4 +1,4 @@
-"""A server that speaks HTTP/2 frame by frame, also wrongly: for what no honest one would send."""
+"""A server that speaks HTTP/2 frame by frame, even invalidly: for what no honest one sends."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _END = frames.END_HEADERS | frames.END_STREAM
 
 @dataclass
 class RawServing:
-    """What runs, and what has come."""
+    """What is running, and what was received."""
 
     address: str = ""
     peers: list[RawPeer] = field(default_factory=list)
-    """One for each connection, in their order."""
+    """One per connection, in order."""
     failures: list[BaseException] = field(default_factory=list)
 
 
 def answer(stream_id: int, content: bytes) -> bytes:
-    """A whole unary answer."""
+    """A complete unary answer."""
     return (
         headers(stream_id, OK_HEAD)
         + data(stream_id, message(content))
@@ -40,7 +40,7 @@ def trailers_only(stream_id: int, *pairs: tuple[bytes, bytes]) -> bytes:
 
 
 async def requested(peer: RawPeer) -> int:
-    """The next request that is whole; returns its stream.
+    """The next complete request; returns its stream.
 
     Raises:
         ConnectionError: there is none.
@@ -60,7 +60,7 @@ async def raw_server(
     opening: bytes | None = None,
 ) -> AsyncIterator[RawServing]:
     """The connections follow these scripts, one each, the last for all further ones; a connection
-    ends with its script. `opening` in place of SETTINGS. Fails in the end for a script that failed.
+    ends with its script. `opening` replaces SETTINGS. Fails at the end if a script failed.
     """
     serving = RawServing()
     running: set[asyncio.Task[None]] = set()
@@ -77,7 +77,7 @@ async def raw_server(
             await peer.send(opening or frames.settings_frame(settings))
             await script(peer)
         except (asyncio.CancelledError, asyncio.IncompleteReadError, ConnectionError):
-            pass  # the test is over, or its client has gone
+            pass  # the test is over, or its client is gone
         except BaseException as error:
             serving.failures.append(error)
         finally:

@@ -1,4 +1,4 @@
-"""Sends requests that a server must refuse, as they are, and looks at what that costs."""
+"""Sends requests that a server must refuse, unmodified, and measures what that costs."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tests.support.stub_errors import error_from_rpc
 MIB = 1024 * 1024
 FAR_BYTES = 8 * MIB
 REFUSED_STEP_S_MAX = 0.1
-"""CPU time of the loop for a request beyond a limit, in one piece."""
+"""CPU time of the loop, in one piece, for a request above a limit."""
 ANSWERED_STEP_S_MAX = 0.4
-"""The same for one that reaches its limits."""
+"""The same for a request that reaches its limits."""
 MEMORY_BYTES_MAX = 256 * MIB
-"""Over all requests of a test. gRPC has one of 8 MiB in memory some seven times, the client's side
-included, which is in this process too, and does not give all of it back at once."""
+"""For all requests of a test. gRPC holds a request of 8 MiB about seven times in memory, including
+the client's side, which is also in this process, and does not free all of it at once."""
 ANSWER_S_MAX = 60.0
 CALLER = (("x-mq-client-id", "costly"),)
-"""Apache's API serves only those who say who they are."""
+"""Apache's API serves only callers that identify themselves."""
 
 
 async def refusal_of(
     channel: grpc.aio.Channel, place: Place, request: bytes
 ) -> AerobeeError | None:
-    """What the server says; None if it takes the request."""
+    """The server's error; None if it accepts the request."""
     method = place.method
     name = "_".join(
         "stream" if is_stream else "unary"
@@ -64,7 +64,7 @@ async def refusal_of(
 
 
 def _told(method: MethodDescriptor, answer: bytes) -> AerobeeError | None:
-    """The error in an answer, where errors are told so."""
+    """The error in an answer, for services that report errors that way."""
     if method.output_type.name == "GroupEvent":
         failed = broker_pb2.GroupEvent.FromString(answer).failed
         return error_from_code(failed.code, failed.message)
@@ -75,7 +75,7 @@ def _told(method: MethodDescriptor, answer: bytes) -> AerobeeError | None:
 
 
 def looked_into_from(limits: RequestLimits, place: Place) -> int:
-    """Bytes of a request from which the elements that lead to a field are looked into."""
+    """From this size of a request, the elements that lead to a field are inspected."""
     elements = [each.full_name for each in place.outer if each.is_repeated]
     return max((limits.fields[name].looked_into_from for name in elements), default=0)
 
@@ -94,7 +94,7 @@ def beyond(limits: RequestLimits, place: Place) -> Iterator[bytes]:
 async def assert_all_refused(
     channel: grpc.aio.Channel, limits: RequestLimits, places: Iterable[Place]
 ) -> Price:
-    """Each place's requests beyond its limit, one after the other; returns what they cost."""
+    """Each place's requests above its limit, one after another; returns their cost."""
     async with watched() as price:
         for place in places:
             for request in beyond(limits, place):

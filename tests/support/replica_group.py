@@ -1,7 +1,7 @@
-"""A real broker group: replicas in processes of their own, a nameserver in this one, a real etcd.
+"""A real broker group: replicas in separate processes, a nameserver in this one, a real etcd.
 
-A replica can be killed, stopped for a while as by SIGSTOP, and started again over its folder; it
-keeps its port. What it logs is in a file beside its folder.
+A replica can be killed, suspended with SIGSTOP, and restarted over its folder; it keeps its port.
+Its log is in a file beside its folder.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Replica:
 
     @property
     def hang_mark(self) -> Path:
-        """While it exists the disk does not answer; for replicas with `may_hang`."""
+        """While it exists the disk does not respond; for replicas with `may_hang`."""
         return self.folder.with_suffix(".hangs")
 
     async def start(self) -> Self:
@@ -115,7 +115,7 @@ class Replica:
 
 @dataclass
 class ReplicaGroup:
-    """The replicas of one group, and a hand to send and look with."""
+    """The replicas of one group, and helpers to send and inspect."""
 
     replicas: dict[int, Replica]
     nameserver: str
@@ -124,7 +124,7 @@ class ReplicaGroup:
     channels: Channels = field(default_factory=Channels)
 
     async def record(self) -> nameserver_pb2.GroupRecord:
-        """The group as the nameserver has it."""
+        """The group's record at the nameserver."""
         try:
             answer = await self.channels.call(
                 self.nameserver,
@@ -178,7 +178,7 @@ class ReplicaGroup:
     async def send(
         self, broker_id: int, topic: str, body: bytes, *, timeout_ms: int = 2_000
     ) -> broker_pb2.SendAck:
-        """One message to queue 0, by one replica. Raises AerobeeError if the stream fails."""
+        """One message to queue 0, through one replica. Raises AerobeeError if the stream fails."""
         records, sizes = encode_batch(
             topic=topic.encode(),
             bodies=[body],
@@ -207,7 +207,7 @@ class ReplicaGroup:
     async def send_until_stored(
         self, topic: str, body: bytes, timeout_s: float = PATIENCE_S
     ) -> int:
-        """To whoever is master; returns its id once one has acknowledged."""
+        """To the current master; returns its id once one has acknowledged."""
         deadline_s = time.monotonic() + timeout_s
         while True:
             for broker_id in self.replicas:
@@ -219,7 +219,7 @@ class ReplicaGroup:
             await asyncio.sleep(0.01)
 
     async def pull_all(self, broker_id: int, topic: str) -> list[bytes]:
-        """The bodies that one replica shows of queue 0, as soon as it can tell."""
+        """The bodies in queue 0 at one replica, as soon as it can serve them."""
         while True:
             try:
                 return await self._pull(broker_id, topic)
@@ -248,12 +248,12 @@ class ReplicaGroup:
             self.replicas[broker_id].address,
             HAND_OVER,
             broker_pb2.HandOverRequest(successor_id=successor_id, timeout_ms=timeout_ms),
-            # The broker keeps the time, and says what became of it.
+            # The broker measures the time, and reports the result.
             timeout_ms=timeout_ms + 20_000,
         )
 
     async def logs_equal(self, *broker_ids: int, timeout_s: float = PATIENCE_S) -> None:
-        """Until these have equal logs of equal ends."""
+        """Until their logs are equal and have equal ends."""
 
         async def holds() -> bool:
             try:
@@ -269,7 +269,7 @@ class ReplicaGroup:
 
     def _log_bytes(self, broker_id: int, end: int) -> bytes:
         if end == 0:
-            return b""  # there may be no folder yet
+            return b""  # the folder may not exist yet
         folder = self.replicas[broker_id].folder / "commitlog"
         parts = []
         for path in sorted(folder.iterdir()):
@@ -288,7 +288,7 @@ async def replica_group(
     unclean_election: bool = False,
     **settings: Any,
 ) -> AsyncIterator[ReplicaGroup]:
-    """A group whose replicas run; `settings` are those of `_config_of`."""
+    """A group with running replicas; `settings` are those of `_config_of`."""
     cluster = f"test-{random.randrange(10**12)}"
     config = NameserverConfig(
         cluster=cluster,
@@ -340,7 +340,7 @@ async def replica_group(
 
 
 def _config_of(settings: dict[str, Any]) -> BrokerConfig:
-    """From what a test passed over the command line."""
+    """From what a test passed on the command line."""
     return BrokerConfig(
         cluster=settings["cluster"],
         broker_name=GROUP,
@@ -352,7 +352,7 @@ def _config_of(settings: dict[str, Any]) -> BrokerConfig:
         stop_grace_ms=100,
         store=StoreConfig(
             disk_free_bytes_min=0,
-            # How full the disk of this machine is must not decide what a test sees.
+            # Tests must not depend on how full this machine's disk is.
             retention=RetentionConfig(enabled=False),
             flush_mode=FlushMode(settings.get("flush", "async")),
             disk_hung_after_ms=settings.get("disk_hung_after_ms", 0),
@@ -374,7 +374,7 @@ def _main(arguments: Sequence[str]) -> int:
     settings = json.loads(arguments[0])
     config = _config_of(settings)
     if "duplicate_wait_ms" in settings:
-        # Nobody else configures it: half a minute is right for machines that restart.
+        # It has no setting: half a minute is right for machines that restart.
         RegistrationConfig.__init__.__kwdefaults__.update(  # type: ignore[union-attr]
             duplicate_wait_ms=settings["duplicate_wait_ms"]
         )

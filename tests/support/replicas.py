@@ -1,4 +1,4 @@
-"""A master's log as a slave gets it, and what must be equal on both."""
+"""A master's log as a slave receives it, and what must be equal on both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.stores import check_agreement
 
 
 def log_bytes(store: MessageStore, start: int | None = None, end: int | None = None) -> bytes:
-    """The log from `start` to `end`, or to its end, with blanks and what stands after them."""
+    """The log from `start` to `end` or its end, including blanks and what follows them."""
     start = store.min_offset if start is None else start
     position = start
     parts = []
@@ -21,7 +21,7 @@ def log_bytes(store: MessageStore, start: int | None = None, end: int | None = N
 
 
 def chunks_of(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
-    """`data` cut into pieces of these sizes; the last one takes what is left."""
+    """`data` cut into pieces of these sizes; the last piece takes the rest."""
     at = 0
     for size in sizes:
         if at >= len(data):
@@ -45,7 +45,7 @@ def replicate(
 
 
 def check_equal(master: MessageStore, slave: MessageStore) -> None:
-    """Logs, queues and watermarks of two stores that have everything confirmed."""
+    """Logs, queues and watermarks of two stores in which everything is confirmed."""
     assert slave.appended_end == master.appended_end
     assert slave.dispatched_end == slave.appended_end
     assert log_bytes(slave) == log_bytes(master)

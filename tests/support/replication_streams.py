@@ -1,4 +1,4 @@
-"""One replica set in a process: real stores, real gRPC, and a role that the test decides."""
+"""One replica set in a process: real stores, real gRPC, and a role decided by the test."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ STORE = StoreConfig(
 
 @dataclass
 class ToldRoles:
-    """The master's role, as a test tells it; its term is a real one."""
+    """The master's role, as set by a test; its term is a real one."""
 
     store: MessageStore
     segment_bytes: int
@@ -70,15 +70,15 @@ class ToldRoles:
     replica_set: ReplicaSetView | None = None
     replicas: set[int] = field(default_factory=lambda: {1, 2})
     instances: dict[int, str] = field(default_factory=dict)
-    """Registered processes; of a replica that is not here every one counts."""
+    """Registered processes; for a replica not listed here every process counts."""
     duty: Duty | None = None
-    """Is told of the terms."""
+    """Notified of the terms."""
     events: list[tuple[str, ReplicaName]] = field(default_factory=list)
     heard: list[int] = field(default_factory=list)
     on_confirmed: Callable[[], None] = lambda: None
 
     def begin_term(self, epoch: int = 1, in_sync: tuple[ReplicaName, ...] = ()) -> MasterTerm:
-        """Master under `epoch`, which the history must have already."""
+        """Master under `epoch`, which must already be in the history."""
         own = ReplicaName(0, "master")
         self.term = MasterTerm(
             epoch=epoch,
@@ -213,7 +213,7 @@ class Master:
         self.address = ""
 
     def append(self, batch: Any, queue_id: int = 0) -> int:
-        """Append and let everybody know; returns the log's end."""
+        """Append and notify everyone; returns the log's end."""
         end = self.store.append(batch, queue_id=queue_id).end
         self.appended()
         return end
@@ -313,7 +313,7 @@ class Slave:
         return self._running
 
     async def stop(self) -> None:
-        """Cancel the stream, whatever it does."""
+        """Cancel the stream, whatever its state."""
         running, self._running = self._running, None
         if running is not None:
             running.cancel()

@@ -1,4 +1,4 @@
-"""Stores whose segments can be made old, and the steps of a removal one by one."""
+"""Stores whose segments can be aged, and the steps of a removal one by one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BODY = b"x" * 600
 
 
 def roomy_disk(root: Path) -> FaultDisk:
-    """Half full, whatever the disk of this machine is."""
+    """Half full, whatever this machine's disk is."""
     disk = FaultDisk(root)
     disk.free, disk.total = 50, 100
     return disk
@@ -40,26 +40,26 @@ def open_retained(root: Path, clock: Clock, config: StoreConfig = RETAINED) -> M
 
 
 def fill(store: MessageStore, messages: int, *, topic: str = "Orders", queues: int = 2) -> None:
-    """Messages of some 700 bytes, in turn to each queue; about five fill a small segment."""
+    """Messages of about 700 bytes, to each queue in turn; about five fill a small segment."""
     for number in range(messages):
         append(store, topic, number % queues, b"%08d" % number + BODY)
 
 
 def settle(store: MessageStore, clock: Clock) -> None:
-    """Everything to its files, as the flush thread does it in a few seconds."""
+    """Write everything to its files, as the flush thread does within seconds."""
     assert hasattr(clock, "advance_ms")
     clock.advance_ms(StoreConfig().checkpoint_interval_ms)
     flush(store)
 
 
 def write_times(root: Path, modified_ms: int) -> None:
-    """Let every segment look as if it had been written last at that time."""
+    """Make every segment look as if it was last written at that time."""
     for path in (root / "commitlog").iterdir():
         os.utime(path, (modified_ms / 1_000, modified_ms / 1_000))
 
 
 def expire(root: Path, clock: Clock) -> None:
-    """Let every segment be older than it needs to be."""
+    """Make every segment old enough to expire."""
     write_times(root, clock.now_ms() - RESERVED_MS - 1_000)
 
 
@@ -90,7 +90,7 @@ def _take_removal(
 
 
 def finish(store: MessageStore, removal: RemovalWork) -> RemovedSegment | None:
-    """What is left to do of a removal that has run."""
+    """The remaining steps of a removal that has run."""
     return _finish(store.retention, removal)
 
 
@@ -111,7 +111,7 @@ def clean_here(
 ) -> list[RemovedSegment]:
     """Remove what may go now, oldest first. Blocks; no other work of the store may be running.
 
-    Raises OSError; then the store is to be failed.
+    Raises OSError; the caller must then fail the store.
     """
     removed: list[RemovedSegment] = []
     while len(removed) < segments_max:

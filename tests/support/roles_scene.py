@@ -1,4 +1,4 @@
-"""A replica's roles in one process: a store of a few numbers, and nameservers as the test says."""
+"""A replica's roles in one process: a store of a few numbers, and nameservers set by the test."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Master:
 
     calls: list[tuple[str, int]] = field(default_factory=list)
     answer: Cut | BeginAnew | errors.AerobeeError | None = None
-    """None: the stream goes on."""
+    """None: the stream continues."""
     ended: int = 0
 
     async def follow(self, master_address: str, epoch: int) -> Cut | BeginAnew:
@@ -78,7 +78,7 @@ class Scene:
         self.failed: list[errors.StoreFailed] = []
         self.terms: list[int | None] = []
         self.files_at_roles: list[dict[str, list[bytes]]] = []
-        """What was on the disk when a term began or ended."""
+        """The files on disk when a term began or ended."""
         self.master = Master()
         self.proposals: list[Proposal] = []
         self.answers: list[errors.AerobeeError | None] = []
@@ -160,7 +160,7 @@ class Scene:
         )
 
     def hear(self, record: ReplicaSetView) -> None:
-        """A directive, its lease renewed."""
+        """A directive that renews the lease."""
         self.sequence += 1
         self.roles.heartbeat_sent(self.sequence)
         self.roles.hear_endpoints(

@@ -1,5 +1,5 @@
-"""A simulation by the seed: many seeds on several processes, what is told of those that fail, and
-the command that does both. What is simulated is a parameter.
+"""Simulations by seed: many seeds on several processes, reports of failures, and the command for
+both. What is simulated is a parameter.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ F = TypeVar("F", bound=Figures)
 
 @dataclass(slots=True)
 class Result(Generic[F]):
-    """Of a range of seeds: figures of those that passed, seed -> what was violated of others."""
+    """For a range of seeds: figures of those that passed, and seed -> violation for the others."""
 
     figures: F
     failures: dict[int, str] = field(default_factory=dict)
@@ -62,17 +62,17 @@ class SeedCampaign(Generic[F]):
     figures: Callable[[], F]
     true_variant: Callable[[], Any]
     mutants: Mapping[str, Callable[[], Any]]
-    """What is broken on purpose, by name."""
+    """Deliberately broken variants, by name."""
     trace_title: str
 
     def variant_of(self, mutant: str) -> Any:
-        """The broken one of that name; with an empty name the true one."""
+        """The broken variant of that name; with an empty name the correct one."""
         return self.mutants[mutant]() if mutant else self.true_variant()
 
     def run_seeds(
         self, seeds: Iterable[int], mutant: str = "", *, failures_max: int = 10
     ) -> Result[F]:
-        """One after the other; ends early after so many failures."""
+        """One after another; ends early after this many failures."""
         result = Result(self.figures())
         for seed in seeds:
             try:
@@ -84,18 +84,18 @@ class SeedCampaign(Generic[F]):
         return result
 
     def run_in_processes(self, seeds: range, mutant: str = "", *, jobs: int) -> Iterator[Result[F]]:
-        """The results of pieces of the range, as they come."""
+        """The results for pieces of the range, as they arrive."""
         return run_pieces(partial(_run_piece, self.package, mutant), seeds, jobs=jobs)
 
     def first_caught(self, mutant: str, seeds: range) -> int:
-        """The first of the seeds that catches a mutant. The true one passes it: it is the mutation
-        that was caught."""
+        """The first of the seeds that catches a mutant. The correct variant passes with it, so it
+        is the mutation that was caught."""
         (seed,) = self.run_seeds(seeds, mutant, failures_max=1).failures
         self.run_seed(seed, variant=self.true_variant())
         return seed
 
     def command(self, seed: int, mutant: str = "") -> str:
-        """What repeats a seed."""
+        """The command that repeats a seed."""
         words = [f"python -m {self.package}", f"--seed {seed}", "--trace"]
         if mutant:
             words.append(f"--mutant {mutant}")
@@ -104,7 +104,7 @@ class SeedCampaign(Generic[F]):
     def describe_failure(
         self, seed: int, mutant: str = "", *, lines_max: int = TRACE_LINES_MAX
     ) -> str:
-        """All that is needed to repeat a seed and to see what went wrong in it."""
+        """Everything needed to repeat a seed and to see what went wrong in it."""
         trace: list[str] = []
         try:
             self.run_seed(seed, variant=self.variant_of(mutant), trace=trace.append)
@@ -129,14 +129,14 @@ class SeedCampaign(Generic[F]):
 
 
 def _run_piece(package: str, mutant: str, seeds: range) -> Result[Any]:
-    """In another process, which finds the campaign by its name."""
+    """In another process, which finds the campaign by name."""
     campaign: SeedCampaign[Any] = import_module(f"{package}.campaign").CAMPAIGN
     _silence()
     return campaign.run_seeds(seeds, mutant)
 
 
 def parser_of(campaign: SeedCampaign[Any]) -> argparse.ArgumentParser:
-    """Options of the command, to which a simulation may add its own."""
+    """Options of the command; a simulation may add its own."""
     parser = argparse.ArgumentParser(prog=f"python -m {campaign.package}")
     parser.add_argument("--seeds", type=int, default=2_000, help="how many")
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first one")
@@ -157,7 +157,7 @@ def run_command(campaign: SeedCampaign[Any], arguments: argparse.Namespace) -> i
 
 
 def _silence() -> None:
-    """What the product logs of faults that are meant would hide what is told here."""
+    """The product's logs of deliberate faults would hide the report."""
     logging.disable()
 
 

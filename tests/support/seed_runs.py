@@ -14,13 +14,13 @@ R = TypeVar("R")
 
 
 def run_pieces(run: Callable[[range], R], seeds: range, *, jobs: int) -> Iterator[R]:
-    """What `run`, which can be pickled, gives for pieces of the range, as it comes."""
+    """The results of `run`, which must be picklable, for pieces of the range, as they arrive."""
     pieces = _pieces(seeds)
     if jobs == 1:
         for only in pieces:
             yield run(only)
         return
-    # A fork of this process would have what its other tests left of gRPC, and might die of it.
+    # A fork of this process would inherit gRPC state from other tests, and might die of it.
     context = get_context("forkserver")
     with ProcessPoolExecutor(jobs, context, _settle, (run,)) as processes:
         waiting: set[Future[R]] = set()
@@ -35,8 +35,8 @@ def run_pieces(run: Callable[[range], R], seeds: range, *, jobs: int) -> Iterato
 
 
 def _settle(_run: object) -> None:
-    """The modules are there, since what they run is. They are no garbage: looking through them
-    again and again would take most of a process's time."""
+    """The modules are loaded, since `_run` is. They are not garbage: scanning them again and again
+    would take most of a process's time."""
     gc.freeze()
 
 

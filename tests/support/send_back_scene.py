@@ -1,9 +1,9 @@
-"""Messages that are sent back, without a broker: a log, its faults, a group, and a judge.
+"""Sent-back messages without a broker: a log, its faults, a group, and a judge.
 
-The log is a list of records in the order in which they were appended: records of the offset
-journal, copies that wait, and what a timer delivered of them. What a master knows follows from the
-log alone, or from a snapshot of its state; journal, windows and the sending back are the product's
-own. A crash or a fail-over comes between any two steps, or between an intent and its copies.
+The log is a list of records in append order: records of the offset journal, waiting copies, and
+those that a timer delivered. What a master knows follows from the log alone, or from a snapshot of
+its state; journal, windows and send-backs are the product's own code. A crash or a fail-over comes
+between any two steps, or between an intent and its copies.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HOST = HostAddress(bytes((10, 0, 0, 1)), 10_911)
 
 
 class Crash(Exception):
-    """The process is gone between two steps."""
+    """The process dies between two steps."""
 
 
 class Broken(AssertionError):
@@ -58,7 +58,7 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record of a queue; `number` of a copy, `of`: which copy was delivered here."""
+    """A record of a queue; `number`: of a copy; `of`: which copy was delivered here."""
 
     topic: str
     queue_id: int
@@ -75,10 +75,10 @@ class Placed:
 
 @dataclass
 class SceneLog:
-    """One log that every master goes on with, as much of it as is left."""
+    """One log that every master continues with, as much of it as is left."""
 
     written: Callable[[bytes], bytes]
-    """What of a journal record's body gets into the log; a variant may lose some."""
+    """The part of a journal record's body that gets into the log; a variant may lose some."""
     records: list[Stored | bytes] = field(default_factory=list)
     confirmed: int = 0
     flushed: int = 0
@@ -137,7 +137,7 @@ class SceneWriter(JournalWriter[Entry]):
 
 
 class SendBackScene:
-    """One run; all chance is of the seed."""
+    """One run; all randomness comes from the seed."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class SendBackScene:
         self._trace = trace
         self.falls = 0
         self.copies = self.dead = 0
-        """That were in the log in the end."""
+        """Those in the log at the end."""
         self.clock = ManualClock()
         self.log = SceneLog(self.written)
         self.failures_of = {
@@ -161,7 +161,7 @@ class SendBackScene:
         }
         self.succeeded: set[str] = set()
         self.sent_back: dict[str, int] = {}
-        """By message: with how many attempts it was sent back last, and that was answered."""
+        """By message: the number of attempts of its last answered send-back."""
         self.breaks_appends = 0.0
         self.snapshot = b""
         for name in self.failures_of:
@@ -171,12 +171,12 @@ class SendBackScene:
     # ------------------------------------------------------------------------------ variants
 
     def written(self, body: bytes) -> bytes:
-        """What of a journal record's body gets into the log; a variant may lose some."""
+        """The part of a journal record's body that gets into the log; a variant may lose some."""
         return body
 
     @property
     def standing(self) -> Standing:
-        """By which a new master looks for copies."""
+        """Used by a new master to look for copies."""
         return self.windows.standing
 
     # ------------------------------------------------------------------------------ the story
@@ -264,7 +264,7 @@ class SendBackScene:
         self.begin_session()
 
     def follow(self, bodies: Sequence[bytes]) -> None:
-        """The state's way through the journal."""
+        """Feeds the journal to the state."""
         for number in range(self.state.next_offset, len(bodies)):
             self.state.apply(read_body(bodies[number], decode_entry), number)
 
@@ -290,7 +290,7 @@ class SendBackScene:
         self.deliver_due()
 
     def deliver_due(self) -> None:
-        """What a timer does: each copy that waits is delivered, once."""
+        """What a timer does: each waiting copy is delivered, once."""
         log = self.log
         stored = [each for each in log.records if isinstance(each, Stored)]
         delivered = {each.of for each in stored if each.of is not None}
@@ -342,8 +342,8 @@ class SendBackScene:
     # ------------------------------------------------------------------------------ the group
 
     def begin_session(self) -> None:
-        """A member that knows nothing but the committed offsets, the last member's last ones
-        included: nobody gets a queue before."""
+        """A member that knows only the committed offsets, including the last member's last ones: no
+        member gets a queue before those."""
         self.position = {key: self.begin_of(key) for key in (ORIGINAL, RETRIES)}
         self.unfinished: dict[GroupQueue, set[int]] = {ORIGINAL: set(), RETRIES: set()}
 
@@ -411,7 +411,7 @@ class SendBackScene:
         if answer.error is not None:
             return False
         if answer.done is not None and not answer.done.done():
-            # The member waits for it: here the log gets on meanwhile.
+            # The member waits for it; the log advances meanwhile.
             self.writer.flush()
             self.confirm(len(self.log.records))
             self.log.flushed = len(self.log.records)
@@ -445,7 +445,7 @@ class SendBackScene:
 
 
 class JournalsNoAttempt(SendBackScene):
-    """Now and then the journal is not told that a message was sent back."""
+    """Sometimes the journal is not told that a message was sent back."""
 
     def written(self, body: bytes) -> bytes:
         entries = cast("list[Entry | ImageEnd]", read_body(body, decode_entry))
@@ -458,7 +458,7 @@ class JournalsNoAttempt(SendBackScene):
 
 
 class LooksForNoCopy(SendBackScene):
-    """A new master makes the copies that are owed without asking which of them are there."""
+    """A new master makes the owed copies without checking which of them exist."""
 
     @property
     def standing(self) -> Standing:

@@ -1,4 +1,4 @@
-"""A server that takes connections and says nothing, as one that hangs while it starts."""
+"""A server that accepts connections and never answers, like one that hangs while starting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 @asynccontextmanager
 async def silent_peer() -> AsyncIterator[str]:
-    """Its host:port. No gRPC call to it gets as far as being under way."""
+    """Its host:port. No gRPC call to it is ever established."""
     over = asyncio.Event()
 
     async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,5 +1,5 @@
-"""Python sources as trees: a million objects, among which the collector of garbage would look for
-some again and again while they are made, most of the time of it.
+"""Python sources as trees: a million objects, which the garbage collector would scan again and
+again while they are made, taking most of the time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def source_trees(paths: list[Path]) -> Iterator[tuple[Path, ast.Module]]:
-    """Each file with its tree. The collector is at rest for as long as this is iterated."""
+    """Each file with its tree. The garbage collector is off during the iteration."""
     was_at_work = gc.isenabled()
     gc.disable()
     try:

@@ -34,7 +34,7 @@ SMALL = StoreConfig(
     index_slots_max=100,
     index_entries_max=50,
     disk_free_bytes_min=0,
-    # How full the disk of this machine is must not decide what a test sees.
+    # Tests must not depend on how full this machine's disk is.
     retention=RetentionConfig(enabled=False),
 )
 
@@ -46,7 +46,7 @@ def batch_of(
     sys_flag: int = 0,
     properties: dict[str, str] | None = None,
 ) -> CheckedBatch:
-    """A checked batch as the send path hands it over."""
+    """A checked batch as passed in by the send path."""
     encoded = encode_properties({**({"TAGS": tag} if tag else {}), **(properties or {})})
     return batch_with(topic, [encoded] * len(bodies), bodies, sys_flag=sys_flag)
 
@@ -106,19 +106,19 @@ def topic_end_batch(topic: str) -> CheckedBatch:
 
 
 def end_topic(store: MessageStore, topic: str) -> Appended:
-    """Append a topic's end; let consumers see it by a confirm."""
+    """Append a topic's end; consumers see it after a confirm."""
     return store.append(topic_end_batch(topic), queue_id=0, ends_topic=topic)
 
 
 def ended_topic(record: Record) -> str:
-    """Which topic the record ends; empty: none."""
+    """The topic that the record ends; empty: none."""
     if record.topic != JOURNAL_TOPIC:
         return ""
     return record.properties.get("AEROBEE_ENDED_TOPIC", "")
 
 
 def flush(store: MessageStore, *, checkpoint: bool = True) -> None:
-    """What the flush threads do, here and now."""
+    """What the flush threads do, synchronously."""
     work = store.ledger.take_flush()
     if work is not None:
         work.run()
@@ -145,7 +145,7 @@ def locate(
     max_bytes: int = 65_536,
     filter: Filter | None = None,
 ) -> Located:
-    """How a read at an offset ends, and where its messages lie; waits for the disk."""
+    """How a read at an offset ends, and where its messages are; waits for the disk."""
     wanted = QueueRead(topic, queue_id, offset, max_bytes, max_messages, filter)
     found = store.reads.read(wanted)
     if isinstance(found, ReadWork):
@@ -161,7 +161,7 @@ def search_by_time(
     timestamp_ms: int,
     boundary: Boundary = Boundary.LOWER,
 ) -> int:
-    """The offset that a search by store time finds."""
+    """The offset found by a search by store time."""
     search = store.reads.plan_time_search(topic, queue_id)
     assert search is not None
     return search.run(timestamp_ms, boundary)
@@ -194,7 +194,7 @@ def read_queue(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
 
 
 def log_records(store: MessageStore) -> list[Record]:
-    """Every record of the log, found through no derived file."""
+    """Every record of the log, found without derived files."""
     found: list[Record] = []
     for segment in store.log.segments():
         at = segment.base
@@ -212,13 +212,13 @@ def log_records(store: MessageStore) -> list[Record]:
 
 
 def _is_empty(store: MessageStore, topic: str, queue_id: int) -> bool:
-    """Whether retention has taken all messages of the queue."""
+    """Whether retention has removed all messages of the queue."""
     bounds = store.queues.bounds(topic, queue_id)
     return bounds.min_offset == bounds.max_offset
 
 
 def check_agreement(store: MessageStore) -> None:
-    """The queues hold exactly the log's records, in order, each at its own offset; of a topic that
+    """The queues have exactly the log's records, in order, each at its own offset; for a topic that
     ended, those of its last life."""
     expected: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for record in log_records(store):

@@ -1,4 +1,4 @@
-"""What stubs of grpcio raise, as the errors that Aerobee's own clients raise in its place."""
+"""What grpcio's stubs raise, as the errors that Aerobee's own clients raise instead."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The core of timers without a broker: a log, two replicas' worth of faults, and a judge.
+"""The core of timers without a broker: a log, the faults of two replicas, and a judge.
 
-The log is a list of records in the order in which they were appended: messages that wait, journal
-records, copies that were moved. A crash or a fail-over may cut what was not confirmed, between any
-two steps of the mover. What the core knows afterwards follows from the log alone, by the product's
-own code: state, windows, index. Nothing here depends on time or chance but by the seed.
+The log is a list of records in append order: waiting messages, journal records, moved copies. A
+crash or a fail-over between any two steps of the mover may cut what was not confirmed. What the
+core knows afterwards follows from the log alone, through the product's own code: state, windows,
+index. Time and chance depend only on the seed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DESTINATIONS = [Destination("flights", 0), Destination("flights", 1), Destinatio
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A message that was stored to be delivered later."""
+    """A message stored for later delivery."""
 
     name: int
     queue: int
@@ -66,7 +66,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A copy in the topic it was meant for; `number` of the act."""
+    """A copy in its destination topic; `number` of the act."""
 
     name: int
     destination: Destination
@@ -87,7 +87,7 @@ def place_of(record: Record) -> object:
 
 
 class TimerScene:
-    """One master after the other, over one log."""
+    """One master after another, over one log."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class TimerScene:
         self.recalled: dict[int, list[Written]] = {}
         self.earliest_ms: dict[int, int] = {}
         self.stored_ms = 0
-        """The newest time of storing in the log: it never falls."""
+        """The newest store time in the log: it never falls."""
         self.set_aside: set[int] = set()
         self.seen: dict[int, int] = {}
         """Name -> position of the copy that consumers have seen."""
@@ -121,7 +121,7 @@ class TimerScene:
     # ------------------------------------------------------------------------------ variants
 
     def journalled(self, entries: list[TimerEntry | ImageEnd]) -> list[TimerEntry | ImageEnd]:
-        """What of the entries gets into the record; a variant may lose some."""
+        """The entries that get into the record; a variant may lose some."""
         return entries
 
     def standing_acts(self, acts: Sequence[Act], given_up: Iterable[int]) -> list[Act]:
@@ -129,13 +129,13 @@ class TimerScene:
         return missing_acts(acts, set(given_up), self.windows.standing)
 
     def rolled(self, message: Waiting) -> Waiting | None:
-        """The copy that takes a rolled message's place."""
+        """The copy that replaces a rolled message."""
         return message
 
     # ------------------------------------------------------------------------------ opening
 
     def open(self) -> None:
-        """A process begins, or another replica takes over: everything follows from the log."""
+        """A process starts, or another replica takes over: everything follows from the log."""
         log = self.log
         log.confirmed = len(log.records)
         self.windows = ProducerWindows()
@@ -195,7 +195,7 @@ class TimerScene:
         ]
 
     def feed(self) -> None:
-        """What was confirmed reaches index and windows of levels."""
+        """Feeds what was confirmed to the index and the levels' windows."""
         found = self.waiting_in(TIMER_QUEUE, self.index.fed_end)
         if found:
             rows = make_rows(
@@ -248,8 +248,8 @@ class TimerScene:
         self.open()
 
     def _lose_confirmed(self) -> None:
-        """What consumers have seen is gone, too: nothing is promised of that. Of what is left all
-        is promised."""
+        """What consumers have seen is gone, too: nothing is promised about that. All promises hold
+        for what is left."""
         end = self.chance.randint(max(0, self.log.confirmed - 30), self.log.confirmed)
         self.log.cut(end)
         self.log.confirmed, self._seen_end = end, min(end, self._seen_end)
@@ -309,18 +309,18 @@ class TimerScene:
         self.seen[name] = at
 
     def _is_recalled(self, name: int) -> bool:
-        """Whether somebody has been told so."""
+        """Whether a caller has been told so."""
         return any(each.is_done and each.error is None for each in self.recalled.get(name, ()))
 
     def _may_be_recalled(self, name: int) -> bool:
         return any(each.error is None for each in self.recalled.get(name, ()))
 
     def save(self) -> None:
-        """The file of the state, of what is confirmed; a process that dies keeps it."""
+        """Saves the file of the confirmed state; a process that dies keeps it."""
         self.saved_state = self.state.snapshot()()
 
     def work(self) -> None:
-        """One work of the index, and its thread takes no time."""
+        """Run one work of the index; its thread takes no time."""
         work = self.index.next_work(
             self.state.view, self.state.next_offset, saves=self.chance.random() < 0.2
         )
@@ -342,7 +342,7 @@ class TimerScene:
         return found[0][1]
 
     def settle(self) -> None:
-        """Do what is missing of the open intent; as a term begins, and after an act failed."""
+        """Complete the open intent; when a term begins, and after a failed act."""
         intent = self.term.progress.open
         if intent is not None:
             acts = self._acts(intent)
@@ -363,7 +363,7 @@ class TimerScene:
             self.may_crash()
             message = self.message_of(act.source)
             if self.chance.random() < self.full_share / 2:
-                raise Busy("the disk is full")  # `settle` goes on from here
+                raise Busy("the disk is full")  # `settle` continues from here
             if self.chance.random() < self.full_share / 10:
                 self.term.give_up(act.number, "the record is damaged")
                 self.set_aside.add(message.name)
@@ -371,7 +371,7 @@ class TimerScene:
             record: Record | None
             if intent.kind is IntentKind.MOVE:
                 offset = self.log.end_of(act.destination)
-                # It was due when that was decided, whatever the clock says by now.
+                # It was due when that was decided, whatever the clock says now.
                 record = Moved(
                     message.name, act.destination, act.number, offset, intent.timestamp_ms
                 )
@@ -397,7 +397,7 @@ class TimerScene:
         self.term.note_acted()
 
     def intend(self, kind: IntentKind, sources: Sequence[Source], new_due_ms: int = 0) -> None:
-        """Out of turn."""
+        """Out of order."""
         self.settle()
         self._carry_out(
             self.term.intend(kind, sources, basis=self.term.progress, new_due_ms=new_due_ms)
@@ -409,13 +409,13 @@ class TimerScene:
             self._act(intent, self._acts(intent))
 
     def move(self) -> bool:
-        """One turn of the mover; whether it moved anything."""
+        """One turn of the mover; returns whether it moved anything."""
         self.settle()
         plan = self.planner.plan(self.term.progress)
         if plan is None:
             return False
         if self.chance.random() < 0.2:
-            self.recall()  # comes while the records are read
+            self.recall()  # arrives while the records are being read
         sources = sorted(plan.sources(), key=lambda each: self.message_of(each).destination)
         new_due_ms = 0
         if plan.kind is IntentKind.RETIME:
@@ -458,14 +458,14 @@ class TimerScene:
         message = self.a_pending_one()
         if message is not None:
             new_due_ms = self.clock.now_ms() + self.chance.choice((100, 5_000))
-            # Which of both times holds until the change is confirmed nobody has been told.
+            # No caller was told which of the two times applies until the change is confirmed.
             earliest = min(self.earliest_ms[message.name], new_due_ms)
             self.earliest_ms[message.name] = earliest
             source = Source(message.queue, message.offset, message.due_ms)
             self.intend(IntentKind.RETIME, [source], new_due_ms)
 
     def roll(self) -> None:
-        """The oldest go to the end of the log, and the queue's floor follows."""
+        """The oldest are rolled to the end of the log, and the queue's floor follows."""
         self.settle()
         basis = self.term.progress
         oldest = self.index.oldest(basis.view(), limit=4)
@@ -478,7 +478,7 @@ class TimerScene:
         if len(sources) < 4:
             return
         floor = sources[-1].offset + 1
-        self.writer.flush()  # comes while they are looked for
+        self.writer.flush()  # happens while they are searched for
         self.settle()
         self._carry_out(self.term.intend(IntentKind.ROLL, sources, basis=basis))
         self.term.raise_floor(TIMER_QUEUE, floor)
@@ -486,7 +486,7 @@ class TimerScene:
     # ------------------------------------------------------------------------------ judging
 
     def run(self, steps: int) -> None:
-        """Faults and all, then peace until everything that waits has come."""
+        """Steps with faults, then peace until everything that waits has been delivered."""
         chance = self.chance
         actions = [
             *[self.store] * 8,
@@ -550,21 +550,21 @@ class TimerScene:
 
 
 class LosesRolls(TimerScene):
-    """A message that is rolled is done at its old place, and not at a new one."""
+    """A rolled message is done at its old place, and has no new one."""
 
     def rolled(self, message: Waiting) -> Waiting | None:
         return None if self.chance.random() < 0.3 else message
 
 
 class RepeatsMoves(TimerScene):
-    """A new master does the last intent's acts without asking which of them happened."""
+    """A new master repeats the last intent's acts without checking which of them happened."""
 
     def standing_acts(self, acts: Sequence[Act], given_up: Iterable[int]) -> list[Act]:
         return list(acts)
 
 
 class LosesEntries(TimerScene):
-    """Now and then an entry is left out of its record."""
+    """Sometimes an entry is left out of its record."""
 
     def journalled(self, entries: list[TimerEntry | ImageEnd]) -> list[TimerEntry | ImageEnd]:
         return [each for each in entries if not self._is_lost(each)]

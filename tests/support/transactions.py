@@ -1,4 +1,4 @@
-"""Transactions over raw calls of apache.rocketmq.v2, and what a broker's log says of them."""
+"""Transactions over raw calls of apache.rocketmq.v2, and what a broker's log has of them."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ async def seen(broker: Any, topic: str = ORDERS) -> list[bytes]:
 
 
 class Asked:
-    """A producer with a stream, that keeps what it is asked."""
+    """A producer with a stream that records what it is asked."""
 
     def __init__(self, client: V2, *topics: str) -> None:
-        """`topics`: what its settings name."""
+        """`topics`: the topics in its settings."""
         self.client = client
         self.asked: list[v2.Message] = []
         self._topics = topics
@@ -93,7 +93,7 @@ class Asked:
 
     @property
     def ids(self) -> list[str]:
-        """Of the transactions it was asked about."""
+        """The transactions it was asked about."""
         return [message.system_properties.message_id for message in self.asked]
 
     async def open(self) -> Asked:
@@ -116,10 +116,10 @@ class Asked:
                     await self.answer(recover.transaction_id)
 
     async def answer(self, transaction_id: str) -> None:
-        """It does not know."""
+        """Answers that it does not know."""
 
     async def close(self) -> None:
-        """What went wrong with an answer is raised here."""
+        """Raises any error of an answer."""
         self._stream.cancel()
         if self._reading is not None:
             with suppress(asyncio.CancelledError):

@@ -1,10 +1,10 @@
-"""What follows an append, where a test has neither threads nor replicas."""
+"""What follows an append, for tests with neither threads nor replicas."""
 
 from __future__ import annotations
 
 
 class NoFlusher:
-    """The test says what is on the disk."""
+    """The test decides what is on disk."""
 
     def appended(self) -> None: ...
 
@@ -12,7 +12,7 @@ class NoFlusher:
 
 
 class NoStreams:
-    """Of a master that nobody follows."""
+    """For a master without followers."""
 
     def on_appended(self) -> None: ...
 

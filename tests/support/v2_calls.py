@@ -18,7 +18,7 @@ METADATA = {"x-mq-client-id": CLIENT_ID, "x-mq-language": "PYTHON", "x-mq-client
 
 @dataclass(slots=True)
 class Pulled:
-    """An answer to a pull, put together."""
+    """An answer to a pull, reassembled."""
 
     code: int = 0
     messages: list[v2.Message] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Pulled:
 
 @dataclass(slots=True)
 class Received:
-    """An answer to a poll, put together."""
+    """An answer to a poll, reassembled."""
 
     code: int = 0
     words: str = ""
@@ -39,7 +39,7 @@ class Received:
 
 
 class V2:
-    """A client that is nothing but its stub."""
+    """A client that consists only of its stub."""
 
     def __init__(
         self, channel: grpc.aio.Channel, metadata: Mapping[str, str] | None = None
@@ -114,7 +114,7 @@ class V2:
         return found
 
     async def acknowledge(self, group: str, *messages: v2.Message) -> list[int]:
-        """The code for each."""
+        """The code for each message."""
         request = service_pb2.AckMessageRequest(
             group=v2.Resource(name=group),
             topic=messages[0].topic,
@@ -145,7 +145,7 @@ class V2:
         return answer
 
     async def forward(self, group: str, message: v2.Message, *, by_id: bool = False) -> int:
-        """`by_id`: without the handle, as the client for C++ does it."""
+        """`by_id`: without the handle, as the C++ client does it."""
         request = service_pb2.ForwardMessageToDeadLetterQueueRequest(
             group=v2.Resource(name=group),
             topic=message.topic,

@@ -50,7 +50,7 @@ def message(
 
 
 def at(**changes: object) -> Circumstances:
-    """A topic that takes everything."""
+    """A topic that accepts everything."""
     given: dict[str, object] = {
         "topic": "shop%orders",
         "accepted": ALL_TYPES,
@@ -61,7 +61,7 @@ def at(**changes: object) -> Circumstances:
 
 
 def stamped(record: bytes, topic: str = "shop%orders") -> Record:
-    """As it is read from a log."""
+    """As read from a log."""
     batch = check_batch(
         record,
         [len(record)],
@@ -81,14 +81,14 @@ def stamped(record: bytes, topic: str = "shop%orders") -> Record:
 
 
 def stored(sent: v2.Message) -> Record:
-    """The record of a message, through the product's own way in."""
+    """The record of a message, made by the product's own code."""
     return stamped(take_message(sent, at()).record)
 
 
 def record_with(
     properties: Mapping[str, str], body: bytes = b"body", *, sys_flag: int = 0
 ) -> Record:
-    """A record that somebody else wrote."""
+    """A record written by something else."""
     return stamped(
         encode_record(
             topic=b"shop%orders",
@@ -112,7 +112,7 @@ class Delivery:
 
 
 def message_of(record: Record, delivery: Delivery) -> v2.Message:
-    """The one message of an answer."""
+    """The only message of an answer."""
     message = v2.Message()
     writer = MessageWriter(delivery.topic, needs_plain_body=delivery.needs_plain_body)
     writer.write(message, record, attempt=delivery.attempt, receipt_handle=delivery.receipt_handle)

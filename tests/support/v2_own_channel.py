@@ -1,4 +1,4 @@
-"""A channel for `V2` over this project's own gRPC engine, which lives in the event loop: where the
+"""A channel for `V2` over this project's own gRPC engine, which runs in the event loop: if the
 loop's time and network are virtual, its calls are, too. Those of grpcio are not.
 """
 
@@ -13,7 +13,7 @@ from aerobee.runtime.grpc_config import Engine
 
 
 class OwnChannel:
-    """What a generated stub asks of a channel. Streams of requests are not among it."""
+    """What a generated stub needs of a channel. Request streams are not supported."""
 
     def __init__(self, address: str) -> None:
         self._channel = open_channel(address, Engine.OWN, random.Random(0))

@@ -1,7 +1,7 @@
-"""Waiting for what other tasks, threads or processes do: asked often, given up late.
+"""Waiting for what other tasks, threads or processes do: polls often, gives up late.
 
-How long a wait may take is no promise, unless a test passes a time of its own; so it is longer than
-any machine needs, and a test that fails has failed.
+How long a wait may take is not a promise, unless a test passes its own time; so it is longer than
+any machine needs, and a timeout is a real failure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 PATIENCE_S = 60.0
-"""Half of what pytest gives a test."""
+"""Half of pytest's timeout for a test."""
 _ASK_FIRST_S = 0.001
 _ASK_EVERY_S = 0.01
 
@@ -25,8 +25,8 @@ async def until(
     timeout_s: float = PATIENCE_S,
     account: Callable[[], Any] | None = None,
 ) -> Any:
-    """The first true value of a condition. AssertionError with `what` it was, and with what
-    `account` tells of everything else, once it took longer. Both may be sync or async."""
+    """The first true value of a condition. After the timeout, AssertionError with `what` was
+    awaited and what `account` reports of everything else. Both may be sync or async."""
     try:
         async with asyncio.timeout(timeout_s) as patience:
             pause_s = _ASK_FIRST_S
@@ -44,7 +44,7 @@ async def until(
 def wait_until(
     condition: Callable[..., Any], what: str = "", *, timeout_s: float = PATIENCE_S
 ) -> Any:
-    """The same in a thread that has no event loop, for sync conditions."""
+    """The same in a thread without an event loop, for sync conditions."""
     deadline_s = time.monotonic() + timeout_s
     while not (outcome := condition()):
         assert time.monotonic() < deadline_s, _complaint(condition, what, timeout_s)

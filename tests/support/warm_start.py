@@ -1,12 +1,12 @@
-"""Programs of this project that tests start begin in milliseconds: each is a fork of a process that
-has already loaded their modules.
+"""Programs of this project start in milliseconds in tests: each is a fork of a process that has
+already loaded its modules.
 
-Loading numpy, gRPC and the product is most of a start, and a run of the tests starts about a
-thousand programs. Nothing else differs: each is a process of its own and a child of the process
-that started it, with its own memory, files, session, environment and signals. Tests kill it, stop
-it and wait for it as usual. Only `aerobee`, `python -m` with a module of WARM and
-`python -W error FILE.py` start so, unless rare options of subprocess are used. All others are
-executed; with AEROBEE_TEST_COLD_STARTS=1, all.
+Loading numpy, gRPC and the product takes most of a start, and a test run starts about a thousand
+programs. Nothing else differs: each is a separate process and a child of the process that started
+it, with its own memory, files, session, environment and signals. Tests kill it, stop it and wait
+for it as usual. Only `aerobee`, `python -m` with a module of WARM and `python -W error FILE.py`
+start this way, unless rare options of subprocess are used. All others are executed; with
+AEROBEE_TEST_COLD_STARTS=1, all.
 
 `warm_starts` replaces `subprocess.Popen`, which asyncio uses as well, so no test names it.
 """
@@ -49,10 +49,10 @@ WARM = {
     "tests.support.real_brokers": "tests.support.real_brokers",
     "tests.support.replica_group": "tests.support.replica_group",
 }
-"""What `python -m` is told, and the module that it runs."""
+"""The argument of `python -m`, and the module that it runs."""
 SCRIPT = ".py"
 STARTING_OTHERS = ("up", "demo")
-"""Commands of `aerobee` that start other programs, which begin as forks too."""
+"""Commands of `aerobee` that start other programs, which also start as forks."""
 LOADED = (
     *WARM.values(),
     *(
@@ -88,11 +88,11 @@ class _Program:
     """Or the path of a file, in which each warning is an error."""
     arguments: tuple[str, ...]
     is_tied: bool
-    """It gets SIGTERM when its parent ends, as `spawn_tied` arranges."""
+    """It gets SIGTERM when its parent ends, as arranged by `spawn_tied`."""
 
 
 def _program_of(argv: Sequence[str], path: str | None) -> _Program | None:
-    """None for what is executed; `path` is where a bare name is looked for."""
+    """None for what is executed; `path` is where a bare name is searched for."""
     if argv[0] == "aerobee" and shutil.which("aerobee", path=path) == _COMMAND:
         return _Program("aerobee.cli", tuple(argv[1:]), is_tied=False)
     is_tied = tuple(argv[:5]) == (sys.executable, "-I", "-S", tied.__file__, str(os.getpid()))
@@ -113,7 +113,7 @@ class _Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, program: _Program, fds: Sequence[int], **ask: Any) -> int:
-        """Start a child of this process whose first file descriptors are `fds`; its process id."""
+        """Start a child of this process whose first file descriptors are `fds`; returns its id."""
         request = {
             "module": program.module,
             "arguments": program.arguments,
@@ -146,7 +146,7 @@ class _Server:
 
     def serve_in_fork(self) -> dict[str, Any] | None:
         """Fork a process that serves this one, which must not have threads yet. Returns None here,
-        and in each program started later the request for it."""
+        and in each program started later its request."""
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
@@ -171,7 +171,7 @@ def warm_popen(server: _Server) -> type[subprocess.Popen[Any]]:
 
     class WarmPopen(subprocess.Popen[Any]):
         def _execute_child(self, args: Any, executable: Any, *others: Any) -> None:
-            """As subprocess calls it; see there what each argument is."""
+            """Called by subprocess; see there for the arguments."""
             preexec_fn, close_fds, pass_fds, cwd, env, _, _, shell = others[:8]
             pipes = p2cread, _, _, c2pwrite, _, errwrite = others[8:14]
             *whose, start_new_session, process_group = others[15:]
@@ -204,7 +204,7 @@ def warm_popen(server: _Server) -> type[subprocess.Popen[Any]]:
 
 
 def _is_usual(environment: Mapping[str, str]) -> bool:
-    """Whether an interpreter would begin in that environment as this one did."""
+    """Whether an interpreter would start in that environment as this one did."""
     return all(
         environment.get(name) == os.environ.get(name)
         for name in {*environment, *os.environ}
@@ -214,7 +214,7 @@ def _is_usual(environment: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def warm_starts() -> Iterator[None]:
-    """Within this, programs of WARM begin as forks; at its end the process that forks is gone."""
+    """Within the block, programs of WARM start as forks; at its end the forking process is gone."""
     if os.environ.get(COLD) or not sys.platform.startswith("linux"):
         yield
         return
@@ -231,7 +231,7 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-# What follows runs in the process that forks, and in the forks.
+# The rest runs in the forking process and in the forks.
 
 
 def serve(connection: socket.socket) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def serve(connection: socket.socket) -> dict[str, Any]:
         request = json.loads(message)
         reading, writing = os.pipe()
         if (between := os.fork()) == 0:
-            # It ends at once, so that its child becomes a child of the process that asked.
+            # It ends at once, so that its child becomes a child of the requesting process.
             if (child := os.fork()) != 0:
                 os.write(writing, str(child).encode())
                 os._exit(0)
@@ -265,7 +265,7 @@ def _become(request: Mapping[str, Any], fds: Sequence[int]) -> None:
     deadline_s = time.monotonic() + _ADOPTION_S_MAX
     while os.getppid() != request["parent"]:
         if time.monotonic() > deadline_s:
-            os._exit(1)  # the process that asked has ended
+            os._exit(1)  # the requesting process has ended
         time.sleep(0.0002)
     if request["is_tied"]:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -322,18 +322,18 @@ def _run(request: Mapping[str, Any]) -> None:
         asked = server.serve_in_fork()
         if asked is None:
             subprocess.Popen = warm_popen(server)  # type: ignore[misc, assignment]
-            # uvloop starts programs without subprocess. A supervisor can do without uvloop.
+            # uvloop starts programs without subprocess. A supervisor works without uvloop.
             uvloop.new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
         else:
             module = asked["module"]
             sys.argv[1:] = asked["arguments"]
-    # It runs as `__main__`, and not twice.
+    # It runs as `__main__`, not a second time.
     sys.modules.pop(WARM[module])
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _run_file(path: str) -> None:
-    """As `python -W error` runs it; what its imports warn of while they load, it does not hear."""
+    """As `python -W error` runs it, except that warnings while its imports load are not seen."""
     sys.argv[0] = path
     sys.path[0] = str(Path(path).parent)
     warnings.simplefilter("error")
@@ -341,8 +341,8 @@ def _run_file(path: str) -> None:
 
 
 def _end_at_once(run: Callable[[Mapping[str, Any]], None], request: Mapping[str, Any]) -> NoReturn:
-    """Run it, and end as an interpreter does, but for the taking apart of all that is loaded, which
-    would first copy it: half of the processor time of a short program."""
+    """Run it, and end as an interpreter does, except for tearing down everything that is loaded,
+    which would first copy it: half of the processor time of a short program."""
     code: object = 0
     was_interrupted = False
     try:

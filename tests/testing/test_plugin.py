@@ -136,11 +136,18 @@ def test_workers_of_xdist_have_a_cluster_each(tmp_path: Path) -> None:
     told = "def test_{}(aerobee_cluster):\n    print('folder', aerobee_cluster.folder, 0)\n"
     (tmp_path / "test_one.py").write_text(told.format("one"), "utf-8")
     (tmp_path / "test_other.py").write_text(told.format("other"), "utf-8")
-    options = ("-p", "xdist.plugin", "-n", "2", "--dist", "loadfile", "-rP")
+    options = ("-p", "xdist.plugin", "-n", "2", "--dist", "loadfile", "-rP", "--aerobee-keep")
     done = run_pytest(tmp_path, *options, "test_one.py", "test_other.py")
     assert "2 passed" in done.stdout, done.stdout + done.stderr
-    one, other = folders_of(done.stdout)
+    (one, _), (other, _) = folders_of(done.stdout)
     assert one != other
+    kept = [line for line in done.stdout.splitlines() if "folder of the cluster" in line]
+    for worker in ("gw0", "gw1"):
+        [line] = [line for line in kept if f"the cluster of worker {worker} is kept" in line]
+        folder = Path(line.rpartition(" ")[2])
+        assert folder in (one, other)
+        assert folder.name.startswith(f"aerobee-{worker}-")
+        assert (folder / "broker-a").is_dir()
 
 
 @pytest.mark.slow
@@ -163,16 +170,91 @@ def test_it(aerobee_cluster, aerobee_blocking_producer, aerobee_blocking_consume
     )
     done = run_pytest(tmp_path, "-o", "aerobee_cluster=processes", "--aerobee-keep")
     assert "1 passed" in done.stdout, done.stdout + done.stderr
-    [line] = [line for line in done.stdout.splitlines() if "folder is kept" in line]
+    [line] = [line for line in done.stdout.splitlines() if "is kept: " in line]
     folder = Path(line.rpartition(" ")[2])
     assert list(folder.glob("broker-a/commitlog/*"))
     assert (folder / "broker-a.log").exists()
 
 
+def failure_of(output: str, test: str) -> list[str]:
+    """The lines that say why it failed, without what was captured."""
+    _, _, rest = output.partition(f" of {test} ")
+    shown = rest.splitlines()[1:]
+    end = next(place for place, line in enumerate(shown) if line.startswith(("---", "===", "___")))
+    return shown[:end]
+
+
 def test_a_wrong_kind_of_cluster_is_refused_in_one_line(tmp_path: Path) -> None:
     write_project(tmp_path, "def test_it(aerobee_cluster):\n    pass\n")
     done = run_pytest(tmp_path, "-o", "aerobee_cluster=outside")
-    assert "must be inside or processes" in done.stdout + done.stderr
+    [line] = failure_of(done.stdout, "test_it")
+    assert "must be inside or processes" in line
+
+
+def test_a_failing_fixture_says_what_failed_and_ends_with_the_log(tmp_path: Path) -> None:
+    write_project(
+        tmp_path,
+        """
+import logging
+
+import pytest
+
+
+@pytest.mark.aerobee_topic(attributes={"message.type": "NONSENSE"})
+def test_it(aerobee_cluster, aerobee_topic):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def said(aerobee_cluster):
+    logging.getLogger("aerobee.broker").warning("said by a broker")
+""",
+    )
+    done = run_pytest(tmp_path)
+    shown = failure_of(done.stdout, "test_it")
+    assert shown[0].startswith("aerobee_topic: topic test_it-"), done.stdout + done.stderr
+    assert shown[0].endswith(" could not be created")
+    assert "NONSENSE" in shown[1]
+    log, said, advice = shown[2:]
+    assert log.startswith("the end of /")
+    assert log.endswith("/cluster.log:")
+    assert said.endswith("WARNING aerobee.broker said by a broker")
+    assert "--aerobee-keep" in advice
+    whole = run_pytest(tmp_path, "--full-trace").stdout
+    assert "real_cluster.py" in whole
+
+
+@pytest.mark.slow
+def test_a_broker_that_does_not_start_shows_the_end_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AEROBEE_BROKER_STORE_FLUSH_MODE", "nonsense")
+    write_project(tmp_path, "def test_it(aerobee_cluster):\n    pass\n")
+    done = run_pytest(tmp_path, "-o", "aerobee_cluster=processes")
+    what, log, told, _ = failure_of(done.stdout, "test_it")
+    assert what == "aerobee_cluster: the cluster did not start"
+    assert log.endswith("/broker-a.log:")
+    assert "store.flush_mode cannot be 'nonsense'" in told
+
+
+def test_a_marker_says_what_kind_of_topic(tmp_path: Path) -> None:
+    write_project(
+        tmp_path,
+        """
+import pytest
+from aerobee.producer_client import Message
+
+
+@pytest.mark.aerobee_topic(queues=1)
+def test_it(aerobee_blocking_producer, aerobee_topic, aerobee_cluster, aerobee_group):
+    sent = [aerobee_blocking_producer.send(Message(aerobee_topic, b"x")) for _ in range(3)]
+    assert [(one.queue.queue_id, one.queue_offset) for one in sent] == [(0, 0), (0, 1), (0, 2)]
+    assert aerobee_group.startswith("test_it-") and aerobee_group != aerobee_topic
+    aerobee_cluster.delete_topic(aerobee_topic)
+""",
+    )
+    done = run_pytest(tmp_path)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_project_without_clusters_loads_nothing_of_aerobee(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""What gRPC alone can do here: an echo of the same shapes, without a message queue behind it.
+"""What gRPC alone can do here: an echo of the same shapes, without a message queue.
 
-Every figure of the benchmarks is read against this one, measured in the same run on the same
-machine. The server is a process of its own, as the broker is, on the same event loop and the same
-gRPC core. The client is grpcio's: with large frames it is about twice as fast as the core's, so it
-is the harder mark to meet. For one small frame at a time the core's is the faster one.
+Every benchmark figure is compared with this one, measured in the same run on the same machine. The
+server is a separate process, like the broker, on the same event loop and the same gRPC core. The
+client is grpcio's: with large frames it is about twice as fast as the core's, so it is the harder
+baseline. For one small frame at a time the core's is faster.
 Methods: `Upload` takes frames and answers each with a few bytes (a send stream), `Download` sends
 frames of the size and count that the first message asks for (a pull stream).
 """
@@ -53,7 +53,7 @@ async def _serve() -> None:
         server.add(ServedMethod(path, handler, Style.COROUTINE, True, True, None, None))
     port = await server.listen("127.0.0.1:0")
     print(port, flush=True)
-    # Ends with the parent: its end of the pipe closes.
+    # Ends with the parent, which closes its end of the pipe.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     await server.stop(0)
 
@@ -79,7 +79,7 @@ async def running_bare_server() -> AsyncIterator[str]:
 
 
 async def upload_rate(address: str, *, frame_bytes: int, total_bytes: int) -> Throughput:
-    """Frames one way, small answers back, as fast as flow control lets them."""
+    """Frames one way, small answers back, as fast as flow control allows."""
     frame = bytes(frame_bytes)
     async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
         call: Any = channel.stream_stream("/bare/Upload")()
@@ -99,7 +99,7 @@ async def upload_rate(address: str, *, frame_bytes: int, total_bytes: int) -> Th
 
 
 async def download_rate(address: str, *, frame_bytes: int, total_bytes: int) -> Throughput:
-    """Frames pushed by the server as fast as flow control lets them."""
+    """Frames pushed by the server as fast as flow control allows."""
     async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
         count = max(1, total_bytes // frame_bytes)
         for frames in (WARM_UP_FRAMES, count):
@@ -113,7 +113,7 @@ async def download_rate(address: str, *, frame_bytes: int, total_bytes: int) -> 
 
 
 async def echo_latency(address: str, *, frame_bytes: int, count: int) -> Latencies:
-    """One frame in flight: write, wait for its answer, again."""
+    """One frame in flight: write, wait for its answer, repeat."""
     frame = bytes(frame_bytes)
     samples: list[float] = []
     async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:

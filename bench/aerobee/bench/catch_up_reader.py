@@ -1,4 +1,4 @@
-"""A group that reads old messages as fast as it gets them, in a process of its own.
+"""A group that reads old messages as fast as it gets them, in a separate process.
 
 Run as `python -m aerobee.bench.catch_up_reader`; it reads all queues in a loop until it is killed,
 and drops the files from the page cache before each round. It decodes nothing: the benchmark
@@ -22,14 +22,14 @@ CREDIT_BYTES = 4 * 1024 * 1024
 
 
 def sealed_files(store: Path) -> list[Path]:
-    """A store's log segments without the one that is being written, and its consume queues."""
+    """A store's log segments except the one being written, and its consume queues."""
     segments = sorted((store / "commitlog").iterdir())
     queues = [path for path in sorted((store / "consumequeue").rglob("*")) if path.is_file()]
     return [*segments[:-1], *queues]
 
 
 def drop_from_page_cache(files: Iterable[Path]) -> int:
-    """Sync the files and drop them from the page cache; the number of bytes."""
+    """Sync the files and drop them from the page cache; returns the number of bytes."""
     dropped = 0
     for path in files:
         descriptor = os.open(path, os.O_RDONLY)
@@ -43,7 +43,7 @@ def drop_from_page_cache(files: Iterable[Path]) -> int:
 
 
 async def read_again_and_again(broker: str, topic: str, queues: int, store: Path) -> None:
-    """Read each queue up to its end; says so on standard output once it has begun."""
+    """Read each queue up to its end, repeatedly; prints a line once it has begun."""
     async with grpc.aio.insecure_channel(broker, options=list(CHANNEL_OPTIONS)) as channel:
         has_begun = False
         stub = broker_pb2_grpc.PullServiceStub(channel)

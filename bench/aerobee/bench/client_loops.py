@@ -1,10 +1,10 @@
-"""What uvloop is worth to a client: the same work on asyncio's own loop, in one run.
+"""What uvloop gains for a client, compared with asyncio's own loop in the same run.
 
     python -m aerobee.bench.client_loops
 
-Owns: a cluster, and one process after the other that sends to it and reads from it, each on the
-loop that its argument names. The loops take turns, so that a slow minute of the machine is not the
-fault of one of them; of three rounds, the median is shown.
+Owns: a cluster, and a sequence of processes that send to it and read from it, each on the loop
+named by its argument. The loops take turns, so that a slow minute of the machine does not count
+against one of them; the median of three rounds is shown.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ STOP_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class BenchCluster:
-    """Where it listens, and how long it took to say that it is ready."""
+    """Its addresses, and how long it took to become ready."""
 
     nameserver: str
     brokers: tuple[str, ...]
@@ -35,7 +35,7 @@ class BenchCluster:
     ready_file: Path
 
     def process_of(self, broker_name: str, broker_id: int) -> int | None:
-        """The id of a broker's process, as it is now; None while it does not run."""
+        """The current process id of a broker; None while it is not running."""
         for broker in json.loads(self.ready_file.read_text())["brokers"]:
             if (broker["name"], broker["id"]) == (broker_name, broker_id):
                 return None if broker["pid"] is None else int(broker["pid"])
@@ -49,7 +49,7 @@ async def running_cluster(
     """Start a cluster, yield it, stop it and delete its folder.
 
     Raises:
-        RuntimeError: it did not become ready; its output is in the message.
+        RuntimeError: it did not become ready; the message has its output.
     """
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as name:
         folder = Path(name)
@@ -99,7 +99,7 @@ async def running_cluster(
 
 
 def _production_sizes() -> list[str]:
-    """A local cluster has small files; what is measured is what a server does."""
+    """A local cluster has small files; benchmarks use a server's sizes."""
     store = StoreConfig()
     flags = []
     for name in ("segment_bytes", "index_slots_max", "index_entries_max"):

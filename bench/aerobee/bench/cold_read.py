@@ -1,4 +1,4 @@
-"""What reading old messages costs: the reader, and senders at the same time."""
+"""What reading old messages costs, for the reader and for concurrent senders."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ OLD_TOPIC = "old"
 
 @dataclass(frozen=True, slots=True)
 class StoreRead:
-    """The same bytes, cold, through the store and by `preadv` alone."""
+    """The same bytes read cold, through the store and with plain `preadv`."""
 
     through_store: Throughput
     plain: Throughput
 
 
 def store_read_rate(*, body_bytes: int, total_bytes: int, rounds: int = 3) -> StoreRead:
-    """One consumer reads all queues of a store, a plain loop reads the same files; in turn."""
+    """One consumer reads all queues of a store, a plain loop reads the same files; alternating."""
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-cold-") as name:
         root = Path(name)
         config = StoreConfig(
@@ -76,7 +76,7 @@ def _median(messages: int, runs: list[tuple[float, int]]) -> Throughput:
 
 
 def _read_queues(store: MessageStore) -> tuple[int, int]:
-    """Every message of the store, queue by queue in turn, as pulls do."""
+    """Every message of the store, taking turns between queues as pulls do."""
     reads = store.reads
     offsets = {queue_id: 0 for _, queue_id in store.queues.names()}
     topic = store.queues.names()[0][0]
@@ -100,7 +100,7 @@ def _read_queues(store: MessageStore) -> tuple[int, int]:
 
 
 def _read_plainly(root: Path, store: MessageStore) -> int:
-    """The same files from their starts to the ends of what is in them."""
+    """The same files from their beginnings to the ends of their content."""
     total = 0
     buffer = bytearray(READ_BYTES)
     for segment in store.log.segments():
@@ -128,7 +128,7 @@ def _preadv(path: Path, size: int, buffer: bytearray) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Disturbed:
-    """Sends alone, and beside a group that reads old messages from the disk."""
+    """Sends alone, and beside a group that reads old messages from disk."""
 
     alone: produce.Produced
     beside: produce.Produced
@@ -187,8 +187,8 @@ async def sends_beside_cold_reads(
 
 @contextlib.asynccontextmanager
 async def _catch_up(cluster: BenchCluster, store: Path) -> AsyncIterator[None]:
-    """A process that reads the old topic from its start, and has begun to."""
-    # The route has all queues; short ones have no files yet.
+    """A process that reads the old topic from its start; returns once it has begun."""
+    # The route has all queues; queues with few messages have no files yet.
     async with ClusterConnection(cluster.nameserver) as connection:
         queues = len((await connection.routes.route(OLD_TOPIC)).queues)
     process = await asyncio.create_subprocess_exec(
@@ -213,7 +213,7 @@ async def _catch_up(cluster: BenchCluster, store: Path) -> AsyncIterator[None]:
 
 
 async def run_cold(report: Report, load: Load, say: Say) -> None:
-    """Cold reads through the store and beside sends, and the lag of dispatch at full speed."""
+    """Cold reads through the store and beside sends, and the dispatch lag at full speed."""
     say("cold reads through the store")
     total_bytes = load.batched * load.body_bytes
     read = await asyncio.to_thread(

@@ -150,7 +150,7 @@ def _compare(
     except ModuleNotFoundError as error:
         if error.name != "aerobee.bench.peers":
             raise
-        # The programs that load them, in three languages, are of no use to who runs a cluster.
+        # The programs that load them, in three languages, are useless for operating a cluster.
         raise EnvironmentFailure(
             f"`aerobee bench {what}` needs a checkout (there: uv run aerobee bench {what}): the "
             "installed package has none of the programs that load other systems"

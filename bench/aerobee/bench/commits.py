@@ -1,7 +1,7 @@
-"""How fast offsets are committed: many small commits at once, and commits of many queues.
+"""How fast offsets are committed: many concurrent small commits, and commits of many queues.
 
-Every commit is answered when it is confirmed, so with one call at a time the latency is that of a
-record's way into the log.
+Every commit is answered when it is confirmed, so with one call at a time the latency is that of
+storing one record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BODY_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the commits come."""
+    """How the commits are made."""
 
     queues_per_call: int
     calls_in_flight: int
@@ -39,7 +39,7 @@ WAYS = (Way(1, 1), Way(1, 64), Way(QUEUES, 64))
 
 
 async def run_commits(report: Report, load: suite.Load, say: suite.Say) -> None:
-    """Each way from the page cache, the many small ones with fsync too."""
+    """Each kind from the page cache, the many small ones also with fsync."""
     calls = max(640, load.in_flight_64)
     for flags, ways, promise in (
         ((), WAYS, "page cache"),
@@ -67,7 +67,7 @@ async def _fill(cluster: BenchCluster, messages: int) -> None:
 
 
 async def commit(broker: str, way: Way, name: str, calls: int) -> tuple[Throughput, Latencies]:
-    """How many calls altogether; the throughput counts offsets."""
+    """`calls` is the total number of calls; the throughput counts offsets."""
     latencies: list[float] = []
     async with grpc.aio.insecure_channel(broker, options=list(CHANNEL_OPTIONS)) as channel:
         stub = broker_pb2_grpc.OffsetServiceStub(channel)

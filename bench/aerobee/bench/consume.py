@@ -1,4 +1,4 @@
-"""How fast stored messages come out: pulled in batches, and through a push listener."""
+"""How fast stored messages are read: pulled in batches, and through a push listener."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IDLE_TIMEOUT_S = 30.0
 async def pull_from_start(
     nameserver: str, broker: str, *, topic: str, group: str, messages: int
 ) -> Throughput:
-    """Read `messages` messages of a topic from its start; every body is made and measured."""
+    """Read `messages` messages of a topic from its start; every body is decoded and measured."""
     consumer = PullConsumer(
         group, nameservers=nameserver, start_from=StartFrom.FIRST, auto_commit=False
     )
@@ -48,7 +48,7 @@ async def pull_from_start(
 async def push_from_start(
     nameserver: str, broker: str, *, topic: str, group: str, messages: int
 ) -> Throughput:
-    """The same through a listener of a group of one, which is called for single messages."""
+    """The same through the listener of a single-member group, called for single messages."""
     finished = asyncio.Event()
     seen = 0
     body_bytes = 0
@@ -69,7 +69,7 @@ async def push_from_start(
     async with consumer:
         while not seen:
             await asyncio.sleep(0.001)
-        # From the first message on: joining the group is not what is measured.
+        # From the first message on: joining the group is not part of the measurement.
         first, watch = seen, Stopwatch()
         async with asyncio.timeout(IDLE_TIMEOUT_S * 10):
             await finished.wait()

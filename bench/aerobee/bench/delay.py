@@ -1,7 +1,7 @@
-"""Messages that arrive at a time: how fast they are taken, and how late they come.
+"""Delayed messages: how fast they are accepted, and how late they arrive.
 
-A million wait for a time that is far away while others fall due, 10,000 in each second. Lateness is
-the time from the moment for which a message was sent to the call of the listener.
+A million wait for a distant time while others fall due, 10,000 per second. Lateness is the time
+from a message's due time to the call of the listener.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DUE_TOPIC = "delay-due"
 PENDING_DELAY_S = 24 * 3_600.0
 DUE_PER_S = 10_000
 DUE_S = 10
-"""How many seconds of messages fall due, with a load of scale 1."""
+"""How many seconds of messages fall due at scale 1."""
 LEAD_S = 5.0
 """They are all sent before the first one is due."""
 BATCH_MESSAGES = 500
@@ -40,7 +40,7 @@ TIMEOUT_S = 120.0
 
 
 async def run_delay(report: Report, load: suite.Load, say: suite.Say) -> None:
-    """Sends with a delay beside plain ones, lateness, memory, and a start with all that waits."""
+    """Delayed sends beside plain ones, lateness, memory, and a start with all messages waiting."""
     async with running_cluster() as cluster:
         say("plain sends")
         plain = await _batches(cluster, load, PLAIN_TOPIC, None)
@@ -100,7 +100,7 @@ async def _batches(
 
 
 async def _lateness(cluster: BenchCluster, load: suite.Load) -> Latencies:
-    """Raises RuntimeError: a message came early, or twice."""
+    """Raises RuntimeError: a message came early or twice."""
     count = max(1, round(load.batched / suite.Load().batched * DUE_S)) * DUE_PER_S
     padding = bytes(load.body_bytes - DUE_AT.size)
     late_s: list[float] = []
@@ -142,7 +142,7 @@ async def _lateness(cluster: BenchCluster, load: suite.Load) -> Latencies:
                 raise RuntimeError("sending took longer than until the first message was due")
             async with asyncio.timeout(TIMEOUT_S):
                 await finished.wait()
-            await asyncio.sleep(1.0)  # for what may come twice
+            await asyncio.sleep(1.0)  # for possible duplicates
     if len(late_s) != count or len(names) != count:
         raise RuntimeError(f"{len(late_s)} deliveries of {len(names)} messages instead of {count}")
     if min(late_s) < 0:
@@ -156,20 +156,20 @@ def _due(due_ms: int, padding: bytes) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class StartedAgain:
-    """What the end and the next start of a broker took."""
+    """Times of a broker's stop and next start."""
 
     end_s: float
     """From the signal until the process was gone."""
     whole_s: float
-    """From the signal to the next send that is acknowledged."""
+    """From the signal to the next acknowledged send."""
     resident_bytes: int
     """Before the signal."""
     peak_bytes: int
-    """The most that was seen while it stopped."""
+    """The highest value seen while it stopped."""
 
 
 def _memory_bytes(pid: int, what: str) -> int:
-    """Of /proc/PID/status; 0: the process has ended."""
+    """From /proc/PID/status; 0: the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

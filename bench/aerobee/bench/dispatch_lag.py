@@ -1,4 +1,4 @@
-"""How far consumers' view of the log is behind its end while messages come in at full speed."""
+"""How far consumers' view of the log is behind its end while messages arrive at full speed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DispatchLag:
     @property
     def ms_max(self) -> float:
         """The longest time from when bytes were seen appended until they were seen dispatched; as
-        coarse as the samples, and 0 if they were dispatched when first seen."""
+        coarse as the samples, and 0 if they were already dispatched when first seen."""
         longest_s = 0.0
         later = 0
         for seen_s, appended, _ in self.samples:
@@ -44,7 +44,7 @@ class DispatchLag:
 
 @contextlib.asynccontextmanager
 async def watching_dispatch(broker: str) -> AsyncIterator[DispatchLag]:
-    """Sample a broker for as long as the context lasts."""
+    """Sample a broker while the context is open."""
     lag = DispatchLag()
     watch = Stopwatch()
     async with grpc.aio.insecure_channel(broker, options=list(CHANNEL_OPTIONS)) as channel:
@@ -62,7 +62,7 @@ async def watching_dispatch(broker: str) -> AsyncIterator[DispatchLag]:
         try:
             yield lag
         finally:
-            # What came last is dispatched soon.
+            # The last messages are dispatched soon.
             await asyncio.sleep(5 * SAMPLE_INTERVAL_S)
             sampling.cancel()
             await asyncio.wait((sampling,))

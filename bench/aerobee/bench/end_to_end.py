@@ -1,4 +1,4 @@
-"""From `send` to the listener, at a steady rate: a message's journey when nothing queues."""
+"""From `send` to the listener at a steady rate: a message's latency without queueing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def end_to_end_latency(
     )
     consumer.subscribe(topic)
     async with Producer(nameserver) as producer:
-        # The first message makes the topic; the listener has it when the journey is open.
+        # The first message creates the topic; once the listener has it, the path is open.
         await producer.send(Message(topic, SENT_AT.pack(time.perf_counter()) + padding))
         async with consumer:
             while not samples:

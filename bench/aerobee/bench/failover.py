@@ -1,8 +1,8 @@
 """How long no master acknowledges: after `kill -9` of a master, and during a planned hand-over.
 
-A few senders send numbered messages one after another throughout, and some more send messages that
-arrive later, which no pause is measured by. At the end, what was acknowledged is compared with what
-is stored: a short pause is worth nothing if messages are lost.
+A few senders send numbered messages one after another throughout, and others send delayed messages,
+which are not used to measure pauses. At the end, what was acknowledged is compared with what is
+stored: a short pause is worthless if messages are lost.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ RESUME_TIMEOUT_S = 60.0
 READ_IDLE_S = 3.0
 HAND_OVERS_PER_CLUSTER = 10
 DEATHS_MAX = 5
-"""Of one process: `aerobee up` gives one up that dies more often, each time within half a minute
-of its start."""
+"""Limit for one process: `aerobee up` gives up on one that dies more often, each time within half a
+minute of its start."""
 
 
 async def run_failover(report: Report, load: suite.Load, say: suite.Say) -> None:
-    """`load.rounds` kills, and as many hand-overs, each with messages on their way."""
+    """`load.rounds` kills, and as many hand-overs, each with messages in flight."""
     killed: list[float] = []
     handed_over: list[float] = []
     said_s: list[float] = []
@@ -100,14 +100,14 @@ def _row(name: str, spans_s: list[float]) -> Row:
 
 @dataclass(slots=True)
 class Senders:
-    """What the senders were told."""
+    """What the senders were acknowledged."""
 
     acknowledged: set[int] = field(default_factory=set)
     moments: list[float] = field(default_factory=list)
-    """Of each acknowledgement, with when that send began."""
+    """The time of each acknowledgement, and when its send began."""
     begun: list[float] = field(default_factory=list)
     due_ms: dict[int, int] = field(default_factory=dict)
-    """Of each message that is to arrive later, by its number, in Unix milliseconds."""
+    """The due time of each delayed message, by number, in Unix milliseconds."""
     errors: int = 0
     number: int = 0
 
@@ -141,7 +141,7 @@ class Senders:
             await asyncio.sleep(SEND_INTERVAL_S)
 
     async def resumed_s(self, since_s: float) -> float:
-        """When the first send that began after `since_s` was acknowledged. Raises TimeoutError."""
+        """When the first send begun after `since_s` was acknowledged. Raises TimeoutError."""
         seen = len(self.moments)
         async with asyncio.timeout(RESUME_TIMEOUT_S):
             while True:
@@ -152,7 +152,7 @@ class Senders:
                 await asyncio.sleep(SEND_INTERVAL_S)
 
     def longest_gap_s(self, since_s: float) -> float:
-        """Between two acknowledgements. Raises RuntimeError: there were none."""
+        """The longest time between two acknowledgements. Raises RuntimeError: there were none."""
         near = [moment for moment in self.moments if moment >= since_s]
         if len(near) < 2:
             raise RuntimeError("nothing was acknowledged around the hand-over")
@@ -161,7 +161,7 @@ class Senders:
 
 @contextlib.asynccontextmanager
 async def sending(cluster: BenchCluster) -> AsyncIterator[Senders]:
-    """Some tasks that send while the context is open; what is on its way at the end is dropped."""
+    """Tasks that send while the context is open; what is in flight at the end is dropped."""
     senders = Senders()
     config = ProducerConfig(send_timeout_ms=SEND_TIMEOUT_MS)
     async with Producer(cluster.nameserver, config=config) as producer:
@@ -189,7 +189,7 @@ async def _hand_over(cluster: BenchCluster) -> float:
         while True:
             try:
                 return (await Admin(connection).hand_over(BROKER)).paused_ms / 1_000
-            except NotMaster:  # a busy machine has cost the master its lease right before
+            except NotMaster:  # on a busy machine the master just lost its lease
                 await _settled(cluster)
 
 
@@ -210,7 +210,7 @@ async def _kill(cluster: BenchCluster, master_id: int, senders: Senders) -> floa
 
 
 async def _stored(cluster: BenchCluster, senders: Senders) -> tuple[Counter[int], int]:
-    """How often each number is in the topic, and how many were there before they were due."""
+    """How often each number is in the topic, and how many arrived before they were due."""
     await asyncio.sleep(DELAYS_MS[1] / 1_000)
     found: Counter[int] = Counter()
     early = 0

@@ -1,4 +1,4 @@
-"""SQL filters alone: how many records of a store a broker judges in a second, reading included."""
+"""SQL filters alone: how many records per second a broker evaluates, including reading."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WISHES: tuple[tuple[str, Wish], ...] = (
 
 
 async def run_filters(report: Report, load: suite.Load, say: suite.Say) -> None:
-    """The whole of a queue in the page cache, read in steps as a pull does it, by each filter."""
+    """A whole queue in the page cache, read in steps as a pull does, with each filter."""
     for body_bytes in SIZES:
         say(f"SQL filters, bodies of {body_bytes} bytes")
         for row in await asyncio.to_thread(_measure, max(2_000, load.batched // 4), body_bytes):
@@ -68,7 +68,8 @@ def _measure(messages: int, body_bytes: int) -> list[Row]:
 
 
 def _filled(root: Path, messages: int, body_bytes: int) -> MessageStore:
-    """One queue; of the numbers `a` 0 to 9 and the letters `b` v to z all pairs are alike often."""
+    """One queue; the pairs of numbers `a` (0 to 9) and letters `b` (v to z) are equally
+    frequent."""
     config = replace(StoreConfig(), disk_free_bytes_min=0, unflushed_bytes_max=1 << 40)
     store = MessageStore.open(RealDisk(root), SystemClock(), config)
     records, sizes = encode_batch(

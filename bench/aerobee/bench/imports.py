@@ -1,9 +1,10 @@
-"""What a program pays before its first line: time and memory of imports, and how large a client is.
+"""What a program pays before its first line: time and memory of imports, and a client's size.
 
     python -m aerobee.bench.imports            # of the Python that runs it, in its environment
 
-Owns: one interpreter after the other. Statements take turns, so that a slow moment of the machine
-is not the fault of one; of all rounds the median is shown. `-I` keeps the user's own files out.
+Owns: a sequence of interpreters. Statements take turns, so that a slow moment of the machine does
+not count against one of them; the median of all rounds is shown. `-I` keeps the user's own files
+out.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def measured(statement: str) -> tuple[float, int]:
 
 
 def client_distributions(name: str = "aerobee") -> dict[str, int]:
-    """What is installed with `pip install aerobee`, without extras: bytes of each, by name."""
+    """What `pip install aerobee` installs, without extras: bytes of each, by name."""
     found: dict[str, int] = {}
     open_names = [name]
     while open_names:

@@ -1,4 +1,4 @@
-"""The key index alone: how fast keys reach its files, how fast they are found, what sends pay."""
+"""The key index alone: how fast keys reach its files and are found, and what sends pay."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def run_index(report: Report, load: suite.Load, say: suite.Say) -> None:
 
 
 def _insert_rate(keys: int, body_bytes: int, key_of: Callable[[int], str]) -> Throughput:
-    """From checked batches to synced files, two keys a message."""
+    """From checked batches to synced files, two keys per message."""
     chance = system_random()
     batches = [_batch(chance, body_bytes, key_of) for _ in range(8)]
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-index-") as name:
@@ -119,7 +119,7 @@ def _batch(chance: random.Random, body_bytes: int, key_of: Callable[[int], str])
 
 
 def _write(index: KeyIndex) -> int:
-    """What a checkpoint does for the index; returns the keys that were written."""
+    """A checkpoint's work for the index; returns the number of keys written."""
     write = index.take_write()
     if write is None:
         return 0
@@ -133,7 +133,7 @@ def _write(index: KeyIndex) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """One kind of question: its name, and searches of that kind."""
+    """One kind of search: its name, and searches of that kind."""
 
     name: str
     topic_key: Callable[[], tuple[str, str]]
@@ -141,7 +141,7 @@ class _Searched:
 
 
 def _search(count: int) -> Iterator[Row]:
-    """A file full of keys, asked from a warm page cache."""
+    """A full file of keys, searched from a warm page cache."""
     chance = system_random()
     config = replace(StoreConfig(), index_entries_max=FILE_KEYS + 1)
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-index-") as name:

@@ -1,7 +1,7 @@
-"""A store with very many queues: how long it takes to start, its memory, and its checkpoints.
+"""A store with very many queues: its start time, memory, and checkpoints.
 
-Each step runs in a process of its own, so that memory and caches of one do not flatter the next.
-Nothing but the store is measured: no cluster, no network.
+Each step runs in its own process, so that memory and caches of one do not favour the next. Only the
+store is measured: no cluster, no network.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCost:
-    """`taken_s` is what the loop pays, `written_s` what the thread does, of `queues` queues."""
+    """`taken_s` is the loop's share, `written_s` the thread's, for `queues` queues."""
 
     queues: int
     taken_s: float
@@ -53,7 +53,7 @@ class CheckpointCost:
 
 @dataclass(frozen=True, slots=True)
 class ManyQueues:
-    """What was measured with `queues` queues of a few messages each."""
+    """Measurements with `queues` queues of a few messages each."""
 
     queues: int
     clean: Start
@@ -65,7 +65,7 @@ class ManyQueues:
 
 
 def measure_many_queues(topics: int) -> ManyQueues:
-    """Build, stop, start, crash, start. Blocks for a minute or so with 10,000 topics."""
+    """Build, stop, start, crash, start. Blocks for about a minute with 10,000 topics."""
     queues = topics * QUEUES_PER_TOPIC
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-queues-") as root:
         (all_new,) = _run("build", root, topics)
@@ -110,7 +110,7 @@ def _resident_bytes() -> int:
 
 
 def _append(store: MessageStore, topics: int, count: int) -> int:
-    """`count` messages to each of the topics' queues; returns how many queues that are."""
+    """Append `count` messages to each of the topics' queues; returns the number of queues."""
     tags = TagsCodes()
     limits = BatchLimits()
     for number in range(topics):
@@ -132,7 +132,7 @@ def _append(store: MessageStore, topics: int, count: int) -> int:
 
 
 def _checkpoint(store: MessageStore, queues: int) -> CheckpointCost:
-    """Waits for the time of the next checkpoint, and pays for it."""
+    """Waits until the next checkpoint is due, and runs it."""
     _flush_log(store)
     while not store.ledger.checkpoint_due:
         time.sleep(0.05)

@@ -33,7 +33,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What went through in how long, and what the broker's processor time was."""
+    """How much was processed in how long, and the broker's processor time."""
 
     messages: int
     bytes: int
@@ -56,7 +56,7 @@ class Throughput:
 
 
 class Stopwatch:
-    """Elapsed seconds since it was made, from the clock with the finest grain."""
+    """Seconds since it was created, from the clock with the finest resolution."""
 
     __slots__ = ("_now", "_start")
 

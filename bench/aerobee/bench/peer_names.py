@@ -1,6 +1,7 @@
 """The names of what `aerobee bench peers` and `aerobee bench v2` measure.
 
-Apart from what measures them, which is left out of the wheel: the command's help has the names.
+Separate from the code that measures them, which is left out of the wheel: the command's help has
+the names.
 """
 
 from __future__ import annotations
@@ -16,6 +17,6 @@ PEER_NAMES = (
     "rocketmq-idle",
 )
 V2 = ("rocketmq", "rocketmq-java", "rocketmq-idle")
-"""Apache's proxy by our load, by Apache's Java client, and with clients that only wait."""
+"""Apache's proxy under our load, under Apache's Java client, and with idle clients."""
 V2_ALONE = ("rocketmq", "rocketmq-idle")
-"""Those of V2 for which ours needs nothing that is fetched."""
+"""Those of V2 for which our side needs nothing fetched."""

@@ -1,4 +1,4 @@
-"""How fast messages go in: batches, many awaited sends at once, one at a time."""
+"""How fast messages are sent: batches, many awaited sends at once, one at a time."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def produce_batches(
     batches_in_flight: int = 6,
     delay: float | None = None,
 ) -> Produced:
-    """`send_batch` with several batches in flight; latencies are those of whole batches. The
-    messages arrive after `delay` seconds."""
+    """`send_batch` with several batches in flight; latencies are per batch. The messages are
+    delivered after `delay` seconds."""
     body = bytes(range(256)) * (body_bytes // 256) + bytes(body_bytes % 256)
     batch = [Message(topic, body, delay=delay) for _ in range(batch_messages)]
     latencies: list[float] = []
@@ -82,7 +82,7 @@ async def produce_single(
     in_flight: int,
     in_transactions: bool = False,
 ) -> Produced:
-    """Awaited single sends by `in_flight` coroutines, or begun and committed transactions."""
+    """Single sends awaited by `in_flight` coroutines, or transactions begun and committed."""
     body = bytes(body_bytes)
     latencies: list[float] = []
     async with Producer(nameserver) as producer:

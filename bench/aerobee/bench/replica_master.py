@@ -1,6 +1,6 @@
-"""A master in a process of its own, for the replication benchmarks: a full log, and live appends.
+"""A master in a separate process, for the replication benchmarks: a full log, and live appends.
 
-Its role is told once: there is no etcd, no election, only the stream. It reads commands as JSON
+Its role is fixed: there is no etcd and no election, only the stream. It reads commands as JSON
 lines and answers with one line each; it ends with its input.
 """
 
@@ -50,7 +50,7 @@ OWN = ReplicaName(0, "master")
 
 
 class _Role:
-    """Always master; notes when the slave acknowledges what."""
+    """Always master; records what the slave acknowledges, and when."""
 
     def __init__(self, store: MessageStore, segment_bytes: int) -> None:
         self._store = store
@@ -77,14 +77,14 @@ class _Role:
         )
 
     def is_registered(self, name: ReplicaName, instance: str) -> bool:
-        """Everybody is."""
+        """Always true."""
         return True
 
     def check_joining(self, name: ReplicaName, instance: str, epoch: int) -> None:
-        """Everybody may."""
+        """Never refuses."""
 
     def replica_joined(self, name: ReplicaName, end: int) -> None:
-        """In sync from the beginning: no sender needs protection from the catch-up here."""
+        """In sync from the start: no sender needs protection from the catch-up here."""
         assert self.term is not None
         self.term.joined(name, end, end, 0.0)
         self.term.in_sync_changed((OWN, name), self.term.revision + 1)
@@ -97,7 +97,7 @@ class _Role:
         """Nothing depends on it."""
 
     def heard_epoch(self, epoch: int) -> None:
-        """There is no other."""
+        """There is no other replica."""
 
 
 class _Master:
@@ -130,7 +130,7 @@ class _Master:
         return end
 
     async def fill(self, total_bytes: int) -> dict[str, Any]:
-        """Append as fast as the disk takes it."""
+        """Append as fast as the disk allows."""
         messages = 0
         while self._store.appended_end < total_bytes:
             while self._store.unflushed_bytes > 64 << 20:
@@ -142,7 +142,8 @@ class _Master:
         return {"end": self._store.appended_end, "messages": messages}
 
     async def live(self, batches_per_s: int, batches: int, messages: int) -> dict[str, Any]:
-        """Append at a steady rate; how long each batch took to be acknowledged, in seconds."""
+        """Append at a steady rate; returns how long each batch took to be acknowledged, in
+        seconds."""
         assert self.sender is not None
         watch = Stopwatch()
         waiting: list[tuple[int, float]] = []

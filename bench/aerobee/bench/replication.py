@@ -1,4 +1,4 @@
-"""The replication stream alone, between two processes: catch-up, and how late a slave is live."""
+"""The replication stream alone, between two processes: catch-up, and a slave's live delay."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class CopyingSlave:
             self.store.confirm(end)
 
     async def catch_up(self, messages: int, end: int) -> Throughput:
-        """From the agreement with the master on."""
+        """Measured from the agreement with the master on."""
         while self.store.appended_end < end:
             await asyncio.sleep(POLL_S)
         return Throughput(messages, end, self._watch.elapsed_s())

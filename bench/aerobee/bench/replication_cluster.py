@@ -1,7 +1,7 @@
 """What replication costs: the same loads on a group of one, and on a master with one slave.
 
-The clusters run side by side and are loaded by turns, so that what else the machine does meets all
-of them; a ratio compares two turns next to each other, and the row has the median of them.
+The clusters run side by side and are loaded in turns, so that other load on the machine affects all
+of them; a ratio compares two adjacent turns, and the row has the median ratio.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A way of replicating, and its cluster while it runs."""
+    """A replication mode, and its cluster while it runs."""
 
     name: str
     flags: tuple[str, ...]
@@ -40,7 +40,7 @@ ASYNC = Side("ASYNC_MASTER, one slave", ("--replicas", "2", "--replication", "as
 
 
 async def run_replication(report: Report, load: suite.Load, say: suite.Say) -> None:
-    """Sends without and with a slave, at full and at half load; then the stream by itself."""
+    """Sends without and with a slave, at full and at half load; then the stream alone."""
     async with contextlib.AsyncExitStack() as running:
         clusters: dict[Side, BenchCluster] = {}
         for side in (ALONE, ASYNC, SYNC):
@@ -138,7 +138,7 @@ def _add(report: Report, turns: Turns) -> None:
 
 
 def _whole(produced: list[produce.Produced]) -> Throughput:
-    """All turns as one."""
+    """All turns combined."""
     parts = [one.throughput for one in produced]
     return Throughput(
         messages=sum(part.messages for part in parts),
@@ -149,8 +149,8 @@ def _whole(produced: list[produce.Produced]) -> Throughput:
 
 
 async def _paced(cluster: BenchCluster, load: suite.Load, per_s: float) -> Latencies:
-    """From the planned moment of sending to the acknowledgement: a sender that falls behind shows
-    as latency. With a synchronous slave, an upper bound of how late that one is."""
+    """From the planned time of sending to the acknowledgement: a sender that falls behind shows as
+    latency. With a synchronous slave, this is an upper bound of that slave's delay."""
     batch = [Message(suite.TOPIC, bytes(load.body_bytes)) for _ in range(PACED_BATCH_MESSAGES)]
     batches_per_s = per_s / PACED_BATCH_MESSAGES
     count = max(50, int(load.batched / 10 / PACED_BATCH_MESSAGES))

@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """Rows in the order in which they were measured."""
+    """Rows in the order of measurement."""
 
     title: str
     rows: list[Row] = field(default_factory=list)

@@ -25,7 +25,7 @@ HOST = HostAddress.parse("127.0.0.1:10911")
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """Starts of one store. `crashed`: killed right after a checkpoint; `lost`: checkpoint, queues
-    and index are gone too, as by a crash at the worst time. Bytes are those of the whole log."""
+    and index are gone too, as after a crash at the worst time. Bytes are those of the whole log."""
 
     clean_start_s: float
     crashed: Throughput
@@ -33,8 +33,8 @@ class Recovery:
 
 
 def measure_recovery(*, body_bytes: int, total_bytes: int) -> Recovery:
-    """Write a log, and start the store in the states of `Recovery`. After a crash every record that
-    is walked is read and its CRC checked; what was lost is written again."""
+    """Write a log, and start the store in the states of `Recovery`. After a crash every walked
+    record is read and its CRC checked; what was lost is rewritten."""
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-store-") as name:
         root = Path(name) / "store"
         config = replace(StoreConfig(), disk_free_bytes_min=0, unflushed_bytes_max=1 << 40)
@@ -60,7 +60,7 @@ def _start(root: Path, config: StoreConfig, messages: int) -> Throughput:
 
 
 def fill_store(root: Path, config: StoreConfig, *, body_bytes: int, total_bytes: int) -> int:
-    """Append until `total_bytes` are there; the number of messages."""
+    """Append until `total_bytes` are stored; returns the number of messages."""
     store = MessageStore.open(RealDisk(root), SystemClock(), config)
     tags = TagsCodes()
     limits = BatchLimits()

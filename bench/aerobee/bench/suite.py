@@ -1,4 +1,4 @@
-"""The runs behind `aerobee bench`: each measures the bare stream and the cluster in one go."""
+"""The runs of `aerobee bench`: each measures the bare stream and the cluster in one go."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from aerobee.bench.stores import measure_recovery
 FRAME_BYTES = 512 * 1024
 TOPIC = "bench"
 ENVELOPE_BYTES = 200
-"""What a record adds to a body, roughly: the bare echo carries as many bytes as a small send."""
+"""Roughly what a record adds to a body: the bare echo carries as many bytes as a small send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much each run sends. `body_bytes` of every message."""
+    """How much each run sends. `body_bytes` is the size of every message."""
 
     body_bytes: int = 1024
     batched: int = 1_000_000
@@ -32,7 +32,7 @@ class Load:
     steady_per_s: int = 1_000
     steady: int = 10_000
     rounds: int = 10
-    """Of killing a master, and of handing over."""
+    """Kills of a master, and hand-overs."""
 
     def scaled(self, scale: float) -> Load:
         """The same shape, smaller or larger."""
@@ -112,7 +112,7 @@ async def run_produce(report: Report, load: Load, say: Say) -> None:
 
 
 async def run_consume(report: Report, load: Load, say: Say) -> None:
-    """Pull and push from the start of a topic that was just filled."""
+    """Pull and push from the start of a freshly filled topic."""
     async with bare_stream.running_bare_server() as bare:
         say("bare stream")
         ceiling = await bare_stream.download_rate(
@@ -159,7 +159,7 @@ async def run_latency(report: Report, load: Load, say: Say) -> None:
 
 
 async def run_recovery(report: Report, load: Load, say: Say) -> None:
-    """Starts of a store: after a clean stop, after a crash, and with nothing left but the log."""
+    """Starts of a store: after a clean stop, after a crash, and with only the log left."""
     say("recovery scan")
     total_bytes = load.batched * load.body_bytes * 2
     recovery = await asyncio.to_thread(

@@ -5,7 +5,7 @@ Owns: their order, the same for every step.
     begin    this replica acts as master from now on
     leave    what the next master must know is written down, while this one may still act
     resume   the next master did not come: the term continues after all
-    end      this replica acts no more, whether it was left in order or not
+    end      this replica stops acting, whether or not it was left properly
 
 Only the role manager begins and ends them; a hand-over leaves and resumes them, a stop leaves them.
 """

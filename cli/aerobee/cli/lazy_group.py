@@ -46,6 +46,8 @@ SERVER_PACKAGES: Final = frozenset(
 """Of the extra `server`, as they are imported."""
 
 
+SENTENCE_MAX: Final = 200
+"""Characters of what a list says of a command."""
 _WORDS = "aerobee.cli.words"
 """The command line, in the meta data of the outermost context."""
 
@@ -72,6 +74,8 @@ def _add_quiet(command: click.Command) -> None:
     """To a command, or to those of a group; lazy ones get it when they are loaded."""
     if isinstance(command, click.Group):
         for each in command.commands.values():
+            # Shells and listings of all widths get the whole first sentence.
+            each.short_help = each.short_help or each.get_short_help_str(limit=SENTENCE_MAX)
             _add_quiet(each)
     elif quiet_option not in command.params:
         command.params.append(quiet_option)

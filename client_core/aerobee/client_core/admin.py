@@ -117,7 +117,7 @@ class Admin:
             if endpoint.broker_name == broker_name:
                 return endpoint
         raise errors.NoBrokerAvailable(
-            f"{broker_name} has no master now; see `aerobee cluster show`"
+            f"{broker_name} has no master now, or is no broker group; see `aerobee cluster show`"
         )
 
     async def readers(self) -> list[Endpoint]:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 
 from aerobee.client_core.message import Message, ReceivedMessage
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import PullConsumer, StartFrom
 from aerobee.producer_client import Producer, Receipt
 from aerobee.testing.real_cluster import RealCluster
@@ -38,16 +39,20 @@ class ClusterProducer:
     def close(self) -> None:
         self._thread.call(self._producer.__aexit__(None, None, None))
 
-    async def send(self, message: Message) -> Receipt:
+    async def send(self, message: Message, *, queue: MessageQueue | None = None) -> Receipt:
         """As `Producer.send`."""
-        return await self._thread.wait(self._producer.send(message))
+        return await self._thread.wait(self._producer.send(message, queue=queue))
 
-    async def send_batch(self, messages: Sequence[Message]) -> list[Receipt]:
+    async def send_batch(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None
+    ) -> list[Receipt]:
         """As `Producer.send_batch`: all in one batch."""
-        return await self._thread.wait(self._send_batch(messages))
+        return await self._thread.wait(self._send_batch(messages, queue))
 
-    async def _send_batch(self, messages: Sequence[Message]) -> list[Receipt]:
-        return list(await self._producer.send_batch(messages))
+    async def _send_batch(
+        self, messages: Sequence[Message], queue: MessageQueue | None
+    ) -> list[Receipt]:
+        return list(await self._producer.send_batch(messages, queue=queue))
 
 
 class BlockingClusterProducer:
@@ -56,13 +61,15 @@ class BlockingClusterProducer:
     def __init__(self, producer: ClusterProducer) -> None:
         self._of = producer
 
-    def send(self, message: Message) -> Receipt:
+    def send(self, message: Message, *, queue: MessageQueue | None = None) -> Receipt:
         """As `Producer.send`."""
-        return self._of._thread.call(self._of._producer.send(message))
+        return self._of._thread.call(self._of._producer.send(message, queue=queue))
 
-    def send_batch(self, messages: Sequence[Message]) -> list[Receipt]:
+    def send_batch(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None
+    ) -> list[Receipt]:
         """As `Producer.send_batch`: all in one batch."""
-        return self._of._thread.call(self._of._send_batch(messages))
+        return self._of._thread.call(self._of._send_batch(messages, queue))
 
 
 class ClusterConsumer:

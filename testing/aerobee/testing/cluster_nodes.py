@@ -7,6 +7,7 @@ as an operator would set it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.topics import Topics
+from aerobee.cluster_view.methods import GET_STATS
 from aerobee.nameserver.config import BrokerLeaseConfig, NameserverConfig
 from aerobee.nameserver.stored import Keys
 from aerobee.runtime.clock import Clock
@@ -27,6 +29,7 @@ from aerobee.testing.memory_network import MemoryNetwork
 from aerobee.testing.memory_registry import MemoryRegistry
 from aerobee.testing.nodes import BrokerNode, NameserverNode
 from aerobee.testing.process_node import BrokerProcess
+from aerobee.v1 import broker_pb2, common_pb2
 
 CLUSTER = "aerobee"
 ANY_PORT = "127.0.0.1:0"
@@ -118,6 +121,7 @@ class ClusterNodes:
             ClusterConnection(self.address, CLUSTER, clock=self._clock, tls=False)
         )
         self._topics = Topics(connection)
+        await self._until_taken(connection)
 
     async def stop(self) -> None:
         await self._closing.aclose()
@@ -127,6 +131,13 @@ class ClusterNodes:
             broker.faults.is_full = False
             await broker.stop()
         await self.nameserver.stop()
+        self.registry.close()
+
+    async def kill(self) -> None:
+        """End all that runs, for a start that failed; no process is left."""
+        for node in (*self.brokers.values(), self.nameserver):
+            with contextlib.suppress(Exception):
+                await node.kill()
         self.registry.close()
 
     def broker(self, name: str) -> BrokerNode | BrokerProcess:
@@ -170,6 +181,19 @@ class ClusterNodes:
                     entry = await self.registry.get(keys.replica_set(group))
                     in_sync = [] if entry is None else json.loads(entry.value)["inSync"]
                     if len(in_sync) == self.shape.replicas:
+                        break
+                    await asyncio.sleep(LOOK_S)
+
+    async def _until_taken(self, connection: ClusterConnection) -> None:
+        """Every master knows that it is one: the registry says so a moment earlier."""
+        async with asyncio.timeout(SERVING_TIMEOUT_S):
+            for group in dict.fromkeys(group for group, _ in self.shape.names().values()):
+                address = self.broker(await self.master(group)).address
+                while True:
+                    stats = await connection.channels.call(
+                        address, GET_STATS, broker_pb2.GetStatsRequest()
+                    )
+                    if stats.role == common_pb2.MASTER:
                         break
                     await asyncio.sleep(LOOK_S)
 

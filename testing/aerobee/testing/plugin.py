@@ -6,11 +6,13 @@ for one of its fixtures.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +28,13 @@ if TYPE_CHECKING:
     from aerobee.testing.real_cluster import RealCluster
 
 INI = "aerobee_cluster"
+TOPIC = "aerobee_topic"
 INSIDE, PROCESSES = "inside", "processes"
 NAME_MAX = 60
 PACKAGES = ("aerobee", "apache")
 """All that is installed with this plugin."""
-KEPT = pytest.StashKey[list[str]]()
-"""Folders that stay."""
+KEPT = pytest.StashKey[list[tuple[str, str]]]()
+"""Folders that stay, each after the worker whose it is; without xdist that is empty."""
 WORKER_KEPT = "aerobee_kept"
 
 
@@ -51,6 +54,14 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"{TOPIC}(queues=0, attributes=None): what the fixture aerobee_topic creates; "
+        "see RealCluster.create_topic",
+    )
+
+
 def _spare_asserts(plugins: pytest.PytestPluginManager) -> None:
     """pytest rewrites the asserts of all that is installed with a plugin, to explain those that
     fail. Ours are no tests, and it would take seconds where nothing is cached. It has no public way
@@ -62,11 +73,17 @@ def _spare_asserts(plugins: pytest.PytestPluginManager) -> None:
         judged.clear()
 
 
+def _worker(config: pytest.Config) -> str:
+    """The worker of xdist that this is; empty without one."""
+    told: dict[str, str] = getattr(config, "workerinput", {})
+    return told.get("workerid", "")
+
+
 def _note_kept(config: pytest.Config, folder: str) -> None:
     """To be said at the end; by a worker of xdist, whose output goes nowhere, to its controller."""
     told: dict[str, list[str]] | None = getattr(config, "workeroutput", None)
     if told is None:
-        config.stash.setdefault(KEPT, []).append(folder)
+        config.stash.setdefault(KEPT, []).append(("", folder))
     else:
         told.setdefault(WORKER_KEPT, []).append(folder)
 
@@ -75,12 +92,24 @@ def _note_kept(config: pytest.Config, folder: str) -> None:
 def pytest_testnodedown(node: Any) -> None:
     """A worker of xdist has ended."""
     for folder in getattr(node, "workeroutput", {}).get(WORKER_KEPT, ()):
-        _note_kept(node.config, folder)
+        node.config.stash.setdefault(KEPT, []).append((node.gateway.id, folder))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    for folder in config.stash.get(KEPT, []):
-        terminalreporter.write_line(f"aerobee: a cluster's folder is kept: {folder}")
+    for worker, folder in config.stash.get(KEPT, []):
+        whose = f"the cluster of worker {worker}" if worker else "a cluster"
+        terminalreporter.write_line(f"aerobee: the folder of {whose} is kept: {folder}")
+
+
+def _short(
+    request: pytest.FixtureRequest, what: str, folder: Path | None = None
+) -> AbstractContextManager[None]:
+    """An error inside fails the test in a few lines, without frames of ours."""
+    from aerobee.testing.short_failures import short_failure
+
+    if request.config.getoption("fulltrace"):
+        return contextlib.nullcontext()
+    return short_failure(f"{request.fixturename}: {what}", folder)
 
 
 @pytest.fixture(scope="session")
@@ -92,18 +121,24 @@ def aerobee_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     """
     kind = request.config.getini(INI)
     if kind not in (INSIDE, PROCESSES):
-        raise pytest.UsageError(f"{INI} is {kind!r}; it must be {INSIDE} or {PROCESSES}")
-    from aerobee.testing import RealCluster  # By way of it, a missing extra is named.
+        refusal = f"{INI} is {kind!r} in pytest's ini file; it must be {INSIDE} or {PROCESSES}"
+        pytest.fail(refusal, pytrace=False)
+    with _short(request, "no cluster"):
+        from aerobee.testing import RealCluster  # By way of it, a missing extra is named.
+        from aerobee.testing.short_failures import logged_to
 
-    folder = Path(tempfile.mkdtemp(prefix="aerobee-"))
+    worker = _worker(request.config)
+    folder = Path(tempfile.mkdtemp(prefix=f"aerobee-{worker}-" if worker else "aerobee-"))
     is_kept = request.config.getoption("--aerobee-keep")
+    cluster = RealCluster(folder, processes=kind == PROCESSES)
     try:
-        with (
-            RealCluster(folder, processes=kind == PROCESSES) as cluster,
-            pytest.MonkeyPatch.context() as patch,
-        ):
+        with logged_to(folder), pytest.MonkeyPatch.context() as patch:
+            with _short(request, "the cluster did not start", folder):
+                cluster.start()
             patch.setenv("AEROBEE_NAMESERVER", cluster.nameservers)
             yield cluster
+            with _short(request, "the cluster did not stop", folder):
+                cluster.stop()
     finally:
         if is_kept:
             _note_kept(request.config, str(folder))
@@ -113,33 +148,63 @@ def aerobee_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
 
 @pytest.fixture
 def aerobee_topic(aerobee_cluster: RealCluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a topic that this test has alone; it is deleted afterwards."""
-    readable = re.sub(r"[^a-zA-Z0-9_-]+", "-", request.node.name)[:NAME_MAX].strip("-")
-    name = f"{readable}-{os.urandom(4).hex()}"
-    aerobee_cluster.create_topic(name)
+    """The name of a topic that this test has alone; it is deleted afterwards.
+
+    `@pytest.mark.aerobee_topic(queues=1)` says what kind, with arguments of
+    `RealCluster.create_topic`.
+    """
+    from aerobee.runtime.errors import TopicNotFound
+
+    name = _own_name(request)
+    marker = request.node.get_closest_marker(TOPIC)
+    with _short(request, f"topic {name} could not be created", aerobee_cluster.folder):
+        aerobee_cluster.create_topic(name, **(marker.kwargs if marker is not None else {}))
     yield name
-    aerobee_cluster.delete_topic(name)
+    undone = f"topic {name} could not be deleted"
+    with (
+        _short(request, undone, aerobee_cluster.folder),
+        contextlib.suppress(TopicNotFound),  # The test may have deleted it.
+    ):
+        aerobee_cluster.delete_topic(name)
 
 
 @pytest.fixture
-def aerobee_producer(aerobee_cluster: RealCluster) -> Iterator[ClusterProducer]:
+def aerobee_group(request: pytest.FixtureRequest) -> str:
+    """The name of a consumer group that this test has alone."""
+    return _own_name(request)
+
+
+def _own_name(request: pytest.FixtureRequest) -> str:
+    readable = re.sub(r"[^a-zA-Z0-9_-]+", "-", request.node.name)[:NAME_MAX].strip("-")
+    return f"{readable}-{os.urandom(4).hex()}"
+
+
+@pytest.fixture
+def aerobee_producer(
+    aerobee_cluster: RealCluster, request: pytest.FixtureRequest
+) -> Iterator[ClusterProducer]:
     """Sends messages, from any event loop."""
     from aerobee.testing.any_loop_clients import ClusterProducer
 
     producer = ClusterProducer(aerobee_cluster)
-    producer.open()
+    with _short(request, "the producer could not be opened", aerobee_cluster.folder):
+        producer.open()
     yield producer
-    producer.close()
+    with _short(request, "the producer could not be closed", aerobee_cluster.folder):
+        producer.close()
 
 
 @pytest.fixture
-def aerobee_consumer(aerobee_cluster: RealCluster, aerobee_topic: str) -> Iterator[ClusterConsumer]:
+def aerobee_consumer(
+    aerobee_cluster: RealCluster, aerobee_topic: str, request: pytest.FixtureRequest
+) -> Iterator[ClusterConsumer]:
     """Receives what is sent to `aerobee_topic`, from any event loop."""
     from aerobee.testing.any_loop_clients import ClusterConsumer
 
     consumer = ClusterConsumer(aerobee_cluster, aerobee_topic, f"reader-{aerobee_topic}")
     yield consumer
-    consumer.close()
+    with _short(request, "the consumer could not be closed", aerobee_cluster.folder):
+        consumer.close()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from aerobee.testing.nodes import START_TIMEOUT_S
 
 LOOK_S = 0.02
 STOP_TIMEOUT_S = 30.0
+TOLD_LINES = 20
 
 
 class BrokerEnded(RuntimeError):
@@ -52,9 +53,9 @@ class BrokerProcess:
         async with asyncio.timeout(START_TIMEOUT_S):
             while not _listens(self.address):
                 if not self.is_running:
-                    raise BrokerEnded(
-                        f"{self.name} did not start:\n{self.log.read_text('utf-8', 'replace')}"
-                    )
+                    lines = self.log.read_text("utf-8", "replace").splitlines()[-TOLD_LINES:]
+                    told = "\n".join(lines)
+                    raise BrokerEnded(f"{self.name} did not start; the end of {self.log}:\n{told}")
                 await asyncio.sleep(LOOK_S)
 
     def _spawn(self) -> subprocess.Popen[bytes]:

@@ -117,7 +117,11 @@ class RealCluster:
             make_broker=self._make_broker,
             root_of=self._root,
         )
-        await self._nodes.start()
+        try:
+            await self._nodes.start()
+        except BaseException:
+            await self._nodes.kill()
+            raise
 
     def stop(self) -> None:
         """A clean stop."""

@@ -1,10 +1,10 @@
-"""How a deep audit grows: three stores, each read by one process as an executor reads it, and by
-Spark. Says processor seconds, memory and rates, and draws them.
+"""How a deep audit scales: three stores, each read by one process as an executor reads it, and by
+Spark. Reports processor seconds, memory and rates, and draws them.
 
     python -m aerobee.bench.audit.deep_size FOLDER [--records 5000000,10000000,20000000]
         [--plot docs/audit-size.svg] [--spark] [--check-bodies] [--one-queue]
 
-Stores that FOLDER has already are used as they are.
+Stores that already exist in FOLDER are reused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BODY_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One store read once: processor and wall-clock seconds, and the reader's highest memory."""
+    """One store read once: processor and wall-clock seconds, and the reader's peak memory."""
 
     records: int
     cpu_s: float
@@ -43,7 +43,7 @@ class Measured:
     rows: int
     parts: int
     longest_s: float
-    """Processor seconds of the longest of the parts: no run on however many cores is shorter."""
+    """Processor seconds of the longest part: no run is shorter, on any number of cores."""
 
 
 def measure(root: str, records: int, *, check_bodies: bool) -> Measured:
@@ -73,7 +73,7 @@ def measure(root: str, records: int, *, check_bodies: bool) -> Measured:
 
 
 def measure_apart(root: Path, records: int, *, check_bodies: bool) -> Measured:
-    """The same in a process of its own, whose memory nothing else has grown."""
+    """The same in a process of its own, with fresh memory."""
     command = [sys.executable, "-m", __spec__.name, str(root), "--one", str(records)]
     command += ["--check-bodies"] * check_bodies
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -81,7 +81,7 @@ def measure_apart(root: Path, records: int, *, check_bodies: bool) -> Measured:
 
 
 def measure_spark(stores: Sequence[tuple[int, Path]], *, check_bodies: bool) -> list[SparkRun]:
-    """Each store through Spark on two cores, once it is warm."""
+    """Each store through Spark on two cores, after warm-up."""
     from aerobee.offset_audit.run.session import close_session, open_session
 
     session = open_session("local[2]")

@@ -1,6 +1,6 @@
-"""A store of any size, written as fast as the disk takes it: log, queue files and tables.
+"""A store of any size, written as fast as the disk allows: log, queue files and tables.
 
-All records are equally long, so the position of the n-th record and its queue are arithmetic;
+All records are equally long, so the position of the n-th record and its queue can be computed;
 blocks of them are made as arrays. Runs of neighbours share a queue, as batches do.
 """
 
@@ -42,7 +42,7 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class GeneratedStore:
-    """What is in the store."""
+    """The content of the store."""
 
     root: Path
     records: int
@@ -52,14 +52,14 @@ class GeneratedStore:
     segment_bytes: int = 1 << 30
     queue_file_entries: int = 300_000
     messages_per_ms: int = 100
-    """How many messages are stored each millisecond."""
+    """How many messages are stored per millisecond."""
 
     @property
     def queues(self) -> int:
         return self.topics * self.queues_each
 
     def write(self) -> None:
-        """The whole store, as its broker leaves it when it stops."""
+        """Write the whole store, as a broker leaves it when it stops."""
         self.write_log()
         self.write_queues()
         self.write_tables()
@@ -67,7 +67,7 @@ class GeneratedStore:
     # --------------------------------------------------------------------------------- the log
 
     def template(self) -> bytes:
-        """A record before it gets its place; all others differ from it in a few fields."""
+        """A record without its place; all others differ from it in a few fields."""
         properties = {"UNIQ_KEY": "0" * _KEY_DIGITS, "TAGS": TAG}
         return encode_record(
             topic=self.topic(0).encode(),
@@ -89,7 +89,7 @@ class GeneratedStore:
         return f"topic-{number:05d}"
 
     def positions(self, numbers: Int64Array) -> Int64Array:
-        """Where records lie in the log."""
+        """Positions of records in the log."""
         segments, places = np.divmod(numbers, self.per_segment)
         found: Int64Array = segments * self.segment_bytes + places * self.record_bytes
         return found
@@ -128,7 +128,7 @@ class GeneratedStore:
             yield part
 
     def _places(self, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """The queue, counted over all topics, and the offset in it."""
+        """The queue, numbered across all topics, and the offset in it."""
         runs, in_run = np.divmod(numbers, _RUN)
         rounds, queues = np.divmod(runs, self.queues)
         return queues, rounds * _RUN + in_run
@@ -158,7 +158,7 @@ class GeneratedStore:
                     file.truncate(file_bytes)
 
     def _numbers(self, queue: int, first: int) -> Int64Array:
-        """The records of a queue from an offset on, as many as a file takes."""
+        """The records of a queue, starting at an offset, as many as fit a file."""
         offsets = np.arange(first, first + self.queue_file_entries)
         rounds, in_run = np.divmod(offsets, _RUN)
         numbers = (rounds * self.queues + queue) * _RUN + in_run

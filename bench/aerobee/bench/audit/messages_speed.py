@@ -1,6 +1,5 @@
-"""How fast people's own Spark jobs get messages: from a store's files, and from a live broker,
-which is one process on one core. The first read of each is not counted: workers and Java warm up in
-it.
+"""How fast users' own Spark jobs get messages: from a store's files, and from a live broker, which
+is one process on one core. The first read of each is not counted: workers and Java warm up in it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ WAYS: Final = {
 
 
 async def run_audit_messages(report: Report, load: suite.Load, say: suite.Say) -> None:
-    """The source `aerobee.messages` on two cores, once the session stands."""
+    """The source `aerobee.messages` on two cores, once the session is up."""
     from aerobee.offset_audit.run.session import close_session, open_session
 
     session = await asyncio.to_thread(open_session, f"local[{CORES}]")
@@ -99,5 +98,5 @@ def _measure_live(report: Report, session: SparkSession, nameserver: str, size: 
 
 
 def _consume(frame: DataFrame) -> None:
-    """Every row and column, to nowhere."""
+    """Read and discard every row and column."""
     frame.write.format("noop").mode("overwrite").save()

@@ -1,8 +1,8 @@
-"""Many brokers in one process, as far as an audit of offsets sees them, and their nameserver.
+"""Many brokers in one process, as an audit of offsets sees them, and their nameserver.
 
-Each answers `AuditService.Snapshot` at an address of its own with generated queues and commits.
-All have the same rows, made and encoded once: one process shall feed Spark as fast as a hundred
-machines would, and what is measured is the audit.
+Each answers `AuditService.Snapshot` at its own address with generated queues and commits. All have
+the same rows, made and encoded once: one process must feed Spark as fast as a hundred machines
+would, so that the audit is what is measured.
 
     python -m aerobee.bench.audit.simulated_brokers --brokers 100
 
@@ -59,7 +59,7 @@ class Size:
 
 
 def parts_of(size: Size, now_ms: int) -> list[Part]:
-    """The rows of any of the brokers, encoded."""
+    """The rows of each broker, encoded."""
     parts: list[Part] = [(audit_pb2.SNAPSHOT_TOPICS, _topics(size))]
     parts += [(audit_pb2.SNAPSHOT_QUEUES, part) for part in _queues(size, now_ms)]
     parts += [(audit_pb2.SNAPSHOT_COMMITS, part) for part in _commits(size, now_ms)]
@@ -131,7 +131,7 @@ def _commits(size: Size, now_ms: int) -> Iterator[bytes]:
 
 
 class SimulatedBroker:
-    """One broker's address and identity over the rows that all of them share."""
+    """One broker's address and identity, with the rows that all of them share."""
 
     def __init__(self, name: str, parts: Sequence[Part]) -> None:
         self.name = name

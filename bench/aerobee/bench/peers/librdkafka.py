@@ -1,4 +1,4 @@
-"""librdkafka in the wheel `confluent-kafka`, unpacked into a folder of its own."""
+"""librdkafka in the wheel `confluent-kafka`, unpacked into its own folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUMS = {
 
 
 class Librdkafka:
-    """For the Python that runs this."""
+    """For the Python running this."""
 
     def __init__(self) -> None:
         self._python = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,7 +1,7 @@
 """A load for Kafka by librdkafka: `librdkafka_load FOLDER ADDRESS BODY_BYTES PARTITIONS`.
 
-FOLDER has the unpacked wheel `confluent-kafka`. Reads one part a line from standard input, as JSON,
-and answers each with one line.
+FOLDER has the unpacked wheel `confluent-kafka`. Reads one part per line from standard input, as
+JSON, and answers each with one line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LibrdkafkaLoad:
     """A client for each part; blocks."""
 
     def __init__(self, folder: Path, address: str, body_bytes: int, partitions: int) -> None:
-        # Only here: no other program of Aerobee has it.
+        # Only here: no other Aerobee program has it.
         sys.path.insert(0, str(folder / "wheel"))
         self._kafka: Any = importlib.import_module("confluent_kafka")
         self._settings = {"bootstrap.servers": address, "socket.nagle.disable": True}
@@ -71,8 +71,8 @@ class LibrdkafkaLoad:
         return consumer
 
     def _send(self, part: Part, in_flight: int) -> Answer:
-        """Keep as many messages without an answer; the client makes its own batches of them."""
-        # Without a pause each message is a request, however many others are on their way.
+        """Keep this many messages unanswered; the client makes its own batches of them."""
+        # Without lingering each message is a request, however many others are in flight.
         producer = self._producer(1 if part.way is Way.BATCHED else 0)
         flying = 0
         meter = Meter.of(part)
@@ -134,12 +134,12 @@ class LibrdkafkaLoad:
         return meter.answer()
 
     def _read(self, part: Part) -> Answer:
-        """Until the time is over or the last message came, counted after the first answer."""
+        """Until the time is up or the last message came, counted after the first answer."""
         consumer = self._consumer("bench")
         seen, first, began = 0, 0, 0.0
         limit = time.perf_counter() + TIMEOUT_S
         while seen < self._sent and time.perf_counter() < limit:
-            # It would wait for as many messages as long as it may.
+            # It would wait for the full number of messages as long as allowed.
             found = consumer.consume(READ_MESSAGES, READ_WAIT_S)
             seen += len([message.value() for message in found])
             if found and not began:
@@ -151,7 +151,7 @@ class LibrdkafkaLoad:
 
 
 def answer_parts(load: LibrdkafkaLoad) -> None:
-    """Until the end of standard input."""
+    """Until standard input ends."""
     for line in sys.stdin:
         print(json.dumps(asdict(load.run(Part.from_json(line)))), flush=True)
 

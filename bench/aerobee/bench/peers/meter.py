@@ -1,4 +1,4 @@
-"""Of what a load in Python sends: how much was acknowledged, and how long each request took."""
+"""What a Python load sends: how much was acknowledged, and how long each request took."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aerobee.bench.peers.parts import Answer, Part
 
 @dataclass(slots=True)
 class Meter:
-    """Counts what is acknowledged once the warm-up is over."""
+    """Counts what is acknowledged after the warm-up."""
 
     start: float
     end: float

@@ -1,6 +1,6 @@
-"""The gRPC server of Aerobee's services with a method that answers with the request.
+"""The gRPC server of Aerobee's services with a method that returns its request.
 
-All that is around a call of a service is around this one. Prints its port.
+Calls pass through everything that calls of a real service do. Prints its port.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from aerobee.runtime.served_method import answered_at_once
 
 @answered_at_once
 def echo(request: bytes, _context: object) -> bytes:
-    """The bytes as they came."""
+    """Return the bytes unchanged."""
     return request
 
 
 async def serve() -> None:
-    """Until it is ended."""
+    """Until it is terminated."""
     server = RpcServer(say_error, ())
     methods: dict[str, Any] = {"Echo": grpc.unary_unary_rpc_method_handler(echo)}
     server.server.add_registered_method_handlers("echo.Echo", methods)

@@ -1,6 +1,6 @@
 """The load for Aerobee with its Python client: `own_load NAMESERVER BODY_BYTES`.
 
-Reads one part a line from standard input, as JSON, and answers each with one line.
+Reads one part per line from standard input, as JSON, and answers each with one line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMEOUT_S = 30.0
 
 
 class OwnLoad:
-    """One producer for all parts; each part that reads has a consumer of its own."""
+    """One producer for all parts; each reading part has its own consumer."""
 
     def __init__(self, nameserver: str, producer: Producer, body_bytes: int) -> None:
         self._nameserver = nameserver
@@ -101,7 +101,7 @@ class OwnLoad:
             start_from=StartFrom.FIRST,
         )
         consumer.subscribe(STEADY_TOPIC)
-        # The first message makes the topic; the reader has it when all is ready.
+        # The first message creates the topic; once the reader has it, all is ready.
         await send(0.0)
         async with consumer:
             await _until(lambda: len(arrivals) == 1)
@@ -120,7 +120,7 @@ class OwnLoad:
         return meter.answer()
 
     async def _read(self, part: Part) -> Answer:
-        """Until the time is over or the last message came, counted after the first answer."""
+        """Until the time is up or the last message came, counted after the first answer."""
         group = self._group()
         consumer = PullConsumer(
             group, nameservers=self._nameserver, start_from=StartFrom.FIRST, auto_commit=False
@@ -148,7 +148,7 @@ async def _until(is_so: Callable[[], bool]) -> None:
 
 
 async def answer_parts(nameserver: str, body_bytes: int) -> None:
-    """Until the end of standard input."""
+    """Until standard input ends."""
     async with Producer(nameserver) as producer:
         load = OwnLoad(nameserver, producer, body_bytes)
         while line := await asyncio.to_thread(sys.stdin.readline):

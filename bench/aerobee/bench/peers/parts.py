@@ -1,4 +1,4 @@
-"""What is measured of each system: the parts that a load is asked for, and its answers."""
+"""What is measured of each system: the parts requested from a load, and its answers."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ class Way(StrEnum):
     """What a load does in a part."""
 
     SINGLE = "single"
-    """Messages by themselves; the client may put those that are in flight into one packet."""
+    """Single messages; the client may put those in flight into one packet."""
     BATCHED = "batched"
     """Requests of many messages, or the client's own batches of as many messages in flight."""
     STEADY = "steady"
-    """Sent at a steady rate to a reader of the same process, measured from the planned time."""
+    """Sent at a steady rate to a reader in the same process, measured from the planned time."""
     READ = "read"
-    """From the start of what the other parts have sent."""
+    """Read what the other parts have sent, from its start."""
     PUSHED = "pushed"
-    """The same with a listener that the client calls."""
+    """The same with a listener called by the client."""
     FILL = "fill"
-    """So much is sent that a part after this one finds enough to read."""
+    """Send enough for a later part to read."""
     PACED = "paced"
-    """Sent at a steady rate, and measured from the planned time to the answer."""
+    """Sent at a steady rate, measured from the planned time to the answer."""
     GATHER = "gather"
-    """Clients come that only wait; the part ends when all of them do."""
+    """Clients connect that only wait; the part ends when all of them do."""
     IDLE = "idle"
-    """Nothing but what those clients do by themselves."""
+    """Nothing but what those clients do on their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One measurement of `seconds`, after a third of that to warm up.
 
-    `in_flight` counts requests, each of `batch` messages; `rate` is messages a second; `clients`
-    come to wait.
+    `in_flight` counts requests, each of `batch` messages; `rate` is messages per second; `clients`
+    is the number of waiting clients to add.
     """
 
     way: Way
@@ -49,9 +49,9 @@ class Part:
     clients: int = 0
 
     def scaled(self, scale: float) -> Part:
-        """The same in more or less time, and with no more clients.
+        """The same with its time scaled, and with no more clients.
 
-        Not in less than `_SECONDS_MIN`: a load that a busy machine lets wait measures nothing."""
+        At least `_SECONDS_MIN`: on a busy machine a shorter load measures nothing."""
         clients = max(1, int(self.clients * min(1.0, scale))) if self.clients else 0
         seconds = max(self.seconds * scale, min(self.seconds, _SECONDS_MIN))
         return replace(self, seconds=seconds, clients=clients)
@@ -75,9 +75,9 @@ class Answer:
     p50_us: float
     p99_us: float
     server_us: float = 0.0
-    """Processor time of the server for each message that was sent, or each client that came."""
+    """Processor time of the server per message sent, or per client added."""
     server_bytes: int = 0
-    """By how much the server's memory grew."""
+    """Growth of the server's memory."""
 
     @classmethod
     def from_json(cls, line: bytes) -> Answer:
@@ -89,7 +89,7 @@ class Answer:
 
     @property
     def server_bytes_each(self) -> float:
-        """Of each client that came."""
+        """Per client added."""
         return self.server_bytes / max(1, self.sent)
 
 
@@ -108,7 +108,7 @@ WARM_UP = (
     Part(Way.SINGLE, in_flight=64, seconds=5.0),
     Part(Way.READ, seconds=0.5),
 )
-"""Java compiles what runs often. Every system gets the same time, and nothing of it is counted."""
+"""Java compiles hot code. Every system gets the same warm-up, and none of it is counted."""
 ECHO_WARM_UP = (Part(Way.SINGLE, in_flight=64, seconds=1.0),)
 STEADY_PER_S = 1_000
 PAGE_CACHE = (

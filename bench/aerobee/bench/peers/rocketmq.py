@@ -1,8 +1,8 @@
-"""Apache RocketMQ: a name server, and its gRPC proxy with a broker in one process; and Aerobee with
-the same load.
+"""Apache RocketMQ: a name server, and its gRPC proxy with a broker in one process; and Aerobee
+under the same load.
 
-The jars come from Maven Central by Maven itself, which knows mirrors and proxies; jars.sha256 has
-the checksum of each.
+Maven fetches the jars from Maven Central, with the user's mirrors and proxies; jars.sha256 has the
+checksum of each.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ storePathRootDir={data}
 storePathCommitLog={data}/commitlog
 namesrvAddr=127.0.0.1:{nameserver}
 """
-# Less than runbroker.sh takes, which is half of the machine.
+# Less than in runbroker.sh, which takes half of the machine.
 JAVA_FLAGS = ("-server", "-Xms2g", "-Xmx2g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=2g")
 
 
@@ -72,7 +72,7 @@ class RocketmqPrograms:
 
 @dataclass(frozen=True, slots=True)
 class RocketmqProcess:
-    """The process that is proxy and broker, and where it and its name server listen."""
+    """The process that is both proxy and broker, and the addresses of it and its name server."""
 
     process: asyncio.subprocess.Process
     address: str
@@ -81,8 +81,8 @@ class RocketmqProcess:
 
 @contextlib.asynccontextmanager
 async def running_rocketmq(folder: Path) -> AsyncIterator[tuple[int, str]]:
-    """The id of the process that is proxy and broker, and its address. All by default:
-    asynchronous flush, the proxy in local mode."""
+    """The id of the process that is both proxy and broker, and its address. All settings are
+    defaults: asynchronous flush, the proxy in local mode."""
     topics = dict.fromkeys(TOPICS, "NORMAL")
     write_topics(folder / "data", topics, queues=QUEUES)
     async with rocketmq_on(folder / "data", folder, java_flags=JAVA_FLAGS) as running:
@@ -115,7 +115,7 @@ async def rocketmq_on(
 
 
 class Rocketmq:
-    """Asked without a client library."""
+    """Called without a client library."""
 
     stages = STAGES
     title = TITLE
@@ -146,7 +146,7 @@ def _write_configuration(
 
 
 def write_topics(data: Path, types: Mapping[str, str], *, queues: int) -> None:
-    """Of a store that is to be: its topics with the type of message that each takes."""
+    """For a new store: its topics with the type of message that each takes."""
     topics = {
         name: {
             "topicName": name,
@@ -178,7 +178,7 @@ async def running_own(folder: Path) -> AsyncIterator[tuple[int, str]]:
 
 
 class OwnV2:
-    """Aerobee by the same calls: a nameserver, and a broker, which is asked."""
+    """Aerobee under the same calls: a nameserver, and a broker, which is called."""
 
     stages = STAGES
     title = OURS

@@ -1,4 +1,4 @@
-"""Apache RocketMQ and Aerobee with ten thousand clients that only wait, and a few sends beside."""
+"""Apache RocketMQ and Aerobee with ten thousand idle clients, and a few sends beside them."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class IdleAtRocketmq:
 
 
 async def live_bytes(process_id: int) -> int:
-    """What a JVM's heap holds after a collection. Its pages would tell how large it may become;
-    what its network library holds outside of the heap is not counted."""
+    """The size of a JVM's heap after a collection; its pages would show only how large it may
+    become. Memory of its network library outside the heap is not counted."""
     tool = needed_program("jcmd", JDK)
     said = await said_by((tool, str(process_id), "GC.class_histogram"), folder=Path("/"))
     return total_of(said)

@@ -1,6 +1,6 @@
-"""Apache RocketMQ and Aerobee, both asked by Apache's own Java client.
+"""Apache RocketMQ and Aerobee, both called by Apache's own Java client.
 
-The client's jar comes from Maven Central by Maven itself; jars.sha256 has its checksum.
+Maven fetches the client's jar from Maven Central; jars.sha256 has its checksum.
 """
 
 from __future__ import annotations

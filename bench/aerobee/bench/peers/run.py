@@ -23,7 +23,7 @@ from aerobee.bench.peers.system import Fetched, Peer, Stage, System
 from aerobee.bench.peers.table import Comparison
 from aerobee.cli.failures import EnvironmentFailure
 
-# Their names are in peer_names.py, too.
+# Their names are also in peer_names.py.
 PEERS: Mapping[str, type[Peer]] = {
     "kafka": Kafka,
     "librdkafka": KafkaByLibrdkafka,
@@ -40,7 +40,7 @@ OURS_BESIDE: Mapping[str, type[System]] = {
     "rocketmq-java": OwnByJava,
     "rocketmq-idle": OwnIdle,
 }
-"""What of ours takes the same parts as a peer, where that is not `OwnBroker`."""
+"""Our system for the same parts as a peer, if it is not `OwnBroker`."""
 TOUCHED_BYTES = 2 << 30
 CHUNK_BYTES = 1 << 24
 
@@ -55,13 +55,13 @@ async def compare(
     say: Say,
     alone: bool = False,
 ) -> Comparison:
-    """Measure Aerobee and the named peers, each in turn in each round; `alone`: without them, as
-    beside them.
+    """Measure Aerobee and the named peers in turn, in each round; `alone`: only Aerobee, with the
+    same parts.
 
     Raises:
-        EnvironmentFailure: a peer's programs are not there and `fetch` is not set, or they cannot
-            be fetched.
-        RuntimeError: a server or a load failed; what it said is in the message.
+        EnvironmentFailure: a peer's programs are missing and `fetch` is not set, or they cannot be
+            fetched.
+        RuntimeError: a server or a load failed; the message has its output.
     """
     peers: list[Peer] = [] if alone else [PEERS[name]() for name in names]
     await provide(peers, fetch=fetch, say=say)
@@ -82,10 +82,10 @@ async def compare(
 
 
 async def provide(peers: Sequence[Peer], *, fetch: bool, say: Say) -> None:
-    """Fetch what is not there.
+    """Fetch what is missing.
 
     Raises:
-        EnvironmentFailure: something is not there and `fetch` is not set, or it cannot be fetched.
+        EnvironmentFailure: something is missing and `fetch` is not set, or it cannot be fetched.
     """
     missing: dict[Path, Fetched] = {
         programs.folder: programs
@@ -121,7 +121,7 @@ async def _measure(
                 with started_on(load_core):
                     load = await running.enter_async_context(running_load(server, folder))
                 for part in stage.warm_up:
-                    # Shorter parts need hardly less of it.
+                    # Shorter parts need hardly less warm-up.
                     await load.measure(part.scaled(min(1.0, 2 * scale)))
                 for named in stage.parts:
                     answer = await load.measure(named.part.scaled(scale))
@@ -129,10 +129,10 @@ async def _measure(
 
 
 def _cores(stage: Stage) -> tuple[int | None, int | None]:
-    """The server's and the load's; None: any.
+    """The cores of the server and of the load; None: any.
 
     Raises:
-        EnvironmentFailure: there is only one.
+        EnvironmentFailure: there is only one core.
     """
     if not stage.is_on_one_core:
         return None, None
@@ -144,7 +144,7 @@ def _cores(stage: Stage) -> tuple[int | None, int | None]:
 
 @contextlib.contextmanager
 def started_on(core: int | None) -> Iterator[None]:
-    """What is started meanwhile runs on this core, with all its threads; None: where it may."""
+    """Processes started meanwhile run on this core, with all their threads; None: on any."""
     if core is None:
         yield
         return
@@ -157,10 +157,10 @@ def started_on(core: int | None) -> Iterator[None]:
 
 
 def touch_memory(folder: Path, touched_bytes: int) -> None:
-    """Write and free as much memory and page cache.
+    """Write and free this much memory and page cache.
 
-    A virtual machine gets memory from its host when it touches it for the first time. That is slow,
-    and would count against the system that is measured first.
+    A virtual machine gets memory from its host when it first touches it. That is slow, and would
+    count against the system measured first.
     """
     memory = bytearray(touched_bytes)
     memory[:: os.sysconf("SC_PAGE_SIZE")] = bytes(

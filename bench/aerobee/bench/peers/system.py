@@ -1,4 +1,4 @@
-"""What each measured system is to the run: programs, a server, the parts that it takes."""
+"""What the run needs of each measured system: programs, a server, its parts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from aerobee.bench.peers.processes import Server
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One life of a server, with `warm_up` before the parts that count. `is_on_one_core`: the
-    server and what belongs to it have one core, and the load another."""
+    """One run of a server, with `warm_up` before the parts that count. `is_on_one_core`: the server
+    and its helpers have one core, and the load another."""
 
     sync_flush: bool
     warm_up: tuple[Part, ...]
@@ -39,7 +39,7 @@ class System(Protocol):
 
     @property
     def title(self) -> str:
-        """Its column: name, version, the client's language."""
+        """Its column title: name, version, the client's language."""
 
     @property
     def stages(self) -> tuple[Stage, ...]: ...
@@ -55,24 +55,24 @@ class Fetched(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where they are once they are fetched; named after what they are made of."""
+        """Where they are once fetched; named after their inputs."""
 
     @property
     def source(self) -> str:
-        """What is fetched from where, and with which tool, for people."""
+        """What is fetched from where, with which tool; for people."""
 
     async def fetch(self, into: Path) -> None:
         """Fill an empty folder.
 
         Raises:
-            EnvironmentFailure: a tool is missing, or what came is not what was wanted.
-            RuntimeError: a tool failed; what it said is in the message.
+            EnvironmentFailure: a tool is missing, or what was fetched is not what was expected.
+            RuntimeError: a tool failed; the message has its output.
         """
 
 
 class Peer(System, Protocol):
-    """A system of others."""
+    """Another project's system."""
 
     @property
     def programs(self) -> tuple[Fetched, ...]:
-        """All that `running` needs."""
+        """Everything that `running` needs."""

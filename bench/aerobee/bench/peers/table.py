@@ -1,4 +1,4 @@
-"""Medians of what was measured, ours beside the peers': for people, for scripts, for a page."""
+"""Medians of the measurements, ours beside the peers': for people, for scripts, for a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OURS = "Aerobee"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row: what it takes of each answer. Of a rate more is better, of a time less."""
+    """One row: the value it takes from each answer. For rates more is better, for times less."""
 
     name: str
     part: str
@@ -51,7 +51,7 @@ def _server_percent(answer: Answer) -> float:
 
 
 def _capacity(answer: Answer) -> float:
-    """What a core of the server's could do that does nothing else."""
+    """The capacity of a dedicated server core."""
     return 1e6 / answer.server_us if answer.server_us else 0.0
 
 
@@ -107,7 +107,7 @@ class Comparison:
 
 
 def _ratio(figure: Figure, medians: dict[str, float]) -> str:
-    """Ours to the best of the peers; nothing without one of them."""
+    """Ours relative to the best peer; empty if either is missing."""
     peers = [value for title, value in medians.items() if title != OURS]
     if OURS not in medians or not peers:
         return ""
@@ -116,7 +116,7 @@ def _ratio(figure: Figure, medians: dict[str, float]) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Three digits that mean something."""
+    """Three significant digits."""
     if value >= 100_000:
         return f"{round(value, -3):,.0f}"
     if value >= 1_000:

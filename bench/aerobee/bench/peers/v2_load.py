@@ -1,6 +1,6 @@
 """The load of Apache RocketMQ 5's gRPC API, without a client library: `v2_load ADDRESS BODY_BYTES`.
 
-Reads one part a line from standard input, as JSON, and answers each with one line.
+Reads one part per line from standard input, as JSON, and answers each with one line.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ TIMEOUT_S = 30.0
 POLL_MS = 10_000
 INVISIBLE_MS = 300_000
 BACKLOG_PER_S = 50_000
-"""So many messages wait for each second of reading."""
+"""How many messages wait per second of reading."""
 _SERVICE = "/apache.rocketmq.v2.MessagingService/"
 _SENT_AT = struct.Struct(">d")
 
 
 class Observer:
-    """Nobody looks at limits here."""
+    """Ignores what is observed about limits."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *values, **named: None
@@ -87,14 +87,14 @@ class V2Load:
     # ------------------------------------------------------------------------------ calls
 
     async def start(self) -> None:
-        """The producer says what it is."""
+        """The producer announces itself."""
         publishing = v2.Publishing(
             topics=[v2.Resource(name=each) for each in (TOPIC, STEADY_TOPIC)]
         )
         await self._settle("producer", v2.Settings(client_type=v2.PRODUCER, publishing=publishing))
 
     async def _settle(self, client_id: str, settings: v2.Settings) -> None:
-        """Its stream stays open, as that of a client that lives."""
+        """Its stream stays open, like a live client's."""
         call = self._channel.stream(_SERVICE + "Telemetry", metadata=_metadata(client_id))
         await call.write(service_pb2.TelemetryCommand(settings=settings).SerializeToString())
         await call.read()
@@ -207,7 +207,7 @@ class V2Load:
     async def _consume(
         self, topic: str, got: Callable[[list[v2.Message]], None], is_over: Callable[[], bool]
     ) -> Callable[[], Coroutine[Any, Any, None]]:
-        """A member of a new group; what is returned polls and acknowledges until it is over."""
+        """A member of a new group; the returned task polls and acknowledges until the end."""
         group = f"group-{next(self._ids)}"
         subscription = v2.Subscription(group=v2.Resource(name=group))
         entry = subscription.subscriptions.add(topic=v2.Resource(name=topic))
@@ -226,7 +226,7 @@ class V2Load:
         return poller
 
     async def _fill(self, part: Part) -> Answer:
-        """As much as a part of these seconds can read."""
+        """As much as a part of this many seconds can read."""
         meter = Meter.of(part)
         bodies = [self._body] * BATCH
 
@@ -275,7 +275,7 @@ class V2Load:
         return meter.answer()
 
     async def _gather(self, part: Part) -> Answer:
-        """They wait in a process of their own, which ends with this one."""
+        """They wait in a separate process, which ends with this one."""
         began = time.perf_counter()
         program = ("-m", "aerobee.bench.peers.idle_clients", self._channel.address)
         self._waiting = await asyncio.create_subprocess_exec(
@@ -347,10 +347,10 @@ def new_channel(address: str) -> Channel:
 
 
 async def until_routed(address: str) -> None:
-    """A server that listens may have told its nameserver of no topic yet.
+    """A listening server may not have reported any topic to its nameserver yet.
 
     Raises:
-        TimeoutError: it does not in time.
+        TimeoutError: it did not in time.
     """
     channel = new_channel(address)
     load = V2Load(channel, body_bytes=0)

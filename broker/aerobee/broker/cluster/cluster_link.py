@@ -133,8 +133,7 @@ class ClusterLink:
         """
         if directive.HasField("access"):
             self._book.hear(_records_of(directive.access))
-        # The master first, then the lease: otherwise the lease could outlive the news of a new
-        # master.
+        # Master first, then lease: otherwise the lease could outlive the news of a new master.
         roles = self._roles
         roles.hear_endpoints(map(place_of, directive.replicas))
         replica_set = self._replica_set_of(directive)

@@ -189,7 +189,7 @@ class _TimerQueue:
             yield from zip(range(start, start + len(positions)), positions.tolist(), strict=True)
 
     def record_at(self, position: int) -> Record | None:
-        """None if there is no record of the timer topic at this position, or not any more."""
+        """None if there is no record of the timer topic at this position, or no longer."""
         try:
             size = self._sizes.get(position) or int.from_bytes(
                 self._store.log.record_at(position, 4), "big"

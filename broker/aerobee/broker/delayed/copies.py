@@ -69,7 +69,7 @@ class Copies:
     def make(
         self, kind: IntentKind, source: Source, data: bytes | None, new_due_ms: int = 0
     ) -> Copy:
-        """The copy of the waiting record; None: the log does not have that record any more."""
+        """The copy of the waiting record; None: the log no longer has that record."""
         if data is None:
             return Copy(source, reason="its record is no longer in the log")
         try:

@@ -96,7 +96,7 @@ class Feeder:
         return self.index.fed_end >= self._waiting.bounds(TIMER_QUEUE).max_offset
 
     async def until_fed(self) -> None:
-        """Until the index knows all that is in the timer queue now. Raises Busy: that takes too
+        """Until the index has all that is in the timer queue now. Raises Busy: it takes too
         long."""
         end = self._waiting.timers_end
         try:

@@ -37,8 +37,7 @@ PIECES_BYTES_MAX = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WaitingEntries:
-    """Confirmed entries of a queue, starting at an offset; `times_ms` is filled for levels'
-    queues."""
+    """Confirmed entries of a queue, starting at an offset; `times_ms` only for levels' queues."""
 
     positions: Int64Array
     sizes: Int64Array

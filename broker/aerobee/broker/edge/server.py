@@ -68,7 +68,7 @@ class BrokerServer:
         replication: ReplicationService,
         rocketmq: MessagingService,
     ) -> None:
-        """`latencies` gets the time of each request, `peer_limits` which of gRPC's limits a peer
+        """`latencies` gets the time of each request, `peer_limits` the gRPC limits that peers
         hit."""
         self._listen = config.listen
         self._outside = config.outside.listen

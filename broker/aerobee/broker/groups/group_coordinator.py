@@ -33,8 +33,7 @@ class GroupCoordinator:
         call_soon: Callable[[Callable[[], None]], object],
         is_acting: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`call_soon`: see `Membership`. `is_acting`: whether this broker may decide about queues
-        now."""
+        """`call_soon`: see `Membership`. `is_acting`: whether this broker may act on queues now."""
         self.members = members
         self.ownership = ownership
         self.membership = Membership(members, on_left=ownership.end, call_soon=call_soon)

@@ -69,8 +69,7 @@ class QueueLeases:
         self._counter = 0
         self._is_granting = True
         self._held: dict[GroupQueue, Lease] = {}
-        # Revoked from a member that may not know yet: which member, and until when it may be
-        # unaware.
+        # Revoked queues: the member that may not know yet, and until when it may be unaware.
         self._blocks: dict[GroupQueue, tuple[str, float]] = {}
         # Insertion order is the order of requests.
         self._wishes: dict[GroupQueue, dict[str, None]] = {}

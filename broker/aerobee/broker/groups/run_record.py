@@ -119,8 +119,7 @@ def next_run(
     broker_id: int = 0,
     run_number_min: int = 0,
 ) -> RunRecord:
-    """The record that this run begins with; it must be confirmed and on disk before the first
-    grant.
+    """The record that this run begins with; it must be confirmed and on disk before a grant.
 
     After a clean stop the members taken over may hold on for as long as they were promised; after
     an unclean one, for the longest session promised to anyone. After a crash of this run both must

@@ -231,8 +231,7 @@ class Journal(Generic[Entry, Term]):
             await self._images.write_if_due(self._writer, self._term)
 
     async def _retry_after(self, seconds: float) -> None:
-        """Or earlier, on a request or a change of role; growth of the log alone is no reason to
-        retry."""
+        """Or earlier, on a request or change of role; growth of the log is no reason to retry."""
         self._is_retrying = True
         try:
             async with asyncio.timeout(seconds):
@@ -243,8 +242,7 @@ class Journal(Generic[Entry, Term]):
             self._is_retrying = False
 
     def _on_advanced(self) -> None:
-        """More of the log is confirmed, many times a second: the task is woken only if work is
-        due."""
+        """More of the log is confirmed, many times a second: wakes the task only if work is due."""
         if self._is_retrying:
             return
         if self._writer is not None:
@@ -330,8 +328,7 @@ class Journal(Generic[Entry, Term]):
 
     @property
     def image_position(self) -> int:
-        """The log from this position on contains the whole state; UNKNOWN_IMAGE: perhaps it does
-        not."""
+        """The log from this position on has the whole state; UNKNOWN_IMAGE: perhaps it does not."""
         return self._state.image_position
 
     async def prepare_removal(self, end: int, save: Callable[[], Awaitable[None]]) -> str:
@@ -360,6 +357,5 @@ class Journal(Generic[Entry, Term]):
             position = self._log.position_of(self._saved_offset)
             if position is not None and position < end:
                 return f"{self._subject} are there and cannot be written again: {error}"
-            # On a full disk removal is what helps. The snapshot has what is removed, and the image
-            # follows.
+            # On a full disk removal helps. The snapshot has what is removed, and the image follows.
         return ""

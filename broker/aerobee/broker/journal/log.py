@@ -70,8 +70,7 @@ class JournalLog:
         self._on_store_failed(error)
 
     def when_confirmed(self, end: int, told: Callable[[bool], None]) -> None:
-        """Calls back with True once everything below `end` is confirmed; False if the term ends
-        first."""
+        """Calls back with True once all below `end` is confirmed; False if the term ends first."""
         self._durability.confirmed.add(end, _FOREVER, told)
 
     def when_flushed(self, end: int, told: Callable[[bool], None]) -> None:
@@ -106,8 +105,7 @@ class JournalLog:
         return self._store.queues.bounds(self._topic, JOURNAL_QUEUE).max_offset
 
     def position_of(self, queue_offset: int) -> int | None:
-        """Where a record is in the log; None if there is none with this number yet. May wait for
-        the disk."""
+        """Where a record is in the log; None if this number does not exist yet. May block."""
         entry = self._store.queues.read_entries(self._topic, JOURNAL_QUEUE, queue_offset, 1)
         return int(unpack_entries(entry)[0][0]) if entry else None
 

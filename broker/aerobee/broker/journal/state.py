@@ -25,8 +25,7 @@ class JournalState(Protocol[Entry]):
 
     @property
     def image_position(self) -> int:
-        """The log from this position on contains the whole state; UNKNOWN_IMAGE: perhaps it does
-        not."""
+        """The log from this position on has the whole state; UNKNOWN_IMAGE: perhaps it does not."""
         ...
 
     @property

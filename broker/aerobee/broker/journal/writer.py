@@ -30,8 +30,7 @@ Entry = TypeVar("Entry")
 
 LINGER_S = 0.002
 LINGER_ALONE_S = 0.0005
-"""After a record with a single entry: a caller that adds entries one by one gains nothing by
-waiting."""
+"""After a record with a single entry: a caller that adds entries singly need not wait."""
 WAITING_BYTES_MAX = 8 * 1024 * 1024
 """Size of entries that are not confirmed yet; beyond this, callers get Busy."""
 ENTRY_BYTES = 400
@@ -61,8 +60,7 @@ class WrittenLog(Protocol):
         ...
 
     def when_confirmed(self, end: int, told: Callable[[bool], None]) -> None:
-        """Calls back with True once everything below `end` is confirmed; False if the term ends
-        first."""
+        """Calls back with True once all below `end` is confirmed; False if the term ends first."""
         ...
 
     def when_flushed(self, end: int, told: Callable[[bool], None]) -> None:

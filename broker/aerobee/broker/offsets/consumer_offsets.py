@@ -204,8 +204,7 @@ class ConsumerOffsets:
         return self._table.groups()
 
     async def begun(self) -> None:
-        """Waits briefly for a replica that has just become master, so that callers need not
-        retry."""
+        """Waits briefly for a replica that has just become master, to save callers a retry."""
         if not self._journal.is_ready:
             await self._journal.begun(BEGIN_TIMEOUT_S)
 

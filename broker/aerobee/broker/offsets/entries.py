@@ -98,8 +98,7 @@ class TopicEnded(OffsetsRemoved):
     deleted_at_ms: int = 0
     """When it was deleted in the cluster; only rises for any one topic."""
     lease_epoch: int = 0
-    """The newest queue lease granted before; neither it nor older ones allow commits to the topic's
-    next life."""
+    """The newest queue lease granted before; none up to it may commit to the topic's next life."""
 
     @classmethod
     def of(cls, topic: str, deleted_at_ms: int, lease_epoch: int, timestamp_ms: int) -> Self:

@@ -1,5 +1,5 @@
-"""The log first, then the snapshot of the offsets: a message that a snapshot calls finished must
-not be lost together with the copy that replaced it."""
+"""The log first, then the snapshot of the offsets: a snapshot that calls a message finished must
+not outlive the copy that replaced it."""
 
 from __future__ import annotations
 

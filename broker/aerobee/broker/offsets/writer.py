@@ -112,8 +112,7 @@ class OffsetWriter:
         return self._writer.newest if key in self._ahead else None
 
     def is_finished_beyond(self, key: GroupQueue, offset: int) -> bool:
-        """Whether a message after the group's offset is finished once everything waiting is in
-        effect."""
+        """Whether a message after the group's offset is, or is about to be, finished."""
         finished = self._state.finished_beyond(key)
         return offset in self._sending_back.get(key, ()) or (
             finished is not None and offset in finished
@@ -143,7 +142,7 @@ class OffsetWriter:
         return self._owed.get(entry.number) is entry
 
     def lease(self) -> RunRecord | None:
-        """The newest record of queue leases once everything waiting is in effect; None: none
+        """The newest record of queue leases, once all that waits is in effect; None: none
         exists."""
         record, parts = self._state.lease, self._state.lease_parts.copy()
         for entry in self._writer.waiting():

@@ -38,8 +38,7 @@ class Beginnings:
         self._bounds = bounds
 
     async def begin(self, key: GroupQueue) -> None:
-        """POP starts to consume the queue where the group was; a new group begins as `begin_offset`
-        says.
+        """POP starts to consume the queue where the group was, or at `begin_offset` if it is new.
 
         Raises:
             LeaseHeld: members consume it under leases.

@@ -165,8 +165,7 @@ class Bells:
 
     @contextmanager
     def waiting_at(self, keys: Sequence[GroupQueue], topic: str = "") -> Iterator[Waiter]:
-        """A poll for this topic waits at these queues inside the context. Raises Busy: too many
-        wait."""
+        """A poll for this topic waits at these queues meanwhile. Raises Busy: too many wait."""
         if self.polls >= self._polls_max:
             raise Busy(
                 f"{self.polls} calls already wait for messages here: poll again later, or ask the "

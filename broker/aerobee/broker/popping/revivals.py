@@ -112,8 +112,7 @@ class Revivals(Duty):
             except StoreFailed:
                 raise
             except AerobeeError as error:
-                # A new master needs a moment to learn the groups' offsets: a single failure is
-                # harmless.
+                # A new master needs a moment to learn the groups' offsets: one failure is harmless.
                 is_same = str(error) == trouble
                 if is_same and not is_told and self._led is not None:
                     log_event(

@@ -141,8 +141,7 @@ class Popping(Duty):
         self.revivals.begin(term)
 
     async def leave(self) -> None:
-        """Commit while the offset journal still takes commits: Apache's broker reads nothing
-        else."""
+        """Commit while the offset journal takes commits: Apache's broker reads nothing else."""
         await self.revivals.leave()
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):

@@ -66,12 +66,10 @@ class FoundMessages:
 
     records: tuple[bytes, ...]
     more: bool
-    """Others match, or may match, that are not here: a search covers a limited number of keys and
-    messages."""
+    """More may match: a search covers a limited number of keys and messages."""
     indexed_timestamp_ms: int
     indexed_end: int
-    """Store time of the newest message with a key, and the log offset up to which keys are
-    known."""
+    """Store time of the newest keyed message, and the log offset up to which keys are known."""
 
 
 class MessageLookup:

@@ -26,8 +26,7 @@ class TagFilter:
     judged_max = None
 
     def __init__(self, tags: Iterable[str], *, is_exact: bool = False) -> None:
-        """Unless `is_exact`, the reader compares the tags itself, and a read need not inspect its
-        records."""
+        """Unless `is_exact`, the reader compares the tags itself, and reads skip the records."""
         self.is_exact = is_exact
         self._tags = frozenset(tags)
         codes = {java_string_hash(tag) for tag in self._tags}

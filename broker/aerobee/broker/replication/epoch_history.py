@@ -43,8 +43,7 @@ class EpochHistory:
         return self.entries[-1].epoch if self.entries else 0
 
     def up_to(self, log_end: int) -> EpochHistory:
-        """The history without epochs that begin after `log_end`: the log does not have their
-        bytes."""
+        """The history without epochs that begin after `log_end`, whose bytes are missing."""
         if not self.entries or self.entries[-1].start <= log_end:
             return self
         return EpochHistory(tuple(entry for entry in self.entries if entry.start <= log_end))

@@ -179,10 +179,10 @@ def _choose(term: MasterTerm, successor_id: int | None) -> ReplicaName | None:
     others = sorted(term.in_sync - {term.own})
     wished = [name for name in others if successor_id in (None, name.broker_id)]
     if not wished:
-        whom = "any other replica" if successor_id is None else f"replica {successor_id}"
+        ids = ", ".join(str(name.broker_id) for name in others) or "none"
+        whom = "no replica can" if successor_id is None else f"replica {successor_id} cannot"
         raise InvalidArgument(
-            f"{whom} cannot take over: only {[name.broker_id for name in others]} are in sync "
-            "besides the master; wait until it has caught up"
+            f"{whom} take over: in sync besides the master: {ids}; wait until one has caught up"
         )
     ends = {one.name: one.acknowledged_end for one in term.progress()}
     return max((name for name in wished if name in ends), key=ends.__getitem__, default=None)

@@ -30,8 +30,7 @@ UNKNOWN_PAUSE_S = 0.2
 HEARING_S = 0.1
 """Wait before a replica leaves the set as overdue: what it said meanwhile is read first."""
 LATE_S_MIN = 0.3
-"""If that pause took longer than this and than half of the allowed lag, this process was
-stopped."""
+"""If that pause took longer than this and than half of the allowed lag, the process stood still."""
 
 
 class InSyncProposer(Duty):

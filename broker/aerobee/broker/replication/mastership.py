@@ -150,7 +150,7 @@ class Mastership:
             # Our predecessor, or a duplicate that the registry must refuse: wait for an election.
             is_new = term is None or replica_set.epoch > term.epoch
             if term is not None and replica_set.epoch < term.epoch:
-                # From a record other than the term's, as after etcd was restored: cannot be taken
+                # From a record other than the term's, as after a restore of etcd: do not take it
                 # up.
                 is_new = not self.is_alone
             if self._is_named(replica_set) and is_new and not self.has_resigned(replica_set.epoch):

@@ -228,8 +228,7 @@ def note_incomplete(disk: Disk) -> None:
 
 
 def note_log_cut(disk: Disk, end: int) -> None:
-    """Called after the log of a closed folder was cut: it lacks nothing that it should have.
-    Blocks.
+    """Called after the log of a closed folder was cut: nothing it should have is lost. Blocks.
 
     Raises StoreUnusable, OSError.
     """

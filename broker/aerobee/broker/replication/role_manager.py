@@ -145,8 +145,7 @@ class RoleManager:
 
     async def _look(self) -> None:
         if self._watch.is_hung and self._roles.term is None:
-            # What it acknowledges would never reach its disk, and a term that it leads could not
-            # begin.
+            # Its acknowledgements would never reach its disk, and a term could not begin.
             await self._stop_following()
             self.trouble = self._watch.why
             await self._news.wait()

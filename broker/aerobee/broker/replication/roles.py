@@ -99,8 +99,7 @@ class Roles:
 
     @property
     def term(self) -> MasterTerm | None:
-        """None on a slave. Having a term does not mean that it may be acted under: see
-        `may_act`."""
+        """None on a slave. Having a term does not mean that it may act: see `may_act`."""
         return self.mastership.term
 
     @property

@@ -50,8 +50,7 @@ class SlowLoop:
         *,
         interval_s: float,
     ) -> None:
-        """`interval_s`: how long a term must last before it is handed over for this reason; 0:
-        never."""
+        """`interval_s`: how long a term lasts at least before such a hand-over; 0: none is made."""
         self._loop_delay = loop_delay
         self._roles = roles
         self._handover = handover

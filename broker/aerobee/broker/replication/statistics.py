@@ -56,8 +56,7 @@ def replicas_of(
         lag_bytes = max(0, log_end - acknowledged_end)
         lag_s = 0.0
         if one is not None and lag_bytes:
-            # One that never had everything under this epoch has been late since it joined, at
-            # least.
+            # One that never had everything under this epoch is late at least since it joined.
             since_s = one.caught_up_s if one.caught_up_s > float("-inf") else one.sample_s
             lag_s = max(0.0, now_s - since_s)
         found.append(

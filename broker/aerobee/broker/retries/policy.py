@@ -27,8 +27,7 @@ class RetryPolicy:
     """A group's policy. `back_off` None: the delay levels."""
 
     retries_max: int = RETRIES_MAX
-    """How often a message is redelivered before it becomes a dead letter; below 0: Apache's
-    default."""
+    """Redeliveries of a message before it becomes a dead letter; below 0: Apache's default."""
     back_off: Exponential | Steps | None = None
     is_ordered: bool = False
     """A redelivered message holds back the later messages of its message group."""
@@ -56,8 +55,7 @@ class RetryPolicy:
         asked_level: int = 0,
         retries_max: int | None = None,
     ) -> Delay | None:
-        """How long a message waits that has failed after `times` redeliveries; None: it is a dead
-        letter.
+        """How long a message waits after `times` redeliveries; None: it is a dead letter.
 
         `asked_level`: the consumer's wish, as `retry_level`; `retries_max`: the consumer's.
         """

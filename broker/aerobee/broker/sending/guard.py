@@ -180,8 +180,7 @@ class Guard:
             raise self._queue_not_found(topic, queue_id, entry.read_queue_count)
 
     def check_queue(self, topic: str, queue_id: int) -> None:
-        """Check that the queue exists here, whatever its permissions, and that its bounds are
-        known.
+        """Check that the queue exists here, whatever its permissions, with known bounds.
 
         Raises:
             ReplicaBehind, IllegalName, TopicNotFound, QueueNotFound: see aerobee.runtime.errors.

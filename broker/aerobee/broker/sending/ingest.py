@@ -372,8 +372,7 @@ class Ingest:
         )
 
     def _checked(self, topic: str, records: bytes, sizes: Sequence[int]) -> CheckedBatch:
-        """Raises BatchIllegal for bytes that are not records, or not ones that a client may
-        send."""
+        """Raises BatchIllegal for bytes that are not records, or not from a client."""
         checked = check_batch(
             records,
             sizes,

@@ -20,8 +20,7 @@ from aerobee.runtime.clock import Clock
 _NEVER = float("inf")
 
 Outcome = Callable[[bool], None]
-"""Called with True when the position was reached, False if the deadline or term's end came
-first."""
+"""Called with True when the position is reached; False: the deadline or term's end came first."""
 
 
 STALE_DEADLINES_MAX = 64

@@ -99,8 +99,7 @@ class DiskFile(Protocol):
         ...
 
     def next_data(self, offset: int) -> int | None:
-        """The first offset at or after `offset` where bytes may be non-zero; None if only holes
-        follow."""
+        """Where bytes may be non-zero, at or after `offset`; None if only holes follow."""
         ...
 
     def size(self) -> int: ...

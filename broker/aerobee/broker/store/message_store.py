@@ -310,8 +310,7 @@ class MessageStore:
         self.ledger.watch_memory()
 
     def on_grown(self, told: Callable[[Iterable[QueueName]], None]) -> None:
-        """From now on, calls `told` with the queues that grew whenever more is confirmed, each
-        once."""
+        """From now on, after each confirm, calls `told` with the queues that grew, each once."""
         self._dispatcher.on_grown(told)
 
     # ------------------------------------------------------------------------------ statistics

@@ -3,10 +3,10 @@ confirmed.
 
     intend -> the intent is in the log -> append the acts, any time -> note_acted
 
-Owns: the progress as it will be when everything that waits is confirmed; plans are made from that.
-Acts may follow their intent at once: a log that has the acts has the intent before them.
-Always: no intent is added while another one is open, so `open` is all that a new master must look
-after.
+Owns: the progress once everything waiting is confirmed; plans are made from that. Acts may follow
+their intent at once: a log with the acts has the intent before them.
+Invariant: no intent is added while another one is open, so a new master has to deal only with
+`open`.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ class TimerTerm:
             new_due_ms,
             self._clock.now_ms(),
         )
-        # It need not be on disk first: the copies are only as durable as what precedes them in the
-        # log.
+        # It need not be on disk first: the copies follow it in the log.
         done: Done = self._add(intent, is_durable=False)
         self._writer.flush()
         if done.done() and (error := done.exception()) is not None:

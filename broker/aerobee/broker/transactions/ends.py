@@ -1,5 +1,4 @@
-"""A master ends transactions: it stores the message and marks the half message done, or only marks
-it.
+"""A master ends transactions: stores the message and marks the half message, or only marks it.
 
     is it known? -> read the half message -> may we? -> intent, message, op message, in one turn
       -> answer once all of it is as safe as an ordinary send

@@ -73,8 +73,7 @@ class Listing:
         self._has_caught_up = False
 
     def followed(self) -> None:
-        """The state has advanced. A replica that takes messages all the time is complete only for
-        moments."""
+        """The state has advanced. A replica that takes messages is complete only for moments."""
         self._has_caught_up = self._has_caught_up or self._has_all()
 
     def open(

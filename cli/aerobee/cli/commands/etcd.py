@@ -228,12 +228,13 @@ def save(folder: Path, etcd: EtcdMembers, keep: int, cluster: str, as_json: bool
     from aerobee.cli import etcd_backup
 
     begun_ms = SystemClock().now_ms()
-    name = datetime.fromtimestamp(begun_ms / 1_000, UTC).strftime("%Y%m%dT%H%M%SZ")
+    second = datetime.fromtimestamp(begun_ms // 1_000, UTC).strftime("%Y%m%dT%H%M%S")
+    name = f"{second}.{begun_ms % 1_000:03}Z"  # Two in one second are two.
     try:
         path = _saved_of_anyone(etcd, folder, name)
         gone = etcd_backup.remove_older(folder, keep)
     except OSError as error:
-        raise EnvironmentFailure(f"{folder} cannot be written: {error}") from error
+        raise EnvironmentFailure(f"{folder} cannot be written: {error.strerror}") from error
     if not as_json:
         say(f"saved {path}, {_mib(path.stat().st_size)} MiB")
         if gone:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aerobee import AdminClient, ReceivedMessage
 from aerobee.cli.demo.settings import BOOKINGS_TOPIC, DemoSettings
 from aerobee.cli.failures import Failure
 from aerobee.cli.local_cluster.child import spawn_tied
-from aerobee.client_core import ClusterConnection, Offsets, ReceivedMessage, Topics, Transactions
 from aerobee.consumer_client import PushConsumer, StartFrom
 from aerobee.producer_client import CheckAnswer, Producer, TransactionCheck
 from aerobee.runtime.clock import Clock
@@ -48,7 +48,7 @@ class Booked:
 
 
 async def play_bookings(
-    connection: ClusterConnection,
+    admin: AdminClient,
     settings: DemoSettings,
     nameserver: str,
     folder: Path,
@@ -59,13 +59,12 @@ async def play_bookings(
     Raises:
         Failure: the clerk ended by itself, or nothing moved for `patience_s`.
     """
-    await Topics(connection).create(BOOKINGS_TOPIC, queues=settings.queues)
+    await admin.topics.create(BOOKINGS_TOPIC, queues=settings.queues)
     ledger = folder / "clerk.ledger"
     deadline_s = clock.monotonic_s() + settings.patience_s
-    await _book_and_die(connection, settings, nameserver, folder, ledger, clock, deadline_s)
+    await _book_and_die(admin, settings, nameserver, folder, ledger, clock, deadline_s)
     booked = set(ledger.read_text().split())
-    transactions = Transactions(connection)
-    left_open = len((await transactions.list(BOOKINGS_TOPIC)).transactions)
+    left_open = len((await admin.transactions.list(BOOKINGS_TOPIC)).transactions)
     asked: set[str] = set()
 
     async def check(check: TransactionCheck) -> CheckAnswer:
@@ -74,16 +73,16 @@ async def play_bookings(
         return CheckAnswer.COMMIT if is_booked else CheckAnswer.ROLLBACK
 
     async with Producer(
-        connection=connection, check_transaction=check, transaction_topics=[BOOKINGS_TOPIC]
+        connection=admin.connection, check_transaction=check, transaction_topics=[BOOKINGS_TOPIC]
     ):
-        while (await transactions.list(BOOKINGS_TOPIC)).transactions:
+        while (await admin.transactions.list(BOOKINGS_TOPIC)).transactions:
             if clock.monotonic_s() > deadline_s:
                 raise Failure("the transactions of the killed clerk were not ended")
             await asyncio.sleep(LOOK_INTERVAL_S)
-    route = await connection.routes.route(BOOKINGS_TOPIC)
-    bounds = await Offsets(connection).bounds(route.queues)
+    queues = (await admin.topics.describe(BOOKINGS_TOPIC)).queues
+    bounds = await admin.offsets.bounds([each.queue for each in queues])
     stored = sum(each.count for each in bounds.values())
-    seen = await _seen(connection, nameserver, stored, clock, deadline_s)
+    seen = await _seen(admin, nameserver, stored, clock, deadline_s)
     return Booked(
         begun=settings.bookings,
         booked=len(booked),
@@ -96,7 +95,7 @@ async def play_bookings(
 
 
 async def _book_and_die(
-    connection: ClusterConnection,
+    admin: AdminClient,
     settings: DemoSettings,
     nameserver: str,
     folder: Path,
@@ -110,7 +109,7 @@ async def _book_and_die(
             sys.executable,
             *("-m", "aerobee.cli.demo.clerk"),
             *("--nameserver", nameserver),
-            *("--cluster", connection.cluster),
+            *("--cluster", admin.connection.cluster),
             *("--ledger", str(ledger)),
             *("--ready", str(ready)),
             *("--bookings", str(settings.bookings)),
@@ -130,7 +129,7 @@ async def _book_and_die(
 
 
 async def _seen(
-    connection: ClusterConnection, nameserver: str, count: int, clock: Clock, deadline_s: float
+    admin: AdminClient, nameserver: str, count: int, clock: Clock, deadline_s: float
 ) -> Counter[str]:
     """Bookings, and how often each came."""
     seen: Counter[str] = Counter()
@@ -144,7 +143,7 @@ async def _seen(
         run_in_thread=False,
         nameservers=nameserver,
         start_from=StartFrom.FIRST,
-        cluster=connection.cluster,
+        cluster=admin.connection.cluster,
     )
     consumer.subscribe(BOOKINGS_TOPIC)
     async with consumer:

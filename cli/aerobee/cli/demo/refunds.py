@@ -13,22 +13,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from aerobee import AdminClient, BackOff, Letter, Message, ReceivedMessage
 from aerobee.cli.demo.flights import Flight, parse_flight
 from aerobee.cli.demo.settings import REFUNDS_TOPIC, DemoSettings
 from aerobee.cli.failures import Failure
-from aerobee.client_core import (
-    Admin,
-    ClusterConnection,
-    DeadLetters,
-    Letter,
-    Message,
-    ReceivedMessage,
-    Topics,
-)
 from aerobee.consumer_client import PushConsumer, StartFrom
 from aerobee.producer_client import Producer
 from aerobee.runtime.clock import Clock
-from aerobee.v1 import broker_pb2
 
 LOOK_INTERVAL_S = 0.1
 
@@ -85,7 +76,7 @@ class Refunds:
 
     def __init__(
         self,
-        connection: ClusterConnection,
+        admin: AdminClient,
         producer: Producer,
         settings: DemoSettings,
         flights: Sequence[Flight],
@@ -95,7 +86,7 @@ class Refunds:
         self._producer = producer
         self._clock = clock
         self._settings = settings
-        self._letters = DeadLetters(connection)
+        self._letters = admin.dead_letters
         self._flights = [flight for flight in flights if flight.is_cancelled]
         del self._flights[settings.refunds :]
         if not self._flights:
@@ -164,7 +155,7 @@ class Refunds:
 
 @contextlib.asynccontextmanager
 async def opened_refunds(
-    connection: ClusterConnection,
+    admin: AdminClient,
     producer: Producer,
     settings: DemoSettings,
     flights: Sequence[Flight],
@@ -172,14 +163,12 @@ async def opened_refunds(
     clock: Clock,
 ) -> AsyncIterator[Refunds]:
     """The topic, the group with few and quick attempts, and its consumer, which ends at the end."""
-    refunds = Refunds(connection, producer, settings, flights, clock)
-    await Topics(connection).create(REFUNDS_TOPIC, queues=1)
-    back_off = broker_pb2.ExponentialBackOff(
-        initial_ms=settings.back_off_ms, max_ms=2 * settings.back_off_ms, multiplier=2
-    )
-    await Admin(connection).configure_group(
+    refunds = Refunds(admin, producer, settings, flights, clock)
+    await admin.topics.create(REFUNDS_TOPIC, queues=1)
+    await admin.groups.configure(
         settings.refunds_group,
-        broker_pb2.RetrySettings(retries_max=settings.retries_max, exponential=back_off),
+        retries_max=settings.retries_max,
+        back_off=BackOff(settings.back_off_ms, 2 * settings.back_off_ms),
     )
     consumer = PushConsumer(
         settings.refunds_group,
@@ -187,7 +176,7 @@ async def opened_refunds(
         run_in_thread=False,
         nameservers=nameserver,
         start_from=StartFrom.FIRST,
-        cluster=connection.cluster,
+        cluster=admin.connection.cluster,
         tls=False,
     )
     consumer.subscribe(REFUNDS_TOPIC)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from aerobee import AdminClient, Group
 from aerobee.cli.demo.bookings import Booked, play_bookings
 from aerobee.cli.demo.consumers import ConsumerProcess, ConsumerSpec, GroupTally, start_consumer
 from aerobee.cli.demo.display import Display, Gauge, opened_display
@@ -26,7 +27,6 @@ from aerobee.cli.demo.report import Holding, Outcome, Pace
 from aerobee.cli.demo.settings import TOPIC, DemoSettings
 from aerobee.cli.demo.sightings import checksum
 from aerobee.cli.failures import Failure
-from aerobee.client_core import Admin, ClusterConnection, GroupState, Topics
 from aerobee.producer_client import Producer, ProducerConfig
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import GroupNotFound
@@ -59,16 +59,16 @@ async def play(stage: Stage) -> Outcome:
     """
     settings = stage.settings
     async with (
-        ClusterConnection(stage.nameserver, stage.cluster, tls=False) as connection,
+        AdminClient(stage.nameserver, stage.cluster, tls=False) as admin,
         Producer(
-            connection=connection, config=ProducerConfig(send_timeout_ms=settings.send_timeout_ms)
+            connection=admin.connection,
+            config=ProducerConfig(send_timeout_ms=settings.send_timeout_ms),
         ) as producer,
     ):
-        await Topics(connection).create(TOPIC, queues=settings.queues)
-        admin = Admin(connection)
+        await admin.topics.create(TOPIC, queues=settings.queues)
         async with (
             opened_refunds(
-                connection, producer, settings, stage.flights, stage.nameserver, stage.clock
+                admin, producer, settings, stage.flights, stage.nameserver, stage.clock
             ) as refunds,
             _consumers(stage) as consumers,
         ):
@@ -88,12 +88,12 @@ async def play(stage: Stage) -> Outcome:
                     )
                     await _watch(stage, admin, display, feed, everything, carriers, killing)
                 refunded = await _settle(display, refunds)
-                booked = await _book(stage, connection, display)
+                booked = await _book(stage, admin, display)
                 states = await _until_committed(stage, admin, (everything, carriers))
             for consumer in consumers:
                 await consumer.stop()
         lag_after_close = {
-            group: (await admin.describe_group(group)).lag
+            group: (await admin.groups.describe(group)).lag
             for group in (everything.group, carriers.group)
         }
     outcome = _outcome(
@@ -132,7 +132,7 @@ async def _consumers(stage: Stage) -> AsyncIterator[list[ConsumerProcess]]:
                 await consumer.kill()
 
 
-async def _until_shared(stage: Stage, admin: Admin, *tallies: GroupTally) -> None:
+async def _until_shared(stage: Stage, admin: AdminClient, *tallies: GroupTally) -> None:
     """Wait until every queue is held by a member and every member holds one."""
     deadline_s = stage.clock.monotonic_s() + stage.settings.patience_s
     for tally in tallies:
@@ -158,10 +158,10 @@ async def _until_shared(stage: Stage, admin: Admin, *tallies: GroupTally) -> Non
     )
 
 
-async def _holders(admin: Admin, group: str) -> dict[str, str]:
+async def _holders(admin: AdminClient, group: str) -> dict[str, str]:
     """Queue -> client id, for the topic's queues that somebody holds."""
     try:
-        state = await admin.describe_group(group)
+        state = await admin.groups.describe(group)
     except GroupNotFound:
         return {}
     return {
@@ -183,7 +183,7 @@ def _gauges(stage: Stage) -> list[Gauge]:
 
 async def _watch(
     stage: Stage,
-    admin: Admin,
+    admin: AdminClient,
     display: Display,
     feed: Feed,
     everything: GroupTally,
@@ -220,7 +220,9 @@ async def _watch(
         await asyncio.sleep(LOOK_INTERVAL_S)
 
 
-async def _kill_master(stage: Stage, admin: Admin, display: Display, seen_share: float) -> None:
+async def _kill_master(
+    stage: Stage, admin: AdminClient, display: Display, seen_share: float
+) -> None:
     """With replicas, once, when it is time."""
     killing = stage.broker_killing
     if killing is None or killing.victim is not None:
@@ -242,22 +244,20 @@ async def _settle(display: Display, refunds: Refunds) -> Refunded:
     return await refunds.end(letter)
 
 
-async def _book(stage: Stage, connection: ClusterConnection, display: Display) -> Booked | None:
+async def _book(stage: Stage, admin: AdminClient, display: Display) -> Booked | None:
     if not stage.settings.transactions:
         return None
     display.say("a clerk books flights in transactions, and is killed before some are committed")
-    return await play_bookings(
-        connection, stage.settings, stage.nameserver, stage.folder, stage.clock
-    )
+    return await play_bookings(admin, stage.settings, stage.nameserver, stage.folder, stage.clock)
 
 
 async def _until_committed(
-    stage: Stage, admin: Admin, tallies: Sequence[GroupTally]
-) -> list[GroupState]:
+    stage: Stage, admin: AdminClient, tallies: Sequence[GroupTally]
+) -> list[Group]:
     """Wait until the living members have committed all that they read; the groups as they are."""
     deadline_s = stage.clock.monotonic_s() + stage.settings.patience_s
     while True:
-        states = [await admin.describe_group(tally.group) for tally in tallies]
+        states = [await admin.groups.describe(tally.group) for tally in tallies]
         for tally in tallies:
             tally.read_new()
         if not any(state.lag for state in states) or stage.clock.monotonic_s() > deadline_s:
@@ -272,7 +272,7 @@ def _outcome(
     carriers: GroupTally,
     killing: Killing,
     refunded: Refunded,
-    states: Sequence[GroupState],
+    states: Sequence[Group],
     lag_after_close: dict[str, int],
 ) -> Outcome:
     settings = stage.settings
@@ -297,7 +297,7 @@ def _outcome(
         paces=paces,
         holdings=[
             Holding(
-                group=state.group,
+                group=state.name,
                 queue=str(queue.queue),
                 holder=queue.lease_holder or "nobody",
                 committed=queue.committed_offset or 0,

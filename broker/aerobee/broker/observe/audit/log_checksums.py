@@ -93,8 +93,7 @@ class LogChecksums:
         return RangeChecksum(begin, end, checksum)
 
     async def _filling(self, position: int, segment_end: int) -> int:
-        """Where the bytes of the segment that belong to no record begin; its end if there are
-        none."""
+        """Where the bytes of the segment that belong to no record begin; its end if none do."""
         if segment_end > self._store.confirmed_end:
             return segment_end
         base = max(each.base for each in self._store.log.segments() if each.base <= position)

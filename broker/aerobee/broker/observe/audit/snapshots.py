@@ -82,8 +82,7 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """The copies of one reading. Times are Unix ms of the broker's clock, at the end of each
-    copy."""
+    """The copies of one reading. Times are the broker's, Unix ms, at the end of each copy."""
 
     commits_read_at_ms: int = 0
     ends_read_at_ms: int = 0

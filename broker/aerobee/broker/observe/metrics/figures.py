@@ -198,8 +198,7 @@ class BrokerFigures:
         return lags.families()
 
     async def _group_lags(self, slices: Slices) -> list[GroupLag]:
-        """Empty if the committed offsets are not known for certain: on slaves, and on a new
-        master."""
+        """Empty if the committed offsets are uncertain: on slaves, and on a new master."""
         if not self._roles.may_act():
             return []
         try:

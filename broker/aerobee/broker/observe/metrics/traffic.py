@@ -76,8 +76,7 @@ class Traffic:
             counts.sizes[bucket] += count
 
     def delivered(self, group: str, topic: str, messages: int, size: int) -> None:
-        """A frame of records is on its way to a reader; a reader without a group has an empty
-        one."""
+        """A frame of records is on its way to a reader; `group` may be empty."""
         counts = self._outgoing.get((group, topic))
         if counts is None:
             counts = self._new_outgoing(group, topic)

@@ -109,8 +109,7 @@ class IndexRecovery:
                 )
 
     def _file_of(self, mark: IndexMark, found: FoundFiles) -> int | None:
-        """Index of the file that the mark names; -1 for none, None if the file does not match
-        it."""
+        """Index of the file that the mark names; -1 for none, None if the file does not match."""
         if mark.name is None:
             return -1
         for index, info in enumerate(found.files):

@@ -62,8 +62,7 @@ class MemoryPart:
 def memory_parts(
     newest: IndexHeader | None, keys: IndexKeys, entries: int
 ) -> list[tuple[bool, MemoryPart]]:
-    """The part of `keys` that each file would get, oldest first, and whether the file is yet to be
-    made.
+    """The part of `keys` that each file would get, oldest first, and whether the file is new.
 
     The header of a part is the file's header as if it contained the part.
     """

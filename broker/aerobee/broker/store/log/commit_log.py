@@ -211,8 +211,7 @@ class CommitLog:
         return files
 
     def take_unsynced(self) -> tuple[list[DiskFile], list[str]]:
-        """The same, with the directories to sync first; the caller is responsible for them from now
-        on."""
+        """The same, with the directories to sync first; the caller is responsible for both."""
         files = self.unsynced_files()
         self._sealed_unsynced.clear()
         directories = [COMMIT_LOG_DIRECTORY, ""] if self._names_changed else []
@@ -277,8 +276,8 @@ class CommitLog:
     def advise(
         self, start: int, end: int, advice: Advice, handle: SegmentHandle | None = None
     ) -> None:
-        """[any thread] Tell the kernel about a part of the log's sealed segments; what is not
-        sealed or not there any more is passed over."""
+        """[any thread] Advise the kernel about a part of the log's sealed segments; what is not
+        sealed or already gone is skipped."""
         for segment in self._segments:
             size = min(end, segment.end) - max(start, segment.base)
             if size > 0 and segment.file is None:

@@ -110,8 +110,7 @@ def first_store_timestamp_ms(disk: Disk, segment: Segment) -> int:
 
 
 def clear_behind(disk: Disk, segment: Segment, *, read_only: bool) -> int:
-    """Zero what follows the segment's used part, so that nothing there can be mistaken for a
-    record.
+    """Zero what follows the segment's used part, so that nothing there looks like a record.
 
     Returns how many bytes were there, up to the last non-zero one.
     """

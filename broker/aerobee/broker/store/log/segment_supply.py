@@ -148,8 +148,7 @@ class Spares:
         return self._ready[index].file
 
     def wanted(self, *, is_half_full: bool) -> bool:
-        """Whether one more should be made now, depending on whether the active segment is half
-        full."""
+        """Whether one more should be made now; `is_half_full` is about the active segment."""
         if len(self._ready) >= self._wanted:
             return False
         return is_half_full or self._wanted > 1

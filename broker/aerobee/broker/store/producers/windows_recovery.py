@@ -95,8 +95,7 @@ class WindowsRecovery:
 
 
 def _write_now(disk: Disk, windows: ProducerWindows, end: int) -> None:
-    """Write before anything else is appended: afterwards a position past the log's old end would
-    look valid.
+    """Write before anything is appended: later a position past the old end would look valid.
 
     Raises OSError, except for a full disk."""
     write = WindowsFile(disk, windows).take_write(end)

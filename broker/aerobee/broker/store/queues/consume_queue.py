@@ -290,8 +290,7 @@ class ConsumeQueue:
             if not found.reason:
                 self.claimed_end = CHECKED
             elif self._is_trimmed_since(claim):
-                # Then only the last file is known to be needed; the next check looks at all of
-                # them.
+                # Only the last file can be judged now; the next check looks at all of them.
                 found = look_at_files(disk, claim, last_file_only=True)
             if found.reason and self.claimed_end != CHECKED:
                 self.damage = found.reason

@@ -140,8 +140,7 @@ class QueueSet:
         )
 
     def emptied(self) -> dict[QueueName, int]:
-        """The queues whose messages were all removed, with their next offsets, which no log
-        contains."""
+        """The queues whose messages were all removed, with their next offsets; no log has these."""
         return {
             name: queue.end
             for name, queue in self._queues.items()

@@ -103,8 +103,7 @@ class Located:
     brokers (`store_format/consume_queue_ext.py`)."""
 
     def cut(self, count: int) -> Located:
-        """The same, as if it had ended after its first `count` records, at least one. Needs
-        offsets."""
+        """The same, as if it had ended after `count` records, at least one. Needs offsets."""
         if count == len(self.positions):
             return self
         positions, sizes = self.positions[:count], self.sizes[:count]

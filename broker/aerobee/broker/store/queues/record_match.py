@@ -74,8 +74,7 @@ class RecordCheck:
         self._queue_id = queue_id
 
     def check(self, located: Located, records: bytes) -> None:
-        """[any thread] Raises EntryMismatch unless `records` are the ones that `located`
-        describes."""
+        """[any thread] Raises EntryMismatch unless `records` are those that `located` describes."""
         self.check_records(records, located.positions, located.sizes)
 
     def check_records(self, records: bytes, positions: Int64Array, sizes: Int64Array) -> None:
@@ -215,8 +214,7 @@ def _find_by_loop(
 
 
 def _stored_topic(topic: str) -> bytes | None:
-    """A topic as in records; None if the name was not valid UTF-8, so that its bytes are
-    unknown."""
+    """A topic as in records; None if the bytes of its name are unknown: it was not UTF-8."""
     if "\ufffd" in topic:
         return None
     try:

@@ -304,8 +304,8 @@ class QueueRecovery:
         self._context.misplaced_records += replay.misplaced
 
     def _rebuild(self, end: int) -> None:
-        """Some queues lack entries from before the scan's start: rebuild them from the log's
-        start."""
+        """Some queues lack entries from before the scan's start: rebuild them from the whole
+        log."""
         context = self._context
         for name in self._incomplete:
             self.queues.replace_by_empty(self.queues.get_or_create(*name))

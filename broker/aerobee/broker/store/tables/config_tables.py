@@ -68,8 +68,7 @@ class TopicConfig:
 
     @property
     def has_batch_queues(self) -> bool:
-        """Whether its messages are in Apache's batch consume queues, which are kept but not
-        served."""
+        """Whether its messages are in Apache's batch consume queues, which are only kept."""
         return self.attributes.get("queue.type") == "BatchCQ"
 
 

@@ -201,8 +201,7 @@ class ConsumerOffsetTable:
         self._topic_ends = kept
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set the next offset to consume; it may be smaller than before (a reset). Who did it is
-        unknown."""
+        """Set the next offset to consume, possibly lower (a reset). Who did it is unknown."""
         self._set(group, topic, queue_id, offset)
         self.note_change(group, topic, queue_id, None)
 
