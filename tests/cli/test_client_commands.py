@@ -451,6 +451,31 @@ def test_a_reader_that_has_enough_ends_it_quietly(cluster: Up) -> None:
     assert cluster.json("group", "show", "piped")["lag"] > 0
 
 
+def test_commands_whose_reader_is_gone_end_quietly(cluster: Up) -> None:
+    sent(cluster, "unread", numbers(5_000))
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as closed:
+        commands = [
+            subprocess.Popen(
+                [*AEROBEE, *arguments],
+                env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
+                stdout=closed,
+                stderr=subprocess.PIPE,
+            )
+            for arguments in (
+                ["consume", "unread"],
+                ["consume", "unread", "--json", "--queue", "broker-a:0"],
+                ["topic", "list"],
+                ["group", "lag", "--watch", "--json"],
+                ["doctor"],
+            )
+        ]
+    for each in commands:
+        _, told = each.communicate(timeout=PATIENCE_S)
+        assert (each.returncode, told) == (141, b""), each.args
+
+
 def test_the_cluster_shows_its_brokers(cluster: Up) -> None:
     shown = cluster.json("cluster", "show")
     assert [broker["broker"] for broker in shown["brokers"]] == ["broker-a", "broker-b"]
