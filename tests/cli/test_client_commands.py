@@ -172,6 +172,8 @@ def test_produce_reports_what_it_did(cluster: Up, tmp_path: Path) -> None:
     assert (figures["topic"], figures["messages"]) == ("reported", 1_000)
     assert figures["bytes"] == sum(len(line) for line in numbers(1_000))
     assert figures["messagesPerSecond"] > 0
+    nothing = cluster.run("produce", "reported", given="\n")
+    assert nothing.stdout == "nothing to send: the input was empty\n"
 
 
 def test_produce_says_that_it_created_the_topic(cluster: Up) -> None:
