@@ -149,6 +149,7 @@ def add_refusals(rows: TableRows) -> None:
         (1, "SLAVE", "broker-b:1 is a slave"),
         (2, "STORE", None),
         (3, "MASTER", "the store is disk full: free space"),
+        (4, "MASTER", "this replica has handed its group over; ask the route again for the master"),
     ):
         rows.add(
             "brokers",
@@ -163,7 +164,8 @@ def test_a_master_that_takes_no_messages_is_an_error(spark: SparkSession) -> Non
     rows = TableRows()
     add_refusals(rows)
     findings = found(spark, "NOT_WRITABLE", rows)
-    assert findings.keys() == {("broker-w", 3)}
+    assert findings.keys() == {("broker-w", 3), ("broker-w", 4)}
+    assert findings["broker-w", 4]["severity"] == "INFO", "a change of master passes"
     finding = findings["broker-w", 3]
     assert (finding["severity"], finding["affected"]) == ("ERROR", None)
     assert finding["evidence"] == (

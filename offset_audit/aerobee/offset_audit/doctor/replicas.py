@@ -104,7 +104,7 @@ def refusing(tables: Tables, _: Limits) -> list[Row]:
         finding(
             {**dict(zip(REPLICA, place, strict=True)), "not_writable_reason": reason},
             check=not_writable.NAME,
-            severity="'ERROR'",
+            severity=not_writable.SEVERITY,
             evidence=not_writable.EVIDENCE,
             affected="null",
             command=not_writable.COMMAND,

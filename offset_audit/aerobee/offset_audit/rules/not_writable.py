@@ -13,5 +13,8 @@ NAME: Final = "NOT_WRITABLE"
 TITLE: Final = "A master takes no messages."
 COMMAND: Final = "aerobee cluster show"
 HOLDS: Final = "answered and role = 'MASTER' and not_writable_reason <> ''"
+PASSING: Final = "shutting down|ask the route again"
+"""Of a stop or a change of master, which may be over by now."""
+SEVERITY: Final = f"if(not_writable_reason rlike '{PASSING}', 'INFO', 'ERROR')"
 EVIDENCE: Final = phrase("{broker_name}:{broker_id} takes no messages: {not_writable_reason}.")
 """The reason also says what to do."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.finding_rows import finding_rows
 from aerobee.offset_audit.checks.replicas.leaders import REPLICA, with_small_tables
 from aerobee.offset_audit.rules import not_writable as rules
@@ -26,7 +26,7 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
     return finding_rows(
         found,
         rules.NAME,
-        severity=Severity.ERROR,
+        severity=F.expr(rules.SEVERITY),
         evidence=F.expr(rules.EVIDENCE),
         command=rules.COMMAND,
     )
