@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -117,6 +118,24 @@ async def test_a_transaction_that_its_producer_forgets_is_decided_by_a_check() -
             await cluster.advance(minutes=5)
     assert len(asked) == 2
     assert seen.bodies == [b"paid"]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_consumer_to_which_nothing_happens_warns_of_nothing_for_hours(
+    replicas: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        VirtualCluster(starts_at=START, replicas=replicas) as cluster,
+        Producer(cluster.nameservers) as producer,
+    ):
+        await cluster.create_topic("orders")
+        seen = Seen(cluster)
+        async with seen.consumer("orders"):
+            await cluster.advance(hours=2 if replicas == 1 else 0.25)
+            await producer.send(Message("orders", b"late"))
+            await cluster.settle()
+        assert seen.bodies == [b"late"]
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.thorough
