@@ -173,8 +173,11 @@ async def test_what_a_cut_network_and_a_full_disk_hold_up_goes_on_when_they_are_
         await sending
         with faults.full_disk(cluster):
             await cluster.advance(minutes=1)
+            tried = producer.statistics().batches_retried
             with pytest.raises(AerobeeError):
                 await producer.send(Message("orders", b"refused"))
+            # For 10 s, about every half a second: what is full is not asked without a pause.
+            assert producer.statistics().batches_retried - tried < 100
         await cluster.advance(minutes=1)
         await producer.send(Message("orders", b"2"))
         faults.kill(cluster)
