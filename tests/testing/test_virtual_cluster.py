@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -119,6 +120,24 @@ async def test_a_transaction_that_its_producer_forgets_is_decided_by_a_check() -
     assert seen.bodies == [b"paid"]
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_consumer_to_which_nothing_happens_warns_of_nothing_for_hours(
+    replicas: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        VirtualCluster(starts_at=START, replicas=replicas) as cluster,
+        Producer(cluster.nameservers) as producer,
+    ):
+        await cluster.create_topic("orders")
+        seen = Seen(cluster)
+        async with seen.consumer("orders"):
+            await cluster.advance(hours=2 if replicas == 1 else 0.25)
+            await producer.send(Message("orders", b"late"))
+            await cluster.settle()
+        assert seen.bodies == [b"late"]
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("ends", ["kill", "power"])
 async def test_nothing_acknowledged_is_lost_when_a_master_ends(ends: str) -> None:
@@ -154,8 +173,11 @@ async def test_what_a_cut_network_and_a_full_disk_hold_up_goes_on_when_they_are_
         await sending
         with faults.full_disk(cluster):
             await cluster.advance(minutes=1)
+            tried = producer.statistics().batches_retried
             with pytest.raises(AerobeeError):
                 await producer.send(Message("orders", b"refused"))
+            # For 10 s, about every half a second: what is full is not asked without a pause.
+            assert producer.statistics().batches_retried - tried < 100
         await cluster.advance(minutes=1)
         await producer.send(Message("orders", b"2"))
         faults.kill(cluster)

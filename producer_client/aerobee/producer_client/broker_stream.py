@@ -222,7 +222,12 @@ class BrokerStream:
         if endpoint is None or endpoint == old:
             return
         self._route_changed.set()
-        if self._stream is not None and old is not None and endpoint.address != old.address:
+        if self._stream is None or old is None:
+            return
+        if endpoint.address == old.address:
+            # The same process, in a new term or with a disk that is full by now: news once.
+            self._endpoint = endpoint
+        else:
             self._has_moved = True
             self._stream.cancel()
 
