@@ -476,8 +476,9 @@ class PullConsumer:
 
     def obstacles(self) -> list[str]:
         """What keeps messages of subscribed topics away at this moment, in sentences: a broker
-        group without a master, one that does not answer. Empty if nothing does; moments after the
-        start, and while a master changes, something always does."""
+        group without a master, one that does not answer, queues that other members hold, perhaps
+        dead ones. Empty if nothing does; moments after the start, and while a master changes,
+        something always does."""
         return self._started().obstacles()
 
     # ------------------------------------------------------------------------------ inside
