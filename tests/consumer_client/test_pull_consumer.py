@@ -197,8 +197,10 @@ async def test_assign_and_subscribe_exclude_each_other(own: OwnTopic) -> None:
             await consumer.assign([own.queue()])
         with pytest.raises(errors.InvalidArgument):
             consumer.subscribe("orders")
-    with pytest.raises(errors.InvalidArgument, match="async with"):
+    with pytest.raises(errors.ShuttingDown, match="is closed"):
         await consumer.poll()
+    with pytest.raises(errors.InvalidArgument, match="async with"):
+        await own.pull().poll()
 
 
 async def test_paused_queues_keep_quiet_until_resumed(own: OwnTopic) -> None:

@@ -35,7 +35,7 @@ from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, clock_here
-from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.errors import InvalidArgument, ShuttingDown
 from aerobee.runtime.names import check_topic_name
 from aerobee.runtime.tls_config import TlsConfig
 from aerobee.runtime.whole_number import check_whole_number
@@ -484,7 +484,9 @@ class PullConsumer:
     # ------------------------------------------------------------------------------ inside
 
     def _started(self) -> ConsumerRuntime:
-        if self._runtime is None or self._is_closed:
+        if self._is_closed:
+            raise ShuttingDown("the consumer is closed")
+        if self._runtime is None:
             raise InvalidArgument("the consumer is not running: use it inside `async with`")
         self._runtime.check_usable()
         return self._runtime
