@@ -172,6 +172,8 @@ def test_produce_reports_what_it_did(cluster: Up, tmp_path: Path) -> None:
     assert (figures["topic"], figures["messages"]) == ("reported", 1_000)
     assert figures["bytes"] == sum(len(line) for line in numbers(1_000))
     assert figures["messagesPerSecond"] > 0
+    nothing = cluster.run("produce", "reported", given="\n")
+    assert nothing.stdout == "nothing to send: the input was empty\n"
 
 
 def test_produce_says_that_it_created_the_topic(cluster: Up) -> None:
@@ -449,6 +451,31 @@ def test_a_reader_that_has_enough_ends_it_quietly(cluster: Up) -> None:
     member.stderr.close()
     # What could not be printed is not committed.
     assert cluster.json("group", "show", "piped")["lag"] > 0
+
+
+def test_commands_whose_reader_is_gone_end_quietly(cluster: Up) -> None:
+    sent(cluster, "unread", numbers(5_000))
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as closed:
+        commands = [
+            subprocess.Popen(
+                [*AEROBEE, *arguments],
+                env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
+                stdout=closed,
+                stderr=subprocess.PIPE,
+            )
+            for arguments in (
+                ["consume", "unread"],
+                ["consume", "unread", "--json", "--queue", "broker-a:0"],
+                ["topic", "list"],
+                ["group", "lag", "--watch", "--json"],
+                ["doctor"],
+            )
+        ]
+    for each in commands:
+        _, told = each.communicate(timeout=PATIENCE_S)
+        assert (each.returncode, told) == (141, b""), each.args
 
 
 def test_the_cluster_shows_its_brokers(cluster: Up) -> None:

@@ -235,7 +235,15 @@ def test_a_broker_that_takes_no_messages_is_told_with_its_reason(tmp_path: Path)
         said = wait_until(lambda: "takes no messages" in up.said() and up.said(), "the reason")
         (line,) = [line for line in said.splitlines() if "takes no messages" in line]
         assert "broker-a" in line
-        assert "bytes free, less than the 4611686018427387904 that must stay" in line
+        reason = "bytes free, less than the 4611686018427387904 that must stay"
+        assert reason in line
+        (found,) = up.json("doctor", expect=2)["findings"]
+        assert (found["check"], found["severity"]) == ("NOT_WRITABLE", "ERROR")
+        assert found["evidence"].startswith("broker-a:0 takes no messages: ")
+        assert reason in found["evidence"]
+        log = (up.data / "logs" / "broker-a.log").read_text()
+        (line,) = [line for line in log.splitlines() if "writable=False" in line]
+        assert " WARNING " in line
 
 
 def test_an_ephemeral_cluster_removes_its_folder(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def found(spark: SparkSession, name: str, rows: TableRows) -> Found:
 
 def test_the_doctor_says_the_same_as_spark_of_the_same_brokers(spark: SparkSession) -> None:
     rows = rows_of_contradictions()
-    for add in (add_zones, add_elections, add_clocks, add_gaps):
+    for add in (add_zones, add_elections, add_clocks, add_gaps, add_refusals):
         add(rows)
     tables = {name: rows.rows(name) for name in COLUMNS}
     for name, check in OF_BROKERS.items():
@@ -141,6 +141,34 @@ def test_a_broker_that_met_records_out_of_place_is_found(spark: SparkSession) ->
     finding = findings["broker-a", 1]
     assert (finding["severity"], finding["affected"]) == ("ERROR", 2)
     assert finding["evidence"].startswith("broker-a:1 met 2 records that do not continue")
+
+
+def add_refusals(rows: TableRows) -> None:
+    for broker_id, role, reason in (
+        (0, "MASTER", ""),
+        (1, "SLAVE", "broker-b:1 is a slave"),
+        (2, "STORE", None),
+        (3, "MASTER", "the store is disk full: free space"),
+    ):
+        rows.add(
+            "brokers",
+            broker_name="broker-w",
+            broker_id=broker_id,
+            role=role,
+            not_writable_reason=reason,
+        )
+
+
+def test_a_master_that_takes_no_messages_is_an_error(spark: SparkSession) -> None:
+    rows = TableRows()
+    add_refusals(rows)
+    findings = found(spark, "NOT_WRITABLE", rows)
+    assert findings.keys() == {("broker-w", 3)}
+    finding = findings["broker-w", 3]
+    assert (finding["severity"], finding["affected"]) == ("ERROR", None)
+    assert finding["evidence"] == (
+        "broker-w:3 takes no messages: the store is disk full: free space."
+    )
 
 
 def test_replicas_with_different_bytes_are_found_unless_damage_explains_it(

@@ -113,6 +113,8 @@ class Timekeeper:
 
     async def run(self) -> None:
         """Until cancelled."""
+        if not self._is_writable:
+            self._log_writable(self._writability.no_room_reason())
         while True:
             now_s = self._clock.monotonic_s()
             self._coordinator.expire(now_s)
@@ -128,8 +130,13 @@ class Timekeeper:
         reason = self._writability.no_room_reason()
         if bool(reason) == self._is_writable:
             self._is_writable = not reason
-            log_event(log, "writable", writable=not reason, reason=reason)
+            self._log_writable(reason)
             self._on_writable_changed()
+
+    def _log_writable(self, reason: str) -> None:
+        is_trouble = bool(reason) and not self._writability.is_stopping
+        level = logging.WARNING if is_trouble else logging.INFO
+        log_event(log, "writable", level=level, writable=not reason, reason=reason)
 
 
 class Run:

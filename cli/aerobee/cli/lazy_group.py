@@ -162,10 +162,6 @@ class RootGroup(LazyGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
-        except BrokenPipeError:
-            # The reader of our output has enough, as `head` does. Nothing may be flushed to it.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(BROKEN_PIPE)
         except click.Abort:
             raise Failure("aborted, nothing was changed", exit_code=NEGATIVE) from None
         except click.UsageError as error:
@@ -178,10 +174,21 @@ class RootGroup(LazyGroup):
         except ModuleNotFoundError as error:
             raise _missing(error) from error
         except Exception as error:
+            if _is_broken_pipe(error):
+                # The reader of our output has enough, as `head` does. Nothing may be flushed to it.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                ctx.exit(BROKEN_PIPE)
             failure = failure_from(error)
             if failure is None:
                 raise
             raise failure from error
+
+
+def _is_broken_pipe(error: Exception) -> bool:
+    """Also in the groups of task groups, if there is nothing else in them."""
+    if isinstance(error, ExceptionGroup):
+        return all(map(_is_broken_pipe, error.exceptions))
+    return isinstance(error, BrokenPipeError)
 
 
 def _open_what_is_closed() -> None:

@@ -42,13 +42,14 @@ instance string, incarnation string, master_id int, in_sync array<int>,
 flush_mode string, replication_mode string, version string,
 log_min_offset long, appended_end long, flushed_end long, confirmed_end long, dispatched_end long,
 commits_read_at_ms long, ends_read_at_ms long, asked_at_ms long, answered_at_ms long,
-entries_until_ms long, keys_until_ms long, misplaced_records long"""
+entries_until_ms long, keys_until_ms long, misplaced_records long, not_writable_reason string"""
 """One row for each broker that was asked, including those that did not answer (`answered` false,
 `error`). `role`: MASTER, SLAVE, or STORE for files at rest. `asked_at_ms` and `answered_at_ms` are
 the reader's clock around the call, so a broker's clock can be judged. Files at rest: messages
 stored until `entries_until_ms` must be in queue files, until `keys_until_ms` in index files.
 `epoch`: null for a slave that no master has told one yet. `misplaced_records`: those that a broker
-read at its start or copied since, and that did not continue their queue; null for files."""
+read at its start or copied since, and that did not continue their queue; null for files.
+`not_writable_reason`: why it takes no messages now, empty if it takes them; null for files."""
 
 TOPICS = f"""{ORIGIN}, topic string, read_queue_count int, write_queue_count int, perm int,
 revision long"""

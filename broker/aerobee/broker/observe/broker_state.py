@@ -29,6 +29,10 @@ class Writability:
         self._store = store
         self.watch = watch
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._guard.is_stopping
+
     def not_writable_reason(self) -> str:
         """Why no messages are taken; empty if they are."""
         try:

@@ -77,14 +77,19 @@ def audit(**values: Any) -> None:
     Examples:
       aerobee audit
       aerobee audit --nameserver ns-1:8081 --out audit/ --history audit/
-      aerobee audit --store /backup/broker-a=broker-a:0 --deep --report report.html
+      aerobee audit --store /backup/broker-a=broker-a:0 --deep --report a.html
       aerobee audit --watch
 
     \b
     Requires pip install 'aerobee[audit]' and Java 17.
-    Exit codes by the worst finding: 0 INFO or none, 1 WARNING, 2 ERROR, 3 CRITICAL.
-    Others: 64 wrong usage, 66 nothing to audit, 69 Java, pyspark or the cluster is missing,
-    70 failed, 73 cannot write, 130 interrupted.
+
+    \b
+    Exit codes by the worst finding:
+      0 INFO or none, 1 WARNING, 2 ERROR, 3 CRITICAL
+    Others:
+      64 wrong usage, 66 nothing to audit,
+      69 Java, pyspark or the cluster is missing,
+      70 failed, 73 cannot write, 130 interrupted
     """
     try:
         code = _audit(values)

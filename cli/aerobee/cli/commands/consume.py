@@ -119,15 +119,15 @@ def consume(
 ) -> None:
     """Print messages of TOPIC, one a line; with --group, commit what was printed.
 
-    A new group starts at the first message, unless --from says otherwise, which is said on standard
-    error; the clients in Python start at the last.
+    A new group starts at the first message, and the command says so on standard error, unless
+    --from is given. The clients in Python start at the last.
 
-    Without --group it only looks: it reads all queues, or those of --queue, and the cluster keeps
-    no trace of it.
+    Use --count N, not `| head -N`: with --group, all that was written to the pipe is committed.
+
+    Without --group it only looks, and the cluster keeps no trace of it.
 
     Runs until Ctrl-C unless --count or --idle-timeout ends it. Exit code 1: fewer than --count
-    messages arrived before the idle timeout. After 3 s, prints what it is waiting for to standard
-    error.
+    messages arrived in time. After 3 s, says on standard error what it is waiting for.
     """
     from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
     from aerobee.cli.meter import opened_meter

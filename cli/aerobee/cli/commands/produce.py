@@ -95,8 +95,8 @@ def produce(
     """Send each line of FILE, or of standard input, to TOPIC as one message.
 
     Skips empty lines. Prints the number of messages and their rate at the end, and before it the
-    recall handle of each message that has a delay or a time. After 3 s, prints what it is waiting
-    for to standard error, and if it created TOPIC it says that.
+    recall handle of each message that has a delay or a time. Says on standard error whether it
+    created TOPIC, and after 3 s what it is waiting for.
     """
     from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
     from aerobee.client_core import ClusterConnection
@@ -170,6 +170,9 @@ def _report(
         say(handle)
     if 0 < len(handles) < sent:
         remark(f"the handles of the other {counted(sent - len(handles), 'message')} are not kept")
+    if not sent:
+        say("nothing to send: the input was empty")
+        return
     say(
         f"sent {counted(sent, 'message')} ({counted(meter.bytes, 'byte')}) to {topic} "
         f"in {elapsed_s:.2f} s: {per_second:,.0f}/s"

@@ -171,6 +171,7 @@ def _broker(broker: audit_pb2.SnapshotBroker) -> Row:
         "incarnation": broker.incarnation,
         "log_min_offset": stats.log_min_offset,
         "misplaced_records": stats.misplaced_records,
+        "not_writable_reason": stats.not_writable_reason,
         "commits_read_at_ms": broker.commits_read_at_ms,
         "ends_read_at_ms": broker.ends_read_at_ms,
     }

@@ -9,12 +9,20 @@ from aerobee.offset_audit.doctor.brokers import unreachable
 from aerobee.offset_audit.doctor.judging import Tables, judged_rows
 from aerobee.offset_audit.doctor.replicas import (
     gaps,
+    refusing,
     shared_zones,
     unclean_elections,
     wrong_clocks,
 )
 from aerobee.offset_audit.doctor.routes import contradictions
-from aerobee.offset_audit.rules import clock, one_zone, replica_gap, route, unclean_election
+from aerobee.offset_audit.rules import (
+    clock,
+    not_writable,
+    one_zone,
+    replica_gap,
+    route,
+    unclean_election,
+)
 from aerobee.offset_audit.rules.asking import findings_of
 from aerobee.offset_audit.rules.lag import LAG, SAMPLING
 from aerobee.offset_audit.rules.orphan import ORPHAN
@@ -33,6 +41,7 @@ RULES: Final = (
     SAMPLING,
 )
 OF_BROKERS: Final = {
+    not_writable.NAME: refusing,
     clock.NAME: wrong_clocks,
     one_zone.NAME: shared_zones,
     replica_gap.NAME: gaps,

@@ -9,7 +9,7 @@ from typing import Any
 from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.doctor.judging import BROKER, REPLICA, Row, Tables, part_of
 from aerobee.offset_audit.doctor.telling import finding
-from aerobee.offset_audit.rules import clock, one_zone, replica_gap, unclean_election
+from aerobee.offset_audit.rules import clock, not_writable, one_zone, replica_gap, unclean_election
 from aerobee.offset_audit.rules.expressions import read
 from aerobee.offset_audit.rules.rule import numbers_of
 
@@ -91,6 +91,26 @@ def _masters(cluster: str, brokers: list[Row]) -> Iterator[Row]:
 def _zones(brokers: Iterable[Row]) -> Row:
     known = [row["zone"] for row in brokers if row["zone"] is not None]
     return {"known": len(known), "zones": len(set(known)), "zone": max(known, default=None)}
+
+
+def refusing(tables: Tables, _: Limits) -> list[Row]:
+    """One finding for each master that takes no messages."""
+    reasons: dict[tuple[Any, ...], str] = {}
+    for row in tables["brokers"]:
+        if read(not_writable.HOLDS)(row):
+            place = part_of(row, REPLICA)
+            reasons[place] = max(reasons.get(place, ""), row["not_writable_reason"])
+    return [
+        finding(
+            {**dict(zip(REPLICA, place, strict=True)), "not_writable_reason": reason},
+            check=not_writable.NAME,
+            severity="'ERROR'",
+            evidence=not_writable.EVIDENCE,
+            affected="null",
+            command=not_writable.COMMAND,
+        )
+        for place, reason in reasons.items()
+    ]
 
 
 def gaps(tables: Tables, _: Limits) -> list[Row]:

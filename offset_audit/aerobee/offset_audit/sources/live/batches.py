@@ -349,6 +349,7 @@ def _answered_values(broker: audit_pb2.SnapshotBroker) -> dict[str, object]:
         "confirmed_end": stats.log_confirmed_end,
         "dispatched_end": stats.log_dispatched_end,
         "misplaced_records": stats.misplaced_records,
+        "not_writable_reason": stats.not_writable_reason,
         "commits_read_at_ms": broker.commits_read_at_ms,
         "ends_read_at_ms": broker.ends_read_at_ms,
     }

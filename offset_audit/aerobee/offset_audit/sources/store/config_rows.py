@@ -54,7 +54,7 @@ CONFIG_COLUMNS: Final[Mapping[str, Columns]] = {
         log_min_offset long, appended_end long, flushed_end long, confirmed_end long,
         dispatched_end long, commits_read_at_ms long, ends_read_at_ms long, asked_at_ms long,
         answered_at_ms long, entries_until_ms long, keys_until_ms long,
-        misplaced_records long"""
+        misplaced_records long, not_writable_reason string"""
     ),
     "topics": Columns.parse(
         f"""{ORIGIN}, topic string, read_queue_count int, write_queue_count int, perm int,
