@@ -197,8 +197,10 @@ async def test_assign_and_subscribe_exclude_each_other(own: OwnTopic) -> None:
             await consumer.assign([own.queue()])
         with pytest.raises(errors.InvalidArgument):
             consumer.subscribe("orders")
-    with pytest.raises(errors.InvalidArgument, match="async with"):
+    with pytest.raises(errors.ShuttingDown, match="is closed"):
         await consumer.poll()
+    with pytest.raises(errors.InvalidArgument, match="async with"):
+        await own.pull().poll()
 
 
 async def test_paused_queues_keep_quiet_until_resumed(own: OwnTopic) -> None:
@@ -225,10 +227,26 @@ async def test_a_queue_that_moves_waits_for_the_messages_in_hand(own: OwnTopic) 
         async with second:
             await asyncio.sleep(0.5)
             assert second.assignment == []
+            [held] = second.obstacles()
+            assert held.startswith(f"2 of the 2 queues of {own.topic} that this member is to read")
+            assert "session timeout (1 s)" in held
+            assert held.endswith(": m1")
             await first.poll(timeout=0)
             await until(lambda: len(second.assignment) == 2)
+            assert second.obstacles() == []
             assert await second.poll(timeout=0.2) == []
     assert len(in_hand) == 40
+
+
+@ONE_QUEUE
+async def test_a_member_without_a_queue_says_who_has_them(own: OwnTopic) -> None:
+    async with own.pull(client_id="m1") as first, own.pull(client_id="m2") as second:
+        told = (
+            f"all queues of {own.topic} are read by other members of group {own.group_name!r}: m1"
+        )
+        await until(lambda: second.obstacles() == [told])
+        await until(lambda: len(first.assignment) == 1)
+        assert first.obstacles() == []
 
 
 @ONE_QUEUE

@@ -176,6 +176,72 @@ def test_it(aerobee_cluster, aerobee_blocking_producer, aerobee_blocking_consume
     assert (folder / "broker-a.log").exists()
 
 
+@pytest.mark.slow
+def test_what_a_failed_test_leaves_broken_is_well_for_the_next(tmp_path: Path) -> None:
+    write_project(
+        tmp_path,
+        """
+import pytest
+
+from aerobee.producer_client import Message
+from aerobee.testing import faults
+
+
+def leave_killed(cluster):
+    faults.kill(cluster)
+
+
+def leave_stopped(cluster):
+    cluster.stop_broker()
+
+
+def leave_hung(cluster):
+    faults.hung_disk(cluster).__enter__()
+
+
+def leave_full(cluster):
+    faults.full_disk(cluster).__enter__()
+
+
+@pytest.mark.parametrize("leave", [leave_killed, leave_stopped, leave_hung, leave_full])
+@pytest.mark.parametrize("fails", [True, False])
+def test_it(
+    aerobee_cluster, aerobee_topic, aerobee_blocking_producer, aerobee_blocking_consumer,
+    leave, fails
+):
+    if fails:
+        leave(aerobee_cluster)
+        raise AssertionError("as intended")
+    aerobee_blocking_producer.send(Message(aerobee_topic, b"x"))
+    assert aerobee_blocking_consumer.receive()[0].body == b"x"
+""",
+    )
+    done = run_pytest(tmp_path)
+    assert "4 failed, 4 passed in" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("Error: as intended") >= 4, done.stdout
+
+
+@pytest.mark.slow
+def test_a_broker_that_does_not_start_again_names_the_test_that_left_it(tmp_path: Path) -> None:
+    write_project(
+        tmp_path,
+        """
+import shutil
+
+from aerobee.testing import faults
+
+
+def test_it(aerobee_cluster):
+    faults.kill(aerobee_cluster)
+    shutil.rmtree(aerobee_cluster.folder / "broker-a")
+    (aerobee_cluster.folder / "broker-a").write_text("no folder")
+""",
+    )
+    done = run_pytest(tmp_path)
+    assert "1 passed, 1 error in" in done.stdout, done.stdout + done.stderr
+    assert "what test_example.py::test_it left of the cluster could not be started" in done.stdout
+
+
 def failure_of(output: str, test: str) -> list[str]:
     """The lines that say why it failed, without what was captured."""
     _, _, rest = output.partition(f" of {test} ")

@@ -221,8 +221,11 @@ class ConsumerRuntime:
             for topic in sorted(self.subscriptions)
             if routes.cached(topic) is None and not is_retry_topic(topic)
         ]
-        group = self.rebalancer or self._broadcasting
-        return missing + ([] if group is None else group.sessions.obstacles())
+        if self.rebalancer is not None:
+            return missing + self.rebalancer.obstacles()
+        return missing + (
+            [] if self._broadcasting is None else self._broadcasting.sessions.obstacles()
+        )
 
     async def _await_topics(self) -> list[str]:
         """The subscribed topics that exist, once a nameserver answers."""

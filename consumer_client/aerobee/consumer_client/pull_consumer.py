@@ -35,7 +35,7 @@ from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, clock_here
-from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.errors import InvalidArgument, ShuttingDown
 from aerobee.runtime.names import check_topic_name
 from aerobee.runtime.tls_config import TlsConfig
 from aerobee.runtime.whole_number import check_whole_number
@@ -476,14 +476,17 @@ class PullConsumer:
 
     def obstacles(self) -> list[str]:
         """What keeps messages of subscribed topics away at this moment, in sentences: a broker
-        group without a master, one that does not answer. Empty if nothing does; moments after the
-        start, and while a master changes, something always does."""
+        group without a master, one that does not answer, queues that other members hold, perhaps
+        dead ones. Empty if nothing does; moments after the start, and while a master changes,
+        something always does."""
         return self._started().obstacles()
 
     # ------------------------------------------------------------------------------ inside
 
     def _started(self) -> ConsumerRuntime:
-        if self._runtime is None or self._is_closed:
+        if self._is_closed:
+            raise ShuttingDown("the consumer is closed")
+        if self._runtime is None:
             raise InvalidArgument("the consumer is not running: use it inside `async with`")
         self._runtime.check_usable()
         return self._runtime

@@ -30,6 +30,9 @@ from aerobee.runtime.names import is_retry_topic
 
 log = logging.getLogger(__name__)
 
+NAMED_MAX = 3
+"""Members that a sentence names."""
+
 
 class Rebalancer:
     """Keeps what is owned in line with members and routes."""
@@ -72,6 +75,36 @@ class Rebalancer:
             if session is not None and session.is_joined:
                 found.update(member.client_id for member in view)
         return sorted(found)
+
+    def obstacles(self) -> list[str]:
+        """What prevents delivery now, in sentences."""
+        found = self.sessions.obstacles()
+        for topic in sorted(self._subscriptions):
+            route = self._routes.cached(topic)
+            if route is None or is_retry_topic(topic):
+                continue
+            others = [
+                each for each in self._members_of(topic, route) or () if each != self._client_id
+            ]
+            if others and (held := self._held_elsewhere(topic)):
+                names = ", ".join(others[:NAMED_MAX])
+                more = f" and {len(others) - NAMED_MAX} more" if len(others) > NAMED_MAX else ""
+                found.append(f"{held} by other members of group {self._group!r}: {names}{more}")
+        return found
+
+    def _held_elsewhere(self, topic: str) -> str:
+        """How the sentence about a topic begins; empty if this member has its share."""
+        mine = [queue for queue in self._wanted if queue.topic == topic]
+        missing = sum(not self._consumption.has(queue) for queue in mine)
+        if not mine:
+            return f"all queues of {topic} are read"
+        if not missing:
+            return ""
+        timeout_s = self._options.session_timeout_ms / 1_000
+        return (
+            f"{missing} of the {len(mine)} queues of {topic} that this member is to read are still "
+            f"held, for up to a session timeout ({timeout_s:g} s) if their member has died,"
+        )
 
     async def run(self) -> None:
         """Rebalance at every change, and at intervals; never returns."""

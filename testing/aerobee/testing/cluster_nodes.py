@@ -25,6 +25,7 @@ from aerobee.client_core.topics import Topics
 from aerobee.nameserver.config import BrokerLeaseConfig, NameserverConfig
 from aerobee.nameserver.stored import Keys
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import DeadlineExceeded, Unreachable
 from aerobee.testing.memory_network import MemoryNetwork
 from aerobee.testing.memory_registry import MemoryRegistry
 from aerobee.testing.nodes import BrokerNode, NameserverNode
@@ -98,7 +99,7 @@ class ClusterNodes:
             network,
         )
         self.brokers: dict[str, BrokerNode | BrokerProcess] = {}
-        self._topics: Topics | None = None
+        self._connection: ClusterConnection | None = None
 
     @property
     def address(self) -> str:
@@ -115,12 +116,10 @@ class ClusterNodes:
         async with asyncio.TaskGroup() as starting:
             for broker in self.brokers.values():
                 starting.create_task(broker.start())
-        await self._until_led(names)
-        connection = await self._closing.enter_async_context(
+        self._connection = await self._closing.enter_async_context(
             ClusterConnection(self.address, CLUSTER, clock=self._clock, tls=False)
         )
-        self._topics = Topics(connection)
-        await self._until_taken(connection)
+        await self._until_serving()
 
     async def stop(self) -> None:
         await self._closing.aclose()
@@ -131,6 +130,20 @@ class ClusterNodes:
             await broker.stop()
         await self.nameserver.stop()
         self.registry.close()
+
+    async def heal(self) -> None:
+        """Undo what faults left: return once disks answer and have room, every broker runs, and
+        every group accepts messages. Raises what ended a broker that nobody killed or stopped."""
+        for broker in self.brokers.values():
+            broker.answer_disk()
+            broker.faults.is_full = False
+        down = [broker for broker in self.brokers.values() if not broker.is_running]
+        if not down:
+            return
+        async with asyncio.TaskGroup() as starting:
+            for broker in down:
+                starting.create_task(_restart(broker))
+        await self._until_serving()
 
     async def kill(self) -> None:
         """End all that runs, for a start that failed; no process is left."""
@@ -160,39 +173,40 @@ class ClusterNodes:
         self, name: str, *, queues: int = 0, attributes: Mapping[str, str] | None = None
     ) -> None:
         """`queues`: 0: the default of 4 for each group. Raises as `Topics.create`."""
-        await self._opened().create(name, queues=queues, attributes=attributes)
+        await Topics(self._opened()).create(name, queues=queues, attributes=attributes)
 
     async def delete_topic(self, name: str) -> None:
         """Raises as `Topics.delete`."""
-        await self._opened().delete(name)
+        await Topics(self._opened()).delete(name)
 
-    def _opened(self) -> Topics:
-        if self._topics is None:
+    def _opened(self) -> ClusterConnection:
+        if self._connection is None:
             raise RuntimeError("the cluster is not started")
-        return self._topics
+        return self._connection
 
-    async def _until_led(self, names: Mapping[str, tuple[str, int]]) -> None:
-        """Until every group has a master, and all its replicas are in sync."""
-        keys = Keys(CLUSTER)
-        async with asyncio.timeout(SERVING_TIMEOUT_S):
-            for group in dict.fromkeys(group for group, _ in names.values()):
-                while True:
-                    entry = await self.registry.get(keys.replica_set(group))
-                    in_sync = [] if entry is None else json.loads(entry.value)["inSync"]
-                    if len(in_sync) == self.shape.replicas:
-                        break
-                    await asyncio.sleep(LOOK_S)
-
-    async def _until_taken(self, connection: ClusterConnection) -> None:
-        """Every master knows that it is one: the registry says so a moment earlier."""
-        admin = Admin(connection)
+    async def _until_serving(self) -> None:
+        """Until every group has a master that accepts messages, and its replicas are in sync."""
         async with asyncio.timeout(SERVING_TIMEOUT_S):
             for group in dict.fromkeys(group for group, _ in self.shape.names().values()):
-                address = self.broker(await self.master(group)).address
                 while True:
-                    if (await admin.broker_stats(address)).writable:
+                    if await self._is_in_sync(group) and await self._is_led(group):
                         break
                     await asyncio.sleep(LOOK_S)
+
+    async def _is_in_sync(self, group: str) -> bool:
+        entry = await self.registry.get(Keys(CLUSTER).replica_set(group))
+        in_sync = [] if entry is None else json.loads(entry.value)["inSync"]
+        return len(in_sync) == self.shape.replicas
+
+    async def _is_led(self, group: str) -> bool:
+        """Its master knows that it is one: the registry says so a moment earlier."""
+        name = await self.master(group)
+        if not name:
+            return False
+        try:
+            return (await Admin(self._opened()).broker_stats(self.broker(name).address)).writable
+        except (Unreachable, DeadlineExceeded):  # It has only just begun to listen.
+            return False
 
     def _broker_config(self, name: str, group: str, number: int) -> BrokerConfig:
         lease_ms = self.shape.lease_ms
@@ -224,3 +238,11 @@ class ClusterNodes:
                 slow_handover_interval_ms=0,
             ),
         )
+
+
+async def _restart(broker: BrokerNode | BrokerProcess) -> None:
+    """Start one that does not run; what ended it, if it was no fault, is raised all the same."""
+    try:
+        await broker.stop()
+    finally:
+        await broker.start()

@@ -67,6 +67,7 @@ class Node:
         async with asyncio.timeout(START_TIMEOUT_S):
             await asyncio.wait((life, listening), return_when=asyncio.FIRST_COMPLETED)
         if not listening.done():
+            self._life = None
             life.result()
             raise RuntimeError(f"{self.name} ended before it listened")
         return listening.result()

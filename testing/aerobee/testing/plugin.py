@@ -36,6 +36,8 @@ PACKAGES = ("aerobee", "apache")
 KEPT = pytest.StashKey[list[tuple[str, str]]]()
 """Folders that stay, each after the worker whose it is; without xdist that is empty."""
 WORKER_KEPT = "aerobee_kept"
+RUNNING = pytest.StashKey["RealCluster"]()
+"""The cluster of the session, while it runs."""
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -101,15 +103,35 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"aerobee: the folder of {whose} is kept: {folder}")
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """What a test leaves dead, stopped, hung or full would fail every later one. Before fixtures
+    end: theirs need the brokers, too."""
+    try:
+        cluster = item.config.stash.get(RUNNING, None)
+        if cluster is not None:
+            what = f"what {item.nodeid} left of the cluster could not be started again"
+            with _short_in(item.config, what, cluster.folder):
+                cluster.heal()
+    finally:
+        yield
+
+
 def _short(
     request: pytest.FixtureRequest, what: str, folder: Path | None = None
 ) -> AbstractContextManager[None]:
     """An error inside fails the test in a few lines, without frames of ours."""
+    return _short_in(request.config, f"{request.fixturename}: {what}", folder)
+
+
+def _short_in(
+    config: pytest.Config, what: str, folder: Path | None
+) -> AbstractContextManager[None]:
     from aerobee.testing.short_failures import short_failure
 
-    if request.config.getoption("fulltrace"):
+    if config.getoption("fulltrace"):
         return contextlib.nullcontext()
-    return short_failure(f"{request.fixturename}: {what}", folder)
+    return short_failure(what, folder)
 
 
 @pytest.fixture(scope="session")
@@ -136,7 +158,9 @@ def aerobee_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
             with _short(request, "the cluster did not start", folder):
                 cluster.start()
             patch.setenv("AEROBEE_NAMESERVER", cluster.nameservers)
+            request.config.stash[RUNNING] = cluster
             yield cluster
+            del request.config.stash[RUNNING]
             with _short(request, "the cluster did not stop", folder):
                 cluster.stop()
     finally:

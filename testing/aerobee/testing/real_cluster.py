@@ -176,6 +176,10 @@ class RealCluster:
         """A clean stop."""
         self.thread.call(self.nodes.broker(broker).stop())
 
+    def heal(self) -> None:
+        """Undo what faults and `stop_broker` left; return once it takes messages."""
+        self.thread.call(self.nodes.heal())
+
     def broker(self, name: str) -> BrokerNode | BrokerProcess:
         """For `aerobee.testing.faults`."""
         return self.nodes.broker(name)

@@ -21,6 +21,7 @@ class Admission:
     """Loop thread only."""
 
     __slots__ = (
+        "_allocation_failure",
         "_allocation_pause_end_s",
         "_checkpoint_behind",
         "_clock",
@@ -46,6 +47,7 @@ class Admission:
         self._checkpoint_behind = ""
         self._hung_disk = ""
         self._has_room = True
+        self._allocation_failure = ""
         self._allocation_pause_end_s = 0.0
         self._full_disk = FullDisk(config.retention)
         self.held_by = ""
@@ -117,7 +119,9 @@ class Admission:
         self._hung_disk = reason
         self._update()
 
-    def allocation_failed(self) -> None:
+    def allocation_failed(self, reason: str) -> None:
+        """The log could not grow. Until that is tried again, senders get the same reason."""
+        self._allocation_failure = reason
         self._allocation_pause_end_s = self._clock.monotonic_s() + _ALLOCATION_PAUSE_S
         self._update()
 
@@ -147,7 +151,7 @@ class Admission:
         if self._queue_files_full:
             return "the disk is too full to write consume queues and the index: free space"
         if self._clock.monotonic_s() < self._allocation_pause_end_s:
-            return "the disk has no room for another log segment: free space"
+            return self._allocation_failure
         return ""
 
     def _leaves_reserve(self, fits: bool) -> bool:

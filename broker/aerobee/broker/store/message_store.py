@@ -268,8 +268,8 @@ class MessageStore:
                 store_host=self._config.store_host,
             )
             log.write(batch.buffer, timestamp_ms)
-        except NotWritable:
-            self._admission.allocation_failed()
+        except NotWritable as error:
+            self._admission.allocation_failed(str(error))
             self._counters.refused_batches += 1
             raise
         except OSError as error:

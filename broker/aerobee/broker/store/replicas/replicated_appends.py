@@ -135,8 +135,8 @@ class ReplicatedAppends:
                 log.roll()
             assert position == log.end, "bytes follow the log's end"
             log.write(memoryview(data)[: result.valid_end], timestamp_ms)
-        except NotWritable:
-            self._admission.allocation_failed()
+        except NotWritable as error:
+            self._admission.allocation_failed(str(error))
             raise
         except OSError as error:
             self._admission.fail(error)
