@@ -14,12 +14,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from aerobee.client_core import Admin, ClusterConnection
+from aerobee.client_core.audit import Audit
 from aerobee.cluster_view.methods import CREATE_TOPIC, DESCRIBE_CLUSTER
 from aerobee.consumer_client import ConsumerConfig, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.offset_audit.outputs.summary import Summary
 from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.producer_client import Message, Producer
-from aerobee.v1 import nameserver_pb2
+from aerobee.store_format.dead_letter_fields import retry_topic
+from aerobee.v1 import audit_pb2, nameserver_pb2
 from tests.faults.clusters import ClusterProcess
 from tests.offset_audit.damages.auditing import audit
 from tests.support.waiting import until
@@ -141,6 +143,27 @@ class BusyCluster:
         (master_id,) = await until(master, "two replicas in sync")
         return int(master_id)
 
+    async def retry_topics_are_copied(self) -> None:
+        """A slave gets its master's table of topics at most once a second: one that took over
+        before would not know the groups' retry topics until their members come."""
+
+        async def are_everywhere() -> bool:
+            answer = await self.connection.channels.call(
+                self.nameserver,
+                DESCRIBE_CLUSTER,
+                nameserver_pb2.DescribeClusterRequest(cluster=CLUSTER),
+            )
+            for broker in answer.brokers:
+                parts = Audit(self.connection.channels).snapshot(
+                    broker.address, audit_pb2.SnapshotRequest()
+                )
+                topics = {name async for part in parts for name in part.topics.topics}
+                if not topics.issuperset(map(retry_topic, GROUPS)):
+                    return False
+            return True
+
+        await until(are_everywhere, "the groups' retry topics on both replicas")
+
     async def led_by_the_first(self) -> None:
         """Whoever of the two registered first was elected; the damages know replica 0 as master."""
         if await self.in_sync() != 0:
@@ -171,6 +194,7 @@ async def busy_cluster(folder: Path) -> AsyncIterator[BusyCluster]:
         load.start()
         stack.push_async_callback(load.stop)
         await until(lambda: len(load.handled) == len(GROUPS), "all groups at work")
+        await cluster.retry_topics_are_copied()
         yield cluster
 
 
