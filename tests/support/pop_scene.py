@@ -1,8 +1,8 @@
 """The core of POP without a broker: a log, masters that fall, clients that live on, and a judge.
 
 Two groups consume one queue: "plain", and "ordered", for which order matters. The judge knows what
-clients were told, never the core's own state. What waits for confirmation is told to no client, and
-is lost if the log is cut before it. Time and chance depend only on the seed.
+clients have received, never the core's own state. What waits for confirmation is sent to no client,
+and is lost if the log is cut before it. Time and chance depend only on the seed.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ class Quotas:
         return account
 
     def _quota(self, kind: str, name: str) -> Quota:
-        """The quota of a user or an address. The defaults do not apply to super users: whoever sets
-        the defaults must be able to correct them."""
+        """The quota of a user or an address. The defaults do not apply to super users, who
+        must be able to correct them."""
         if kind == ADDRESS:
             return self._default
         own = self._of.get(Subject(USER, name))

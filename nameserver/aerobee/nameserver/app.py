@@ -173,7 +173,7 @@ def _access(
 ) -> NodeAccess:
     name = NodeName(NAMESERVER, config.cluster)
     access = NodeAccess(config.access, name, clock=clock, recorder=recorder)
-    # First of all, so that whoever waits for a change of users finds it in the book.
+    # First, so that a task woken by a change of users finds it in the book.
     hearing.enter_context(cache.changed.subscribed(partial(_hear_access, cache, access.book)))
     return access
 

@@ -191,8 +191,8 @@ class BrokerSessions:
             await session.note_durable(self.clock.monotonic_s())
 
     async def wait_shown(self, revision: int) -> None:
-        """Wait until the routes show a change, so that whoever learns of it can use it; not for
-        long, in case etcd's events do not arrive."""
+        """Wait until the routes show a change, so that a caller that learns of it can use it;
+        not for long, in case etcd's events do not arrive."""
         await self.cache.wait_version(revision, SHOWN_TIMEOUT_S)
 
     async def wait_informed(

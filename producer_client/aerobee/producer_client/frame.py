@@ -30,8 +30,8 @@ _IS_HALF = b"\x60\x01"
 def encode_frame(batches: Sequence[Batch], *, first_sequence: int, now_s: float) -> bytes:
     """A serialised SendFrame; batch i gets the sequence `first_sequence` + i.
 
-    The broker is told to answer when nine tenths of the remaining time have passed, so that its
-    answer can still arrive.
+    The deadline given to the broker is nine tenths of the remaining time, so that its answer can
+    still arrive.
     """
     parts: list[bytes] = []
     for index, batch in enumerate(batches):

@@ -47,17 +47,17 @@ class Retry:
     """Other batches should prefer other brokers for a while."""
 
 
-# Or it refused before storing anything, for a reason that may pass, such as a full disk.
-_UNREACHABLE = Retry(is_counted=False, refreshes_route=True, avoids_broker=True)
+# The broker is out of reach, or refused before storing anything, for a reason that may pass.
+_NOT_TAKEN = Retry(is_counted=False, refreshes_route=True, avoids_broker=True)
 # The route says that the topic exists: its broker will learn of it in a moment.
 _ROUTE_IS_OLD = Retry(is_counted=False, refreshes_route=True, avoids_broker=False)
 _BUSY = Retry(is_counted=False, refreshes_route=False, avoids_broker=True)
 _BROKEN = Retry(is_counted=True, refreshes_route=True, avoids_broker=True)
 
 _RETRIES: dict[type[errors.AerobeeError], Retry] = {
-    errors.Unreachable: _UNREACHABLE,
-    errors.ShuttingDown: _UNREACHABLE,
-    errors.NotWritable: _UNREACHABLE,
+    errors.Unreachable: _NOT_TAKEN,
+    errors.ShuttingDown: _NOT_TAKEN,
+    errors.NotWritable: _NOT_TAKEN,
     errors.NoBrokerAvailable: _ROUTE_IS_OLD,
     errors.NotMaster: _ROUTE_IS_OLD,
     errors.StaleEpoch: _ROUTE_IS_OLD,

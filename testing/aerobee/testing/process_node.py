@@ -17,7 +17,12 @@ from aerobee.testing.nodes import START_TIMEOUT_S
 
 LOOK_S = 0.02
 STOP_TIMEOUT_S = 30.0
-TOLD_LINES = 20
+TAIL_LINES = 20
+
+
+def end_of(log: Path) -> list[str]:
+    """Its last lines."""
+    return log.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:]
 
 
 class BrokerEnded(RuntimeError):
@@ -53,8 +58,7 @@ class BrokerProcess:
         async with asyncio.timeout(START_TIMEOUT_S):
             while not _listens(self.address):
                 if not self.is_running:
-                    lines = self.log.read_text("utf-8", "replace").splitlines()[-TOLD_LINES:]
-                    told = "\n".join(lines)
+                    told = "\n".join(end_of(self.log))
                     raise BrokerEnded(f"{self.name} did not start; the end of {self.log}:\n{told}")
                 await asyncio.sleep(LOOK_S)
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.testing.process_node import end_of
+
 LOG = "cluster.log"
 """Of all parts of the cluster, and of clients, that run in this process. Brokers that are processes
 have one each beside it."""
-TAIL_LINES = 20
 
 
 @contextmanager
@@ -55,8 +56,7 @@ def _reasons(error: BaseException) -> Iterator[str]:
 def _ends(folder: Path, told: str) -> Iterator[str]:
     """The last lines of each log, below its name; not of one that is told already."""
     for log in sorted(folder.glob("*.log")):
-        lines = log.read_text("utf-8", "replace").splitlines()
-        if lines and str(log) not in told:
+        if str(log) not in told and (lines := end_of(log)):
             yield f"the end of {log}:"
-            yield from lines[-TAIL_LINES:]
+            yield from lines
     yield "--aerobee-keep keeps the cluster's folder, and --full-trace shows all frames"

@@ -133,11 +133,7 @@ class BusyCluster:
         """Once the slave is in the in-sync set of its master: the number of the master."""
 
         async def master() -> list[int]:
-            answer = await self.connection.channels.call(
-                self.nameserver,
-                DESCRIBE_CLUSTER,
-                nameserver_pb2.DescribeClusterRequest(cluster=CLUSTER),
-            )
+            answer = await self._described()
             return [group.master_id for group in answer.groups if len(group.in_sync) == 2]
 
         (master_id,) = await until(master, "two replicas in sync")
@@ -148,12 +144,7 @@ class BusyCluster:
         before would not know the groups' retry topics until their members come."""
 
         async def are_everywhere() -> bool:
-            answer = await self.connection.channels.call(
-                self.nameserver,
-                DESCRIBE_CLUSTER,
-                nameserver_pb2.DescribeClusterRequest(cluster=CLUSTER),
-            )
-            for broker in answer.brokers:
+            for broker in (await self._described()).brokers:
                 parts = Audit(self.connection.channels).snapshot(
                     broker.address, audit_pb2.SnapshotRequest()
                 )
@@ -169,6 +160,13 @@ class BusyCluster:
         if await self.in_sync() != 0:
             await Admin(self.connection).hand_over(A, successor_id=0, timeout_ms=30_000)
             await self.in_sync()
+
+    async def _described(self) -> nameserver_pb2.ClusterDescription:
+        return await self.connection.channels.call(
+            self.nameserver,
+            DESCRIBE_CLUSTER,
+            nameserver_pb2.DescribeClusterRequest(cluster=CLUSTER),
+        )
 
     async def create_topic(self, name: str, queues: int) -> None:
         await self.connection.channels.call(

@@ -62,7 +62,7 @@ def publish(
     if out is not None:
         # A node exporter, which reads it, runs as another user.
         replace_document(session, f"{out}/{METRICS_FILE}", metrics_text(summary), for_all=True)
-        # Last: whoever waits for it finds everything else.
+        # Last, so that a process that waits for it finds everything else.
         replace_document(session, f"{out}/{SUMMARY_FILE}", summary.text())
     return summary
 

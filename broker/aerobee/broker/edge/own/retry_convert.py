@@ -8,7 +8,6 @@ from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.retry_delays import Exponential, Steps
-from aerobee.store_format.retry_records import FIRST_RETRY_LEVEL
 from aerobee.v1 import broker_pb2, common_pb2
 
 
@@ -35,7 +34,7 @@ def retry_settings(policy: RetryPolicy, levels: DelayLevels) -> broker_pb2.Retry
     back_off = policy.back_off
     settings = broker_pb2.RetrySettings(retries_max=policy.limit, ordered=policy.is_ordered)
     if back_off is None:
-        delays_ms = levels.delays_ms[FIRST_RETRY_LEVEL - 1 :] or levels.delays_ms[-1:]
+        delays_ms = Steps(levels.delays_ms).all_ms
         settings.levels.CopyFrom(broker_pb2.DelayLevelBackOff(delays_ms=delays_ms))
     elif isinstance(back_off, Steps):
         settings.steps.delays_ms.extend(back_off.delays_ms)
