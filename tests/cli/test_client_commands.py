@@ -400,13 +400,16 @@ def test_groups_show_their_lag_and_can_be_reset(cluster: Up) -> None:
     assert len(received(cluster, "lagging", "lagger", 100)) == 100
 
 
-def test_a_running_member_is_shown_and_leaves_at_sigterm(cluster: Up) -> None:
+def test_a_running_member_is_shown_and_leaves_at_sigterm(cluster: Up, tmp_path: Path) -> None:
     sent(cluster, "held", numbers(10))
-    member = subprocess.Popen(
-        [*AEROBEE, "consume", "held", "--group", "holders", "--client-id", "me", "--sql", "TRUE"],
-        env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
-        stdout=subprocess.DEVNULL,
-    )
+    printed = tmp_path / "printed"
+    words = ("consume", "held", "--group", "holders", "--client-id", "me", "--sql", "TRUE")
+    with printed.open("w") as output:
+        member = subprocess.Popen(
+            [*AEROBEE, *words],
+            env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
+            stdout=output,
+        )
     wishes: list[str] = []
     try:
 
@@ -425,6 +428,7 @@ def test_a_running_member_is_shown_and_leaves_at_sigterm(cluster: Up) -> None:
             return bool(queues) and {queue["leaseHolder"] for queue in queues} == {"me"}
 
         wait_until(holds_all, "the member holds all queues")
+        wait_until(lambda: len(printed.read_text().splitlines()) == 10, "it printed all messages")
     finally:
         member.terminate()
     assert wishes == ["SQL: TRUE"]
@@ -454,6 +458,8 @@ def test_a_reader_that_has_enough_ends_it_quietly(cluster: Up) -> None:
 
 
 def test_commands_whose_reader_is_gone_end_quietly(cluster: Up) -> None:
+    # A queue on each broker: both get some of the batches.
+    cluster.run("topic", "create", "unread", "--queues", "2")
     sent(cluster, "unread", numbers(5_000))
     read, write = os.pipe()
     os.close(read)

@@ -436,6 +436,7 @@ async def test_full_buffers_make_senders_wait(
         sends = [
             asyncio.ensure_future(producer.send(Message("orders", bytes(1_000)))) for n in range(50)
         ]
+        await until(lambda: producer.statistics().buffered_bytes > 9_000, "full buffers")
         await asyncio.sleep(0.1)
         assert producer.statistics().buffered_bytes < 12_000
         with pytest.raises(errors.Busy):
