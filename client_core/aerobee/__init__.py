@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from aerobee.client_core.admin_groups import BackOff as BackOff
     from aerobee.client_core.admin_groups import Group as Group
     from aerobee.client_core.admin_groups import GroupRetry as GroupRetry
+    from aerobee.client_core.admin_groups import InOrderRetry as InOrderRetry
     from aerobee.client_core.admin_groups import Member as Member
     from aerobee.client_core.admin_topics import Permission as Permission
     from aerobee.client_core.admin_topics import Topic as Topic
@@ -120,7 +121,13 @@ _NAMES = {
         "RemovedUnread",
         "ReplicaLag",
     ),
-    "aerobee.client_core.admin_groups": ("BackOff", "Group", "GroupRetry", "Member"),
+    "aerobee.client_core.admin_groups": (
+        "BackOff",
+        "Group",
+        "GroupRetry",
+        "InOrderRetry",
+        "Member",
+    ),
     "aerobee.client_core.admin": ("GroupQueueState",),
     "aerobee.client_core.admin_access": ("AccessAnswer", "NewSecret", "Policy", "Quota", "User"),
     "aerobee.client_core.admin_cluster": ("Broker", "BrokerGroup", "ClusterState"),

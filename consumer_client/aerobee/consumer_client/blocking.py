@@ -298,7 +298,7 @@ class BlockingPushConsumer(_BlockingConsumer[PushConsumer]):
         consume_batch_max: int = 1,
         run_in_thread: bool = True,
         retry: RetryPolicy | None = None,
-        suspend_ms: int = 1_000,
+        suspend_ms: int | None = None,
         on_exhausted: OnExhausted | None = None,
         broadcasting: bool = False,
         strategy: RebalanceStrategy | None = None,

@@ -826,18 +826,28 @@ class ConfigureGroupRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., retry: _Optional[_Union[RetrySettings, _Mapping]] = ...) -> None: ...
 
 class RetrySettings(_message.Message):
-    __slots__ = ("retries_max", "levels", "exponential", "steps", "ordered")
+    __slots__ = ("retries_max", "levels", "exponential", "steps", "ordered", "in_order")
     RETRIES_MAX_FIELD_NUMBER: _ClassVar[int]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     EXPONENTIAL_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
+    IN_ORDER_FIELD_NUMBER: _ClassVar[int]
     retries_max: int
     levels: DelayLevelBackOff
     exponential: ExponentialBackOff
     steps: StepBackOff
     ordered: bool
-    def __init__(self, retries_max: _Optional[int] = ..., levels: _Optional[_Union[DelayLevelBackOff, _Mapping]] = ..., exponential: _Optional[_Union[ExponentialBackOff, _Mapping]] = ..., steps: _Optional[_Union[StepBackOff, _Mapping]] = ..., ordered: _Optional[bool] = ...) -> None: ...
+    in_order: InOrderRetries
+    def __init__(self, retries_max: _Optional[int] = ..., levels: _Optional[_Union[DelayLevelBackOff, _Mapping]] = ..., exponential: _Optional[_Union[ExponentialBackOff, _Mapping]] = ..., steps: _Optional[_Union[StepBackOff, _Mapping]] = ..., ordered: _Optional[bool] = ..., in_order: _Optional[_Union[InOrderRetries, _Mapping]] = ...) -> None: ...
+
+class InOrderRetries(_message.Message):
+    __slots__ = ("retries_max", "back_off")
+    RETRIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    BACK_OFF_FIELD_NUMBER: _ClassVar[int]
+    retries_max: int
+    back_off: ExponentialBackOff
+    def __init__(self, retries_max: _Optional[int] = ..., back_off: _Optional[_Union[ExponentialBackOff, _Mapping]] = ...) -> None: ...
 
 class DelayLevelBackOff(_message.Message):
     __slots__ = ("delays_ms",)
