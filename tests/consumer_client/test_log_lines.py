@@ -163,3 +163,26 @@ def test_a_message_that_fails_in_its_place_has_a_line_a_minute_at_most_that_coun
     failures.forget(queue.assignment.queue, 5)
     fail()
     assert len(caplog.messages) == len(lines) + 1, "a new failure has its line at once"
+
+
+@ONE_QUEUE
+async def test_a_consumers_life_is_in_the_log_at_info(
+    own: OwnTopic, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def life(client: PushConsumer) -> list[str]:
+        lines = [line for line in caplog.messages if f"group={own.group_name}" in line]
+        assert lines[-1].startswith("consumer stopped") is client.is_stopping
+        return [line.split(" group=")[0] for line in lines]
+
+    first = own.push(lambda messages: None, run_in_thread=False, offsets_folder=tmp_path)
+    async with first:
+        await until(lambda: any("queue gained" in line for line in caplog.messages))
+        assert sorted(life(first)) == ["consumer started", "joined group", "queue gained"]
+        (gained,) = [line for line in caplog.messages if line.startswith("queue gained")]
+        assert f"queue={own.topic}@broker-a:0 offset=0" in gained
+    assert life(first)[3:] == ["consumer stopping", "queue given up", "consumer stopped"]
+    (given,) = [line for line in caplog.messages if line.startswith("queue given up")]
+    assert 'reason="the consumer closes"' in given
+    assert not [line for line in caplog.messages if "%RETRY%" in line]

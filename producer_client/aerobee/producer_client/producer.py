@@ -13,7 +13,6 @@ import os
 import random
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -26,13 +25,15 @@ from aerobee.client_core.telemetry import Telemetry, TracedMessage
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
-from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch
+from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.blocks import BlockSender
 from aerobee.producer_client.checks import CheckListener, CheckTransaction
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.delivery import Delivery
+from aerobee.producer_client.message_sizes import check_bodies, checked_size
 from aerobee.producer_client.receipt import Receipt, Receipts
 from aerobee.producer_client.selector import by_sharding_key
+from aerobee.producer_client.statistics import ProducerStatistics
 from aerobee.producer_client.targets import Target, Targets
 from aerobee.producer_client.transactions import Transaction, TransactionSender
 from aerobee.runtime import errors
@@ -45,17 +46,6 @@ log = logging.getLogger(__name__)
 
 JOIN_AGE_MAX_MS = 500
 """A batch that waited longer accepts no more messages: its deadline would be too near for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerStatistics:
-    """What a producer has done since it was opened."""
-
-    messages_stored: int
-    messages_failed: int
-    batches_stored: int
-    batches_retried: int
-    buffered_bytes: int
 
 
 class Producer:
@@ -301,7 +291,7 @@ class Producer:
                 return receipts
         if asyncio.get_running_loop() is not self._loop:
             raise self._on_foreign_loop()
-        self._check_bodies(messages)
+        check_bodies(messages, self._config.message_body_bytes_max)
         now_ms = self._clock.now_ms()
         for message in messages:
             if message.schedule is not None:
@@ -421,6 +411,29 @@ class Producer:
         task = self._tasks.create_task(work, name=name)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+    async def recall(self, delayed: Receipt | str) -> None:
+        """A message that was sent with a delay or a time is never delivered; by its receipt, or by
+        the `recall_handle` of that.
+
+        Raises:
+            InvalidArgument: the message was not sent with a time, or the text is no recall handle.
+            MessageNotFound: it does not wait any more: it was delivered, recalled or moved.
+            NoBrokerAvailable: its broker group has no master now.
+            DeadlineExceeded: it is unknown whether it was recalled; ask again.
+            Unreachable, NotMaster, Busy: nothing was done.
+        """
+        handle = delayed.recall_handle if isinstance(delayed, Receipt) else delayed
+        if not handle:
+            raise errors.InvalidArgument(
+                "this message cannot be recalled: it was not sent with a delay or a time"
+            )
+        self._opened()
+        # Few producers recall, and all would load the administration at their start.
+        from aerobee.client_core.schedules import Schedules
+
+        schedules = Schedules(self._connection, timeout_ms=self._config.send_timeout_ms)
+        await schedules.recall(handle)
 
     async def flush(self) -> None:
         """Waits until every message sent so far has its receipt or its error."""
@@ -572,24 +585,4 @@ class Producer:
         )
 
     def _checked_size(self, message: Message) -> int:
-        """The message's bytes as the budget counts them. Raises MessageTooLarge, MessageIllegal."""
-        if not isinstance(message, Message):
-            raise TypeError(f"send takes a Message(topic, body), not {type(message).__name__}")
-        if message.schedule is not None:
-            message.schedule.check(self._clock.now_ms())
-        body_size = len(message.body)
-        if body_size > self._config.message_body_bytes_max:
-            raise self._too_large(message)
-        return body_size + len(message.encoded_properties) + RECORD_OVERHEAD_BYTES
-
-    def _check_bodies(self, messages: Sequence[Message]) -> None:
-        limit = self._config.message_body_bytes_max
-        if max(len(message.body) for message in messages) > limit:
-            raise self._too_large(next(each for each in messages if len(each.body) > limit))
-
-    def _too_large(self, message: Message) -> errors.MessageTooLarge:
-        return errors.MessageTooLarge(
-            f"the body has {len(message.body)} bytes; at most "
-            f"{self._config.message_body_bytes_max} are allowed: split it, or store it elsewhere "
-            "and send a reference to it"
-        )
+        return checked_size(message, self._config.message_body_bytes_max, self._clock)
