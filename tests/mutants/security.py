@@ -51,6 +51,28 @@ SECURITY: Final = (
             "::test_a_methods_own_limit_holds_before_its_request_is_inflated",
         ),
     ),
+    Mutant(
+        name="numbers-of-any-length",
+        breaks="a stranger's header makes a node write a traceback, hundreds of times a second",
+        file="grpc_core/aerobee/grpc_core/hpack.py",
+        old=" or len(value) > _CONTENT_LENGTH_DIGITS_MAX\n",
+        new="\n",
+        tests=(
+            "tests/grpc_core/test_heads.py"
+            "::test_a_content_length_beyond_any_length_fails_its_stream",
+        ),
+    ),
+    Mutant(
+        name="parsers-errors-escape",
+        breaks="what the parser of a peer's bytes raises is a traceback in the log",
+        file="grpc_core/aerobee/grpc_core/connection.py",
+        old="        except Exception as error:\n            # The event loop",
+        new="        except ZeroDivisionError as error:\n            # The event loop",
+        tests=(
+            "tests/grpc_core/test_heads.py"
+            "::test_whatever_a_parser_raises_ends_the_connection_with_one_line",
+        ),
+    ),
     # ------------------------------------------------------------------------------ access
     Mutant(
         name="operators-act-as-brokers",
