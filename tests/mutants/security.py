@@ -7,6 +7,72 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 
 SECURITY: Final = (
+    # ------------------------------------------------------------------------------ open ports
+    Mutant(
+        name="leaving-searches-for-the-waiter",
+        breaks="a stranger's hundred thousand waiting calls freeze a node when they end",
+        file="runtime/aerobee/runtime/waiting.py",
+        old="            self._waiting.pop(waiter, None)\n\n    def wake",
+        new="            self._waiting = dict.fromkeys({*self._waiting} - {waiter})\n\n"
+        "    def wake",
+        tests=(
+            "tests/runtime/test_waiting.py"
+            "::test_leaving_costs_the_same_among_a_hundred_thousand_that_wait_for",
+        ),
+    ),
+    Mutant(
+        name="watches-without-limit",
+        breaks="anybody fills a node with watches of its health",
+        file="runtime/aerobee/runtime/serving_health.py",
+        old="        if own >= WATCHES_PER_CONNECTION_MAX or",
+        new="        if",
+        tests=(
+            "tests/runtime/test_serving_health.py"
+            "::test_a_connection_has_a_few_watches_and_always_its_check",
+        ),
+    ),
+    Mutant(
+        name="messages-inflate-while-they-wait",
+        breaks="three megabytes of a stranger hold gigabytes of a node",
+        file="grpc_core/aerobee/grpc_core/inbox.py",
+        old="        messages.append(Packed(message) if flag else message)\n",
+        new="        messages.append(self.plain(Packed(message)) if flag else message)\n",
+        tests=("tests/grpc_core/test_memory.py::test_compressed_messages_wait_as_they_came",),
+    ),
+    Mutant(
+        name="methods-own-limit-after-inflating",
+        breaks="a small method's request inflates to the limit of the largest",
+        file="grpc_core/aerobee/grpc_core/server_call.py",
+        old="            inbox.decompressed_bytes_max = min(inbox.decompressed_bytes_max, "
+        "method.plain_bytes_max)\n",
+        new="            pass\n",
+        tests=(
+            "tests/grpc_core/test_memory.py"
+            "::test_a_methods_own_limit_holds_before_its_request_is_inflated",
+        ),
+    ),
+    Mutant(
+        name="numbers-of-any-length",
+        breaks="a stranger's header makes a node write a traceback, hundreds of times a second",
+        file="grpc_core/aerobee/grpc_core/hpack.py",
+        old=" or len(value) > _CONTENT_LENGTH_DIGITS_MAX\n",
+        new="\n",
+        tests=(
+            "tests/grpc_core/test_heads.py"
+            "::test_a_content_length_beyond_any_length_fails_its_stream",
+        ),
+    ),
+    Mutant(
+        name="parsers-errors-escape",
+        breaks="what the parser of a peer's bytes raises is a traceback in the log",
+        file="grpc_core/aerobee/grpc_core/connection.py",
+        old="        except Exception as error:\n            # The event loop",
+        new="        except ZeroDivisionError as error:\n            # The event loop",
+        tests=(
+            "tests/grpc_core/test_heads.py"
+            "::test_whatever_a_parser_raises_ends_the_connection_with_one_line",
+        ),
+    ),
     # ------------------------------------------------------------------------------ access
     Mutant(
         name="operators-act-as-brokers",

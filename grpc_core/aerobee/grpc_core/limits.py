@@ -42,6 +42,8 @@ class Limit(StrEnum):
     PROCESS_MEMORY = "process_memory"
     KEEPALIVE = "keepalive"
     """It did not answer a PING."""
+    BUG = "bug"
+    """Not a limit: this side failed at what the peer had sent, and the connection ended."""
     PROTOCOL = "protocol"
     """Not a limit: it broke the protocol, and the connection ended."""
 

@@ -29,6 +29,7 @@ from aerobee.rocketmq_api.services.ports import Groups
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.runtime.errors import NoBrokerAvailable
 from aerobee.runtime.served_method import send_head
+from aerobee.runtime.waiting import Turns
 from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -157,7 +158,7 @@ class _Stream:
     def __init__(self, context: Any, tasks: asyncio.TaskGroup) -> None:
         self._context = context
         self._tasks = tasks
-        self._turn = asyncio.Lock()
+        self._turn = Turns()
         self._again: asyncio.Task[None] | None = None
         self._offered: set[asyncio.Task[None]] = set()
         self._offered_bytes = 0
