@@ -131,6 +131,63 @@ SECURITY: Final = (
             "::test_a_server_ends_calls_of_those_it_trusts_no_more_and_no_others",
         ),
     ),
+    Mutant(
+        name="client-ids-of-anybody",
+        breaks="a user without rights reads, keeps and releases messages by another's client id",
+        file="rocketmq_api/aerobee/rocketmq_api/clients/table.py",
+        old='    return f"{user}/{client_id}" if user else client_id\n',
+        new="    return client_id\n",
+        tests=(
+            "tests/broker/test_client_identity.py"
+            "::test_a_question_never_reaches_another_user_with_the_producers_client_id",
+        ),
+    ),
+    Mutant(
+        name="users-stay-at-the-first-node",
+        breaks="the same as before, for calls that a node passes on",
+        file="rocketmq_api/aerobee/rocketmq_api/services/caller.py",
+        old="((FORWARDED_USER_KEY, self.user),) if self.user else ()",
+        new="()",
+        tests=(
+            "tests/broker/test_client_identity.py"
+            "::test_the_user_travels_with_a_call_that_a_node_passes_on",
+        ),
+    ),
+    Mutant(
+        name="users-are-who-they-say",
+        breaks="a user speaks for another by saying that its call was passed on",
+        file="access/aerobee/access/running.py",
+        old='    return judge.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))\n',
+        new='    return str(metadata.get(FORWARDED_USER_KEY, "")) or judge.user_name\n',
+        tests=(
+            "tests/broker/test_client_identity.py"
+            "::test_a_user_that_says_it_is_passed_on_for_another_is_itself",
+        ),
+    ),
+    Mutant(
+        name="questions-to-former-senders",
+        breaks="who may no longer send to a topic is still told its messages",
+        file="rocketmq_api/aerobee/rocketmq_api/clients/producers.py",
+        old="            if not self._streams[client].may_send(topic):\n",
+        new="            if not self._streams[client].may_send:\n",
+        tests=(
+            "tests/rocketmq_api/test_producers.py"
+            "::test_a_stream_whose_user_may_not_send_to_the_topic_now_is_never_asked",
+            "tests/broker/test_client_identity.py"
+            "::test_who_may_no_longer_send_is_not_asked_on_a_stream_that_stays_open",
+        ),
+    ),
+    Mutant(
+        name="invented-clients-push-out-others",
+        breaks="a user without rights has every consumer's messages redelivered",
+        file="rocketmq_api/aerobee/rocketmq_api/clients/table.py",
+        old="            self._forget(next(iter(most)))\n",
+        new="            self._forget(next(iter(self._clients)))\n",
+        tests=(
+            "tests/rocketmq_api/test_client_table.py"
+            "::test_a_user_that_invents_clients_only_pushes_out_its_own",
+        ),
+    ),
     # ------------------------------------------------------------------------------- files
     Mutant(
         name="store-left-open",

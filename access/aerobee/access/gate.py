@@ -404,6 +404,24 @@ class Visit:
                 "that it comes from the other"
             )
 
+    def may(self, need: Need) -> bool:
+        """Whether the caller, as it is now, may do this. Nothing is recorded."""
+        try:
+            user = self._method.judge_caller(self._caller)
+        except REFUSALS:
+            return False
+        return user is None or user.decide(need, self._source).is_allowed
+
+    def require(self, need: Need) -> None:
+        """For what only the work shows, such as the topic of a record. Raises as `check`."""
+        try:
+            user = self._method.judge_caller(self._caller)
+            if user is not None:
+                self._judge(need, user)
+        except REFUSALS as error:
+            self._refused(error)
+            raise
+
     def check_again(self) -> None:
         """Repeat the checks for everything that was allowed, if users or policies have changed.
         Raises as `check`."""

@@ -42,7 +42,9 @@ class Presence:
         return caller
 
     def client(self, caller: Caller) -> Client:
-        return self._clients.heard(caller.client_id, caller.language, caller.version, caller.peer)
+        return self._clients.heard(
+            caller.client_id, caller.language, caller.version, caller.peer, caller.user
+        )
 
     def took_part(self, caller: Caller, kind: v2.ClientType, group: str) -> None:
         """The call is made by a member of a group."""
@@ -78,7 +80,7 @@ class Presence:
         client = self.client(caller)
         told = [(name, passed.topic) for name, passed in client.passed_to.items()]
         self._clients.left(client)
-        self._producers.left(caller.client_id)
+        self._producers.left(caller.client)
         if not caller.was_forwarded:
             await self._tell(NOTIFY_CLIENT_TERMINATION, request, caller, told)
 

@@ -98,7 +98,7 @@ class Receives:
             Wanted(
                 group=group,
                 topic=topic,
-                client_id=caller.client_id,
+                client=caller.client,
                 messages_max=batch_size(request, self._limits),
                 invisible_ms=invisible_ms,
                 attempt_id=request.attempt_id,

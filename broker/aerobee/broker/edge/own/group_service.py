@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from aerobee.access.meter import hold_subscriptions
+from aerobee.access.running import user_of_call
 from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.convert import (
     group_member,
@@ -145,6 +146,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             broadcasting=join.broadcasting,
             session_timeout_s=timeout_ms / 1_000,
             last_heartbeat_s=self._clock.monotonic_s(),
+            user=user_of_call({}),
         )
         held = [lease for lease in shown if not self._offsets.is_ended(*lease)]
         self._removal.check_joinable(join.group)

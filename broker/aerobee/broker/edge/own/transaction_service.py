@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import grpc
 
+from aerobee.access.running import sends_now
 from aerobee.broker.transactions.asked import AskedProducers
 from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.listing import Listing, Wanted
@@ -74,7 +75,7 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     ) -> AsyncIterator[broker_pb2.TransactionCheck]:
         if not request.topics:
             raise InvalidArgument("name the topics whose transactions you know")
-        with self._asked.joined(request.topics) as producer:
+        with self._asked.joined(request.topics, may_send=sends_now()) as producer:
             while True:
                 question = await producer.next()
                 yield broker_pb2.TransactionCheck(
