@@ -244,4 +244,26 @@ CLIENTS: Final = (
             "::test_the_deadline_counts_from_the_sending_of_the_acknowledged_heartbeat",
         ),
     ),
+    Mutant(
+        name="sigterm-only-with-ctrl-c",
+        breaks="a consumer that a script started with `&` dies at once of SIGTERM",
+        file=f"{_CONSUMER}/ending_signals.py",
+        old="    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:\n        taken",
+        new="    if taken and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:\n        taken",
+        tests=(
+            "tests/consumer_client/test_interrupts.py"
+            "::test_run_ends_in_order_where_a_script_started_it_in_the_background",
+        ),
+    ),
+    Mutant(
+        name="virtual-time-in-strides",
+        breaks="a test in virtual time passes though its program would fail in real time",
+        file="testing/aerobee/testing/virtual_time.py",
+        old="            self._now_s += timeout_s\n",
+        new="            self._now_s += max(timeout_s, 2.0)\n",
+        tests=(
+            "tests/testing/test_virtual_histories.py"
+            "::test_an_hour_has_3600_ticks_of_a_second_and_costs_moments",
+        ),
+    ),
 )
