@@ -282,7 +282,7 @@ async def test_a_registered_broker_outlasts_a_registration_that_a_restored_etcd_
     servers[0].failure = errors.DuplicateBroker("already registered")
     broker.due.set()
     before = servers[0].streams
-    await until(lambda: servers[0].streams > before)
+    await until(lambda: servers[0].streams > before or task.done())
     servers[0].failure = None
     await until(lambda: registration.statistics().registered or task.done())
     assert not task.done()
