@@ -222,6 +222,16 @@ class RouteTable:
         names = sorted(record.key.broker_name for record in masters)
         return tuple(each for each in names if self.is_open(each))
 
+    def short_of_replicas(self) -> dict[str, str]:
+        """Replica sets that take no messages because too few of their replicas are in sync, by
+        name: how many are, and how many must be."""
+        short: dict[str, str] = {}
+        for record in self.brokers.values():
+            in_sync = len(self.replica_set(record.key.broker_name).in_sync)
+            if self.is_master(record) and in_sync < record.in_sync_min:
+                short[record.key.broker_name] = f"{in_sync} in sync, {record.in_sync_min} needed"
+        return short
+
     def topic_changes_after(self, revision: int) -> TopicChanges:
         """What a broker that knows everything up to `revision` has missed."""
         if revision < self.deletions_since:
