@@ -409,6 +409,40 @@ class PullFrame(_message.Message):
     result: PullResult
     def __init__(self, handle: _Optional[int] = ..., result: _Optional[_Union[PullResult, _Mapping]] = ...) -> None: ...
 
+class RingWishes(_message.Message):
+    __slots__ = ("wishes",)
+    WISHES_FIELD_NUMBER: _ClassVar[int]
+    wishes: _containers.RepeatedCompositeFieldContainer[RingWish]
+    def __init__(self, wishes: _Optional[_Iterable[_Union[RingWish, _Mapping]]] = ...) -> None: ...
+
+class RingWish(_message.Message):
+    __slots__ = ("id", "kind", "topic", "group")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        RING_UNSPECIFIED: _ClassVar[RingWish.Kind]
+        PASS_ON: _ClassVar[RingWish.Kind]
+        END: _ClassVar[RingWish.Kind]
+    RING_UNSPECIFIED: RingWish.Kind
+    PASS_ON: RingWish.Kind
+    END: RingWish.Kind
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    kind: RingWish.Kind
+    topic: str
+    group: str
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[RingWish.Kind, str]] = ..., topic: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class Rung(_message.Message):
+    __slots__ = ("ids", "refused")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    refused: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ids: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class QueueOffset(_message.Message):
     __slots__ = ("topic", "queue_id", "offset", "lease_epoch")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -15,6 +15,7 @@ from aerobee.access.needs import (
     needing,
     needing_of_names,
     of_broker,
+    of_nodes,
 )
 from aerobee.access.nodes import NodeName
 from aerobee.access.resources import Action, Need
@@ -189,6 +190,7 @@ def broker_needs(cluster: str) -> NeedsTable:
             "PullStream": needing(of.commands),
             "Pull": needing(of.pulls, judged_again=True),
         },
+        "RingService": {"Rings": of_nodes()},
         "OffsetService": {
             "CommitOffsets": needing(of.commits),
             "QueryOffsets": needing(of.progress),
