@@ -73,6 +73,17 @@ SECURITY: Final = (
             "::test_whatever_a_parser_raises_ends_the_connection_with_one_line",
         ),
     ),
+    Mutant(
+        name="handshakes-without-limit",
+        breaks="half-open handshakes of a stranger take a node's memory",
+        file="grpc_core/aerobee/grpc_core/server.py",
+        old="        if len(self._handshaking) >= self._handshakes_max:\n",
+        new="        if len(self._handshaking) >= self._connections_max:\n",
+        tests=(
+            "tests/grpc_core/test_tls.py"
+            "::test_half_open_handshakes_have_an_eighth_of_the_memory_and_the_oldest_makes_room",
+        ),
+    ),
     # ------------------------------------------------------------------------------ access
     Mutant(
         name="operators-act-as-brokers",

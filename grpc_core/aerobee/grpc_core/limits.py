@@ -26,6 +26,8 @@ class Limit(StrEnum):
     """It sent no HTTP/2 preface in time."""
     HANDSHAKE = "handshake"
     """Not a limit: the peer and the server do not agree on TLS, or its certificate is not valid."""
+    HANDSHAKES = "handshakes"
+    """Too many TLS handshakes at once: the oldest was ended."""
     CONTROL_FRAMES = "control_frames"
     RESETS = "resets"
     """Streams reset as soon as they are begun: CVE-2023-44487."""

@@ -229,9 +229,11 @@ class Stream(ABC):
             connection.hold_received(start - end)
             return inbox
         overhead = inbox.overhead
-        inbox.feed(data, start, end)
-        if inbox.overhead != overhead:
-            connection.hold_received(inbox.overhead - overhead)
+        try:
+            inbox.feed(data, start, end)
+        finally:  # also for the messages before one that is too large
+            if inbox.overhead != overhead:
+                connection.hold_received(inbox.overhead - overhead)
         if inbox.missing > self.receive_window:
             if not inbox.extension:
                 connection.extensions.extend(self, inbox.missing - self.receive_window)
