@@ -21,7 +21,7 @@ from aerobee.cluster_view.route import PERM_READ, TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.rocketmq_api.codes import OK, topic_not_found
-from aerobee.rocketmq_api.receiving.filters import wish_of
+from aerobee.rocketmq_api.receiving.filters import prepared, wish_of
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.receiving.polling import (
     PollLimits,
@@ -102,7 +102,8 @@ class Receives:
         TopicNotFound, NotReadableTopic, Busy and others of `OwnPops.receive`."""
         group = stored_group(request.group, caller.namespace)
         topic = stored_topic(request.message_queue.topic, caller.namespace)
-        wish = wish_of(request.filter_expression, self._expressions)
+        wanted = request.filter_expression
+        wish = wish_of(wanted, await prepared([wanted], self._expressions, group))
         invisible_ms = received_invisible_ms(request, self._limits)
         wait_ms = 0
         if not caller.is_take:

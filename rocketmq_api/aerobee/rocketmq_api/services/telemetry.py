@@ -22,6 +22,7 @@ from aerobee.rocketmq_api.clients.settings import (
     settings_command,
 )
 from aerobee.rocketmq_api.clients.table import ClientTable
+from aerobee.rocketmq_api.receiving.filters import prepared
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.sending.checks import SendLimits
@@ -110,7 +111,9 @@ class Telemetry:
     async def _told(
         self, settings: v2.Settings, caller: Caller
     ) -> tuple[Traits, service_pb2.TelemetryCommand]:
-        registration = registration_of(settings, self._expressions, caller.namespace)
+        filters = (each.expression for each in settings.subscription.subscriptions)
+        expressions = await prepared(filters, self._expressions, caller.client_id)
+        registration = registration_of(settings, expressions, caller.namespace)
         if not caller.was_forwarded:
             hold_subscriptions(len(settings.subscription.subscriptions))
             client = self._clients.heard(
