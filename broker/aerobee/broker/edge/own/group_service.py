@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from aerobee.access.meter import hold_subscriptions
-from aerobee.access.running import user_of_call
+from aerobee.access.running import groups_seen, topics_seen, user_of_call
 from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.convert import (
     group_member,
@@ -205,7 +205,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
     ) -> broker_pb2.ListGroupsResponse:
         official = self._clients.groups()
         known = {*self._coordinator.members.names(), *self._offsets.groups(), *official}
-        return broker_pb2.ListGroupsResponse(groups=sorted(known))
+        sees = groups_seen()
+        return broker_pb2.ListGroupsResponse(groups=sorted(filter(sees, known)))
 
     @answered_at_once
     def DescribeGroup(
@@ -225,15 +226,18 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             raise GroupNotFound(
                 f"group {group} has neither members, committed offsets nor settings on this broker"
             )
+        sees = topics_seen()
         description = broker_pb2.GroupDescription(
             group=group,
             members=[
-                *(group_member(member, now_s) for member in members),
-                *(official_member(client, now_s) for client in official),
+                *(group_member(member, now_s, sees) for member in members),
+                *(official_member(client, now_s, sees) for client in official),
             ],
             retry=retry_settings(policy, self._settings.levels),
         )
         for key in sorted({*committed, *leases}):
+            if not sees(key.topic):
+                continue
             min_offset, max_offset = self._bounds(key.topic, key.queue_id)
             lease = leases.get(key)
             description.queues.add(
