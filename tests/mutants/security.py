@@ -155,6 +155,17 @@ SECURITY: Final = (
             "tests/access/test_decisions.py::test_what_shows_all_topics_needs_that_none_is_hidden",
         ),
     ),
+    Mutant(
+        name="etcd-asks-for-no-certificate",
+        breaks="every user of the machine writes to the etcd of `up --tls`",
+        file="cli/aerobee/cli/local_cluster/programs.py",
+        old='        "--client-cert-auth",\n',
+        new="",
+        tests=(
+            "tests/cli/test_up_tls.py"
+            "::test_only_the_nameservers_certificate_opens_etcd_which_has_one_port",
+        ),
+    ),
     # ------------------------------------------------------------------------------- files
     Mutant(
         name="store-left-open",
