@@ -199,6 +199,50 @@ SECURITY: Final = (
             "::test_a_user_that_invents_clients_only_pushes_out_its_own",
         ),
     ),
+    Mutant(
+        name="lists-show-denied-topics",
+        breaks="a user finds what a policy denies it in lists of everything",
+        file="access/aerobee/access/running.py",
+        old="            is_seen = found[name] = not judge.hides(need_of(name))\n",
+        new="            is_seen = found[name] = True\n",
+        tests=(
+            "tests/access/test_denied_topics.py"
+            "::test_no_method_shows_a_denied_topic_that_was_not_named",
+        ),
+    ),
+    Mutant(
+        name="positions-show-denied-topics",
+        breaks="a user reads by its position what a policy denies it",
+        file="broker/aerobee/broker/edge/own/admin_service.py",
+        old="        require_seen(self._needs.record(Record(record)))\n",
+        new="",
+        tests=(
+            "tests/access/test_denied_topics.py::test_no_position_of_the_log_shows_a_denied_topic",
+        ),
+    ),
+    Mutant(
+        name="waiting-messages-of-denied-topics",
+        breaks="a user reads in the broker's own queues what a policy denies it",
+        file="access/aerobee/access/rules.py",
+        old="                hiding = self._hiding(source) if need.shows_all_topics else None\n",
+        new="                hiding = None\n",
+        tests=(
+            "tests/access/test_denied_topics.py"
+            "::test_queues_of_the_broker_itself_are_closed_to_whom_a_topic_is_denied",
+            "tests/access/test_decisions.py::test_what_shows_all_topics_needs_that_none_is_hidden",
+        ),
+    ),
+    Mutant(
+        name="etcd-asks-for-no-certificate",
+        breaks="every user of the machine writes to the etcd of `up --tls`",
+        file="cli/aerobee/cli/local_cluster/programs.py",
+        old='        "--client-cert-auth",\n',
+        new="",
+        tests=(
+            "tests/cli/test_up_tls.py"
+            "::test_only_the_nameservers_certificate_opens_etcd_which_has_one_port",
+        ),
+    ),
     # ------------------------------------------------------------------------------- files
     Mutant(
         name="store-left-open",

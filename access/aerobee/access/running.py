@@ -6,11 +6,12 @@ without access control sets none: then there are no users, and everyone may see 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, Protocol
 
-from aerobee.access.resources import Action, Need, topic_need
+from aerobee.access.resources import SEEING, Action, Kind, Need, topic_need
 
 FORWARDED_USER_KEY: Final = "x-mq-forwarded-user"
 """The user whose call a node forwards. Only nodes are believed."""
@@ -26,8 +27,17 @@ class Judge(Protocol):
 
     def may(self, need: Need) -> bool: ...
 
-    def require(self, need: Need) -> None:
-        """Raises AccessDenied, Unauthenticated; the refusal is recorded."""
+    @property
+    def hides_nothing(self) -> bool:
+        """No policy of the caller denies anything."""
+        ...
+
+    def hides(self, need: Need) -> bool:
+        """Whether a policy denies it."""
+        ...
+
+    def require_seen(self, need: Need) -> None:
+        """Raises AccessDenied, Unauthenticated if a policy denies it; the refusal is recorded."""
         ...
 
 
@@ -42,12 +52,13 @@ def user_of_call(metadata: Mapping[str, Any]) -> str:
     return judge.user_name or str(metadata.get(FORWARDED_USER_KEY, ""))
 
 
-def require(need: Need) -> None:
-    """For what only the work shows: the running call needs this, too. Raises AccessDenied,
-    Unauthenticated."""
+def require_seen(needs: Iterable[Need]) -> None:
+    """For what only the work shows, such as the topic of a record: none of these is denied to the
+    running call. Raises AccessDenied, Unauthenticated."""
     judge = CURRENT_JUDGE.get()
     if judge is not None:
-        judge.require(need)
+        for need in needs:
+            judge.require_seen(need)
 
 
 def sends_now() -> Callable[[str], bool]:
@@ -60,16 +71,32 @@ def sends_now() -> Callable[[str], bool]:
 
 
 def sight(need_of: Callable[[str], Need]) -> Callable[[str], bool]:
-    """Whether the running call may see a name, for answers about many. Each name is judged once."""
+    """Whether the running call may see a name, for answers about many, which leave out what a
+    policy denies. Each name is judged once."""
     judge = CURRENT_JUDGE.get()
-    if judge is None:
+    if judge is None or judge.hides_nothing:
         return lambda name: True
     found: dict[str, bool] = {}
 
     def sees(name: str) -> bool:
         is_seen = found.get(name)
         if is_seen is None:
-            is_seen = found[name] = judge.may(need_of(name))
+            is_seen = found[name] = not judge.hides(need_of(name))
         return is_seen
 
     return sees
+
+
+def groups_seen() -> Callable[[str], bool]:
+    """Whether the running call may see that a group exists."""
+    return sight(partial(Need, Kind.GROUP, actions=Action.LIST))
+
+
+def topics_listed() -> Callable[[str], bool]:
+    """Whether the running call may see that a topic exists."""
+    return sight(partial(topic_need, actions=Action.LIST))
+
+
+def topics_seen() -> Callable[[str], bool]:
+    """Whether the running call may see what a topic has."""
+    return sight(partial(topic_need, actions=SEEING))

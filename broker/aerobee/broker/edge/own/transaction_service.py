@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import grpc
 
-from aerobee.access.running import sends_now
+from aerobee.access.running import sends_now, topics_seen
 from aerobee.broker.transactions.asked import AskedProducers
 from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.listing import Listing, Wanted
@@ -71,8 +71,10 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
             from_offset=request.after,
             limit=request.transactions_max or TRANSACTIONS_DEFAULT,
         )
+        sees = topics_seen()
         return broker_pb2.ListTransactionsResponse(
-            transactions=map(_transaction, page.halves), after=page.next_offset or 0
+            transactions=[_transaction(half) for half in page.halves if sees(half.topic)],
+            after=page.next_offset or 0,
         )
 
     async def WatchChecks(
