@@ -47,9 +47,12 @@ if TYPE_CHECKING:
     from aerobee.client_core.broker_groups import Remaining as Remaining
     from aerobee.client_core.broker_groups import UnreadBy as UnreadBy
     from aerobee.client_core.cluster import ClusterConnection as ClusterConnection
+    from aerobee.client_core.dead_letters import FoundLetters as FoundLetters
     from aerobee.client_core.dead_letters import Letter as Letter
     from aerobee.client_core.dead_letters import LetterFilter as LetterFilter
     from aerobee.client_core.deletions import DeletedGroup as DeletedGroup
+    from aerobee.client_core.master_search import AnswerDict as AnswerDict
+    from aerobee.client_core.master_search import AnswerList as AnswerList
     from aerobee.client_core.message import Message as Message
     from aerobee.client_core.message import ReceivedMessage as ReceivedMessage
     from aerobee.client_core.messages import FoundMessages as FoundMessages
@@ -133,8 +136,9 @@ _NAMES = {
     "aerobee.client_core.admin_access": ("AccessAnswer", "NewSecret", "Policy", "Quota", "User"),
     "aerobee.client_core.admin_cluster": ("Broker", "BrokerGroup", "ClusterState"),
     "aerobee.client_core.broker_groups": ("BrokerGroupState", "Remaining", "UnreadBy"),
-    "aerobee.client_core.dead_letters": ("Letter", "LetterFilter"),
+    "aerobee.client_core.dead_letters": ("FoundLetters", "Letter", "LetterFilter"),
     "aerobee.client_core.deletions": ("DeletedGroup",),
+    "aerobee.client_core.master_search": ("AnswerDict", "AnswerList"),
     "aerobee.client_core.messages": ("FoundMessages", "QueueMessages"),
     "aerobee.client_core.offsets": ("QueueBounds",),
     "aerobee.client_core.schedules": ("WaitingMessage", "WaitingMessages"),

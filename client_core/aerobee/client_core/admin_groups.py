@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from aerobee.client_core.admin import Admin, GroupQueueState
 from aerobee.client_core.deletions import DeletedGroup, Deletions
+from aerobee.client_core.master_search import AnswerDict, AnswerList
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import GroupNotFound, InvalidArgument
@@ -88,6 +88,8 @@ class Group:
     queues: tuple[GroupQueueState, ...]
     retry: Mapping[str, GroupRetry]
     """By broker group."""
+    unanswered: tuple[str, ...] = ()
+    """Broker groups that could not be asked; their queues and members are missing here."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -96,35 +98,41 @@ class Group:
         return tuple(sorted(subscribed | {queue.queue.topic for queue in self.queues}))
 
     @property
-    def lag(self) -> int:
-        """Messages that are stored but not finished."""
-        return sum(queue.lag for queue in self.queues)
+    def lag(self) -> int | None:
+        """Messages that are stored but not finished. None: not known, because a broker group could
+        not be asked."""
+        return None if self.unanswered else sum(queue.lag for queue in self.queues)
 
 
 class GroupAdmin:
     """Consumer groups: list, show, configure, delete. Every call may raise Unreachable,
-    DeadlineExceeded and AccessDenied, and NoBrokerAvailable while a broker group has no master."""
+    DeadlineExceeded and AccessDenied, and NoBrokerAvailable: of what is asked if no broker answers,
+    of what is changed while a broker group has no master."""
 
     def __init__(self, admin: Admin, deletions: Deletions) -> None:
         self._admin = admin
         self._deletions = deletions
 
-    async def list(self, *, with_own: bool = False) -> list[str]:
+    async def list(self, *, with_own: bool = False) -> AnswerList[str]:
         """The names of all groups; `with_own` includes the system's."""
         names = await self._admin.list_groups()
-        return [name for name in names if with_own or not is_system_group(name)]
+        return AnswerList(
+            [name for name in names if with_own or not is_system_group(name)], names.unanswered
+        )
 
     async def describe(self, name: str) -> Group:
-        """A group's members, offsets and lag. Raises GroupNotFound, IllegalName."""
+        """A group's members, offsets and lag. Raises GroupNotFound, IllegalName;
+        NoBrokerAvailable: a broker that does not answer may know it."""
         state = await self._admin.describe_group(name)
         return Group(
             name=name,
             members=tuple(_member(each) for each in state.members),
             queues=state.queues,
             retry={broker: _retry(each) for broker, each in state.retry.items()},
+            unanswered=state.unanswered,
         )
 
-    async def describe_all(self, *, with_own: bool = False) -> builtins.list[Group]:
+    async def describe_all(self, *, with_own: bool = False) -> AnswerList[Group]:
         """All groups that `list` names, by name, without those deleted in the meantime."""
 
         async def ask(name: str) -> Group | None:
@@ -133,12 +141,14 @@ class GroupAdmin:
             except GroupNotFound:
                 return None
 
-        found = await all_of([ask(name) for name in await self.list(with_own=with_own)])
-        return [each for each in found if each is not None]
+        names = await self.list(with_own=with_own)
+        found = [each for each in await all_of([ask(name) for name in names]) if each is not None]
+        silent = {*names.unanswered, *(each for group in found for each in group.unanswered)}
+        return AnswerList(found, sorted(silent))
 
-    async def removed_unread(self, name: str) -> dict[MessageQueue, int]:
+    async def removed_unread(self, name: str) -> AnswerDict[MessageQueue, int]:
         """How many messages each queue lost before the group had read them, since its broker's
-        start. Brokers that do not answer are left out."""
+        start."""
         return await self._admin.removed_unread(name)
 
     async def configure(
@@ -182,7 +192,7 @@ class GroupAdmin:
 
     async def committed_offsets(
         self, name: str, topic: str, queues: Sequence[tuple[str, int]] = ()
-    ) -> dict[MessageQueue, int]:
+    ) -> AnswerDict[MessageQueue, int]:
         """What `delete_offsets` would delete."""
         return await self._deletions.committed_offsets(name, topic, queues)
 

@@ -181,6 +181,14 @@ class RouteTable:
         # Every visible change makes new objects.
         return self.brokers is before.brokers and self.topics is before.topics
 
+    def known_replica_sets(self) -> list[ReplicaSet]:
+        """All that hold or may hold messages, by name: those with a record, which outlasts leases,
+        and those that only a topic or a live broker names. Without those that were removed."""
+        names = {key.broker_name for key in self.brokers}.union(
+            self.replica_sets, *(topic.queues_by_broker for topic in self.topics.values())
+        )
+        return [self.replica_set(name) for name in sorted(names) if not self.is_removed(name)]
+
     def replica_set(self, broker_name: str) -> ReplicaSet:
         """The replica set as stored; without a record it has no master."""
         return self.replica_sets.get(broker_name, ReplicaSet(broker_name))
