@@ -266,4 +266,15 @@ CLIENTS: Final = (
             "::test_an_hour_has_3600_ticks_of_a_second_and_costs_moments",
         ),
     ),
+    Mutant(
+        name="time-limit-from-the-buffer-on",
+        breaks="a send with a timeout takes twice as long when the buffer is full",
+        file=f"{_PRODUCER}/producer.py",
+        old="                deadline_s=end_s,\n",
+        new="",
+        tests=(
+            "tests/producer_client/test_time_limits.py"
+            "::test_a_full_buffer_and_a_frozen_broker_together_take_one_time_limit",
+        ),
+    ),
 )

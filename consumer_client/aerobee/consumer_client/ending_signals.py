@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 
 
 @contextmanager
@@ -81,7 +82,7 @@ def _is_main_thread() -> bool:
 
 def _is_main_task() -> bool:
     """Whether `asyncio.run`, or another user of `asyncio.Runner`, ends when this task does."""
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code is not asyncio.Runner.run.__code__:
         frame = frame.f_back
     return frame is not None and frame.f_locals.get("task") is asyncio.current_task()
