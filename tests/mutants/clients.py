@@ -290,4 +290,37 @@ CLIENTS: Final = (
             "::test_an_hour_has_3600_ticks_of_a_second_and_costs_moments",
         ),
     ),
+    Mutant(
+        name="time-limit-from-the-buffer-on",
+        breaks="a send with a timeout takes twice as long when the buffer is full",
+        file=f"{_PRODUCER}/producer.py",
+        old="                deadline_s=end_s,\n",
+        new="",
+        tests=(
+            "tests/producer_client/test_time_limits.py"
+            "::test_a_full_buffer_and_a_frozen_broker_together_take_one_time_limit",
+        ),
+    ),
+    Mutant(
+        name="offsets-without-a-life",
+        breaks="a broadcasting member skips what was sent to a topic that was made anew",
+        file=f"{_CONSUMER}/local_offsets.py",
+        old="if noted_ms is not None and deleted_at_ms > noted_ms:",
+        new="if False:",
+        tests=(
+            "tests/consumer_client/test_remade_topics.py"
+            "::test_a_new_topic_that_is_already_longer_is_read_from_its_first_message",
+        ),
+    ),
+    Mutant(
+        name="beyond-the-end-to-the-end",
+        breaks="a broadcasting member skips what came in place of a lost end of the log",
+        file=f"{_CONSUMER}/consumption.py",
+        old="            next_offset = result.min_offset\n",
+        new="            pass\n",
+        tests=(
+            "tests/consumer_client/test_remade_topics.py"
+            "::test_a_member_beyond_the_end_of_a_cut_log_misses_nothing_and_says_so",
+        ),
+    ),
 )

@@ -133,6 +133,7 @@ class ConsumerRuntime:
             self.connection,
             group=settings.group,
             client_id=settings.client_id,
+            is_broadcasting=settings.broadcasting,
             store=self.store,
             beginnings=self.beginnings,
             options=settings.options,
@@ -149,7 +150,10 @@ class ConsumerRuntime:
         settings = self.settings
         if settings.broadcasting:
             return FileOffsetStore(
-                settings.client_id, settings.group, folder=settings.offsets_folder
+                settings.client_id,
+                settings.group,
+                folder=settings.offsets_folder,
+                deleted_at_ms=self._deleted_at_ms,
             )
         return BrokerOffsetStore(
             self.connection,
@@ -158,6 +162,10 @@ class ConsumerRuntime:
             timeout_ms=settings.options.request_timeout_ms,
             read_timeout_ms=settings.options.failover_timeout_ms,
         )
+
+    def _deleted_at_ms(self, topic: str) -> int:
+        route = self.connection.routes.cached(topic)
+        return 0 if route is None else route.deleted_at_ms
 
     async def open(self) -> None:
         """Connect, join the group, and fix where it begins: nothing sent after this is missed.

@@ -47,6 +47,7 @@ class Consumption:
         *,
         group: str,
         client_id: str,
+        is_broadcasting: bool,
         store: OffsetStore,
         beginnings: Beginnings,
         options: ConsumerConfig,
@@ -56,6 +57,7 @@ class Consumption:
         self._connection = connection
         self._group = group
         self._client_id = client_id
+        self._is_broadcasting = is_broadcasting
         self._beginnings = beginnings
         self._options = options
         self._make_queue = make_queue
@@ -250,8 +252,13 @@ class Consumption:
             return
         holding.max_offset = result.max_offset
         if result.code == common_pb2.OK:
+            holding.has_read = True
             owned.on_records(result.records, result.record_count, result.next_offset)
             return
+        next_offset = result.next_offset
+        if result.code == common_pb2.OFFSET_TOO_LARGE and self._keeps_position(holding):
+            # What was read there is gone, and what came in its place may be any of these.
+            next_offset = result.min_offset
         log_event(
             log,
             "offset corrected by the broker",
@@ -260,12 +267,18 @@ class Consumption:
             queue=queue,
             code=common_pb2.Code.Name(result.code),
             asked=owned.fetch_offset,
-            next_offset=result.next_offset,
+            next_offset=next_offset,
         )
-        if result.next_offset < owned.fetch_offset:
-            self.restart(queue, result.next_offset)
+        if next_offset < owned.fetch_offset:
+            self.restart(queue, next_offset)
         else:
-            owned.on_records(b"", 0, result.next_offset)
+            owned.on_records(b"", 0, next_offset)
+
+    def _keeps_position(self, holding: Holding) -> bool:
+        """Whether only this consumer knows that it has read up to where it is: the queue's broker
+        neither keeps the group's offset there nor removes it with the messages."""
+        is_leased = holding.owned.assignment.lease_epoch != 0
+        return not is_leased and (holding.has_read or self._is_broadcasting)
 
     def _on_refused(self, owned: OwnedQueue, error: errors.AerobeeError) -> None:
         """A replica ended a queue's subscription: it is lost, illegal, or retried automatically."""

@@ -176,6 +176,11 @@ class RouteTable:
             return self
         return _forget_oldest(dataclasses.replace(self, deleted_topics=deleted))
 
+    def deleted_at_ms(self, name: str) -> int:
+        """When a topic of this name was last deleted, Unix ms; 0: never, or too long ago."""
+        deletion = self.deletions.get(name)
+        return 0 if deletion is None else deletion.at_ms
+
     def shows_same_as(self, before: RouteTable) -> bool:
         """Whether the table differs from `before` only in what routes do not show."""
         # Every visible change makes new objects.
