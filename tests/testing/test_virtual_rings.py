@@ -16,8 +16,10 @@ from aerobee.client_core.admin_client import AdminClient
 from aerobee.client_core.message import Message
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.producer import Producer
+from aerobee.rocketmq_api.services import receives
 from aerobee.testing import VirtualCluster, faults
 from apache.rocketmq.v2 import definition_pb2 as v2
+from apache.rocketmq.v2 import service_pb2
 from tests.support.v2_calls import V2, Received, sent_message
 from tests.support.v2_own_channel import OwnChannel
 
@@ -50,7 +52,10 @@ class Poll:
     def __init__(self, scene: Scene, node: str, fields: dict[str, Any]) -> None:
         self._scene = scene
         fields = {"wait_s": POLL_S, **fields}
-        receive = scene.nodes[node].receive("t", fields.pop("group", "g"), **fields)
+        # Clients name the broker that they ask.
+        broker = "" if node == "nameserver" else node
+        group = fields.pop("group", "g")
+        receive = scene.nodes[node].receive("t", group, broker=broker, **fields)
         self.task = asyncio.create_task(receive)
 
     async def got(self, within: timedelta = AT_ONCE) -> Received:
@@ -186,6 +191,55 @@ async def test_a_message_that_comes_in_its_clients_absence_goes_to_another_at_on
         await scene.send("broker-b", b"x")
         [message] = (await Poll(scene, "broker-b", {}).got()).messages
         assert message.system_properties.delivery_attempt == 1
+
+
+async def test_the_polls_of_a_client_that_leaves_end_and_swallow_nothing() -> None:
+    async with scene_of() as scene:
+        polls = [await scene.later("broker-a"), await scene.later("broker-a", group="h")]
+        left = service_pb2.NotifyClientTerminationRequest(group=v2.Resource(name="g"))
+        await scene.nodes["broker-a"].call("NotifyClientTermination", left)
+        for poll in polls:
+            assert await poll.bodies() == []
+        await scene.send("broker-b", b"x")
+        assert await Poll(scene, "broker-b", {}).bodies() == [b"x"]
+
+
+async def test_a_client_that_goes_while_it_is_answered_gives_back_what_is_of_another_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other broker has written its whole answer, and knows nothing of the client."""
+    passed_on, is_gone = receives.passed_on, asyncio.Event()
+
+    def goes(group: str, part: Any) -> None:
+        passed_on(group, part)
+        if part.HasField("delivery_timestamp") and not is_gone.is_set():
+            is_gone.set()
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(receives, "passed_on", goes)
+    async with scene_of() as scene:
+        poll = await scene.later("broker-a")
+        await scene.send("broker-b", b"x")
+        await is_gone.wait()
+        poll.task.cancel()
+        [message] = (await Poll(scene, "broker-b", {}).got()).messages
+        assert message.body == b"x"
+        assert message.system_properties.delivery_attempt == 1
+
+
+async def test_a_dead_letter_topic_without_a_message_reads_as_empty_at_every_node() -> None:
+    async with scene_of() as scene:
+        for node in scene.nodes.values():
+            found = await node.receive("%DLQ%g", "readers", wait_s=5)
+            assert (found.code, found.messages) == (v2.MESSAGE_NOT_FOUND, [])
+        poll = asyncio.create_task(scene.nodes["broker-a"].receive("%DLQ%g", "readers", wait_s=20))
+        client = scene.nodes["broker-b"]
+        await scene.send("broker-b", b"x")
+        [message] = (await client.receive("t", "g")).messages
+        began = scene.cluster.now
+        assert await client.forward("g", message) == v2.OK
+        assert [each.body for each in (await poll).messages] == [b"x"]
+        assert scene.cluster.now - began <= AT_ONCE
 
 
 async def test_a_poll_goes_on_while_another_broker_is_away_and_when_it_is_back() -> None:

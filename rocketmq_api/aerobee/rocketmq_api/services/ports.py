@@ -107,7 +107,8 @@ class OwnQueues(Protocol):
         ...
 
     async def recall(self, recall_handle: str) -> None:
-        """Raises MessageNotFound, NotMaster, Busy and others; see `Schedule.recall`."""
+        """A message that was recalled here stays so. Raises MessageNotFound, NotMaster, Busy and
+        others; see `Schedule.recall`."""
         ...
 
 

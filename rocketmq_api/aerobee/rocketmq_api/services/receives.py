@@ -10,8 +10,8 @@ everything counts as having nothing: the broker hands the messages out again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from math import ceil
 from typing import Final, NamedTuple
@@ -93,6 +93,8 @@ class Receives:
         self._clock = clock
         self._limits = limits
         self._expressions = expressions
+        self._polls: dict[str, set[Poll]] = {}
+        """By client."""
         self._giving: set[asyncio.Task[None]] = set()
 
     async def receive(
@@ -117,7 +119,9 @@ class Receives:
         await begin_poll(group)
         self._presence.took_part(caller, kind, group)
         route = await self._route(topic)
-        name = self._broker(request.message_queue.broker.name, route)
+        # A take is for what is here, whichever broker its client named.
+        named = "" if caller.is_take else request.message_queue.broker.name
+        name = self._broker(named, route)
         own = self._own
         if own is not None and not own.is_master():
             own = None
@@ -135,12 +139,29 @@ class Receives:
         )
         asked = _Asked(request, caller, write, route, name, wanted)
         if not caller.was_forwarded:
-            with self._rings.poll(group, topic, route) as poll:
+            with self._rings.poll(group, topic, route) as poll, self._of_client(caller, poll):
                 await self._search(asked, own, poll)
         elif own is None or own.broker_name != name:
             await self._passed_on(asked, wait_ms)  # refuses
         else:
             await self._deliver(asked, own, await own.receive(wanted))
+
+    def client_left(self, client: str) -> None:
+        """Its polls end: some clients leave while they wait, and do not cancel them."""
+        for poll in tuple(self._polls.get(client, ())):
+            poll.is_over = True
+            poll.ring()
+
+    @contextmanager
+    def _of_client(self, caller: Caller, poll: Poll) -> Iterator[None]:
+        polls = self._polls.setdefault(caller.client, set())
+        polls.add(poll)
+        try:
+            yield
+        finally:
+            polls.discard(poll)
+            if not polls:
+                self._polls.pop(caller.client, None)
 
     # ------------------------------------------------------------------------------ all brokers
 
@@ -176,7 +197,7 @@ class Receives:
             else:
                 poll.check_reachable()
                 await poll.until_rung(left_ms / 1_000)
-            if received or not poll.is_rung or not left_ms:
+            if received or poll.is_over or not poll.is_rung or not left_ms:
                 await self._deliver(asked, own, received)
                 return
 

@@ -68,11 +68,13 @@ class Attempt(NamedTuple):
 class Poll:
     """One poll of this node, while it lasts."""
 
-    __slots__ = ("_interest", "is_rung", "wake")
+    __slots__ = ("_interest", "is_over", "is_rung", "wake")
 
     def __init__(self, interest: _Interest) -> None:
         self._interest = interest
         self.is_rung = False
+        self.is_over = False
+        """Its client has left."""
         self.wake: Callable[[], None] | None = None
 
     def looks(self) -> None:

@@ -91,6 +91,7 @@ class MessagingService(service_pb2_grpc.MessagingServiceServicer):
         self._receives = Receives(
             routes, pops, passing, self.rings, self._presence, groups, clock, polling, expressions
         )
+        self._presence.on_left = self._receives.client_left
         self._deliveries = Deliveries(routes, pops, passing, polling)
         self._telemetry = Telemetry(
             clients, groups, self.questions, expressions, sending=sending, polling=polling

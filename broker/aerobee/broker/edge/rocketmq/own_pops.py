@@ -26,6 +26,7 @@ from aerobee.runtime.errors import (
     StaleHandle,
     TopicNotFound,
 )
+from aerobee.runtime.names import is_retry_topic
 from aerobee.store_format.dead_letter_fields import GroupNameTooLong, dead_letter_topic, retry_topic
 from aerobee.store_format.pop_records import pop_retry_topics
 from aerobee.store_format.record import Record
@@ -89,6 +90,8 @@ class OwnPops:
     def keys(self, group: str, topic: str) -> list[GroupQueue]:
         """The queues of a poll, in the order in which they are looked at. Raises TopicNotFound,
         NotReadableTopic."""
+        if topic not in self._topics and is_retry_topic(topic):
+            return []  # it is made here with its first message
         self._guard.check_read(topic, 0)
         config = self._topics.get(topic)
         count = 1 if config is None else config.read_queue_count
