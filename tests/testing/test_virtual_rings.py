@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from aerobee.access import meter
 from aerobee.client_core.admin_client import AdminClient
 from aerobee.client_core.message import Message
 from aerobee.cluster_view.route import MessageQueue
@@ -208,7 +209,7 @@ async def test_a_client_that_goes_while_it_is_answered_gives_back_what_is_of_ano
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other broker has written its whole answer, and knows nothing of the client."""
-    passed_on, is_gone = receives.passed_on, asyncio.Event()
+    passed_on, is_gone = meter.passed_on, asyncio.Event()
 
     def goes(group: str, part: Any) -> None:
         passed_on(group, part)

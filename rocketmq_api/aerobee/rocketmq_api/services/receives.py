@@ -104,8 +104,8 @@ class Receives:
         TopicNotFound, NotReadableTopic, Busy and others of `OwnPops.receive`."""
         group = stored_group(request.group, caller.namespace)
         topic = stored_topic(request.message_queue.topic, caller.namespace)
-        wanted = request.filter_expression
-        wish = wish_of(wanted, await prepared([wanted], self._expressions, group))
+        filtered = request.filter_expression
+        wish = wish_of(filtered, await prepared([filtered], self._expressions, group))
         invisible_ms = received_invisible_ms(request, self._limits)
         wait_ms = 0
         if not caller.is_take:
