@@ -105,6 +105,7 @@ class BlockingOffsets(BlockingPart[Offsets]):
     """`Offsets`, blocking."""
 
     bounds = _blocking(Offsets.bounds)
+    bounds_by_broker = _blocking(Offsets.bounds_by_broker)
     by_timestamp = _blocking(Offsets.by_timestamp)
     committed = _blocking(Offsets.committed)
     reset = _blocking(Offsets.reset)
