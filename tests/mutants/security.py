@@ -243,6 +243,17 @@ SECURITY: Final = (
             "::test_only_the_nameservers_certificate_opens_etcd_which_has_one_port",
         ),
     ),
+    Mutant(
+        name="emptied-audit-logs-pass",
+        breaks="who empties the audit log leaves one that is intact",
+        file="runtime/aerobee/runtime/audit_log/verification.py",
+        old='                yield RawLine(path, 0, b"", is_ended=True)\n',
+        new="                pass\n",
+        tests=(
+            "tests/runtime/test_audit_log.py"
+            "::test_a_log_that_was_emptied_or_whose_last_line_was_cut_is_not_intact",
+        ),
+    ),
     # ------------------------------------------------------------------------------- files
     Mutant(
         name="store-left-open",
