@@ -19,6 +19,7 @@ from aerobee.access.needs import (
 from aerobee.access.nodes import NodeName
 from aerobee.access.resources import Action, Need
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
 from aerobee.v1 import replication_pb2
 
@@ -100,7 +101,8 @@ class BrokerNeeds:
 
     def settles(self, request: Any, _: str) -> Iterable[Need]:
         group = self._of.group(request.group, Action.UPDATE)
-        if request.resend.topic:
+        # Its retry topic is the group's own.
+        if request.resend.topic not in ("", RETRY_PREFIX + request.group):
             return (group, self._of.topic(request.resend.topic, Action.PUB))
         return (group,)
 
