@@ -113,7 +113,8 @@ def list_(
                 )
                 for letter in shown
             ],
-            droppable=("from", "attempts"),
+            times="died",
+            droppable=("died",),
             cuttable="reason",
             wide=wide,
         )

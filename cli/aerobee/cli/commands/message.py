@@ -212,7 +212,9 @@ def _print_list(found: FoundMessages, *, wide: bool) -> None:
             ]
             for each in found.messages
         ],
-        droppable=("offset", "queue", "broker", "tag", "body"),
+        times="stored",
+        droppable=("offset", "queue", "broker", "tag", "keys"),
+        cuttable="body",
         wide=wide,
     )
     if found.more:
