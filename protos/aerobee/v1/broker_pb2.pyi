@@ -1014,20 +1014,22 @@ class StoredMessage(_message.Message):
     def __init__(self, record: _Optional[bytes] = ...) -> None: ...
 
 class QueryMessagesRequest(_message.Message):
-    __slots__ = ("topic", "key", "unique_key", "begin_ms", "end_ms", "max_messages")
+    __slots__ = ("topic", "key", "unique_key", "begin_ms", "end_ms", "max_messages", "before_physical_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
     BEGIN_MS_FIELD_NUMBER: _ClassVar[int]
     END_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
     topic: str
     key: str
     unique_key: str
     begin_ms: int
     end_ms: int
     max_messages: int
-    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., unique_key: _Optional[str] = ..., begin_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+    before_physical_offset: int
+    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., unique_key: _Optional[str] = ..., begin_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., before_physical_offset: _Optional[int] = ...) -> None: ...
 
 class QueryMessagesResponse(_message.Message):
     __slots__ = ("records", "indexed_timestamp_ms", "indexed_physical_offset", "more")

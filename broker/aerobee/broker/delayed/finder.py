@@ -26,8 +26,8 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS, key_hash
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.runtime.errors import AerobeeError, Busy
-from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.runtime.log import log_event
+from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.store_format.delayed_records import PRECISION_MS, recalls, timer_slot_ms
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.message_content import content_of
