@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from aerobee.broker.duties import Stretch
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.reading.message_lookup import KeyQuery
 from aerobee.broker.sending.guard import Guard
@@ -76,9 +77,9 @@ class SimulatedTransactions(Transactions):
         if isinstance(record.queue_id, tuple):
             self.follower.on_grown([record.queue_id])
 
-    async def _finish_newest(self) -> bool:
+    async def _finish_newest(self, stretch: Stretch) -> bool:
         variant = self._broker.world.variant
-        was_missing = variant.finishes_commits and await super()._finish_newest()
+        was_missing = variant.finishes_commits and await super()._finish_newest(stretch)
         return was_missing and variant.knows_what_it_finished
 
     # ------------------------------------------------------------------------------ clients

@@ -10,6 +10,30 @@ _CONSUMER = "consumer_client/aerobee/consumer_client"
 _PRODUCER = "producer_client/aerobee/producer_client"
 
 CLIENTS: Final = (
+    # ------------------------------------------------------------------------------ asking
+    Mutant(
+        name="brokers-that-are-away-are-forgotten",
+        breaks="counts without the brokers that are away are taken for the whole",
+        file="client_core/aerobee/client_core/master_search.py",
+        old="        names |= {each.broker_name for each in found.groups}\n",
+        new="",
+        tests=(
+            "tests/cli/test_partial_answers.py"
+            "::test_a_smaller_number_names_the_brokers_that_are_missing",
+            "tests/cli/test_partial_answers.py::test_a_count_that_is_not_known_is_null",
+        ),
+    ),
+    Mutant(
+        name="a-missing-part-is-a-success",
+        breaks="a script takes a part of the answer for all of it",
+        file="cli/aerobee/cli/output.py",
+        old="        context.meta[PARTIAL_ANSWER] = True\n",
+        new="        context.meta[PARTIAL_ANSWER] = False\n",
+        tests=(
+            "tests/cli/test_partial_answers.py"
+            "::test_a_smaller_number_names_the_brokers_that_are_missing",
+        ),
+    ),
     # ------------------------------------------------------------------------------ sending
     Mutant(
         name="part-of-a-batch-acknowledged-whole",

@@ -35,8 +35,8 @@ TRANSACTIONS: Final = (
         name="not-left-if-cut-off",
         breaks="after a hand-over that was called off nobody is asked about open transactions",
         file="broker/aerobee/broker/transactions/wired.py",
-        old="        finally:\n            if self._led is led:",
-        new="        else:\n            if self._led is led:",
+        old="        finally:\n            if self._term.stretch is stretch:",
+        new="        else:\n            if self._term.stretch is stretch:",
         tests=(f"{_TESTS}/test_checks.py::test_a_hand_over_that_is_called_off_goes_on_asking",),
     ),
     Mutant(
@@ -48,6 +48,17 @@ TRANSACTIONS: Final = (
         tests=(
             f"{_TESTS}/test_checks.py"
             "::test_after_a_death_while_a_message_is_set_aside_its_producers_may_still_end_it",
+        ),
+    ),
+    Mutant(
+        name="finished-after-it-left",
+        breaks="a master that hands over writes on in a term that it has left",
+        file="broker/aerobee/broker/transactions/wired.py",
+        old="            self._term.check(stretch)\n            is_stored =",
+        new="            is_stored =",
+        tests=(
+            "tests/broker/test_left_terms.py"
+            "::test_a_break_in_a_hand_over_ends_each_transaction_once",
         ),
     ),
 )

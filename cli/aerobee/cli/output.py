@@ -19,6 +19,8 @@ from aerobee.runtime.printable import printable, printable_json
 
 QUIET: Final = "aerobee.cli.quiet"
 """In the meta data of click's context."""
+PARTIAL_ANSWER: Final = "aerobee.cli.partial"
+"""In the meta data of click's context: brokers did not answer, and the command told so."""
 GAP: Final = "  "
 """Between the columns of a table."""
 CUT_WIDTH_MIN: Final = 20
@@ -50,9 +52,14 @@ def remark(text: str, *, always: bool = False) -> None:
 
 
 def remark_unanswered(names: Sequence[str]) -> None:
-    """Of broker groups, whose part of what was searched for is missing."""
-    if names:
-        remark(f"not searched, because they do not answer: {', '.join(names)}", always=True)
+    """Of broker groups, whose part of the answer is missing: the command ends with the exit code
+    that says so, whatever else it finds."""
+    if not names:
+        return
+    remark(f"no answer from {', '.join(names)}: what is there is missing here", always=True)
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[PARTIAL_ANSWER] = True
 
 
 def counted(count: int, noun: str, several: str | None = None) -> str:

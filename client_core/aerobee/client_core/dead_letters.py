@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.group_calls import GroupCalls
+from aerobee.client_core.group_calls import UNANSWERED, GroupCalls
+from aerobee.client_core.master_search import nobody_answers
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.methods import PULL, SETTLE_DEAD_LETTERS
 from aerobee.cluster_view.route import MessageQueue
@@ -59,6 +60,23 @@ class LetterFilter:
         )
 
 
+class FoundLetters:
+    """Letters as they are read, broker by broker, oldest first: for one `async for`."""
+
+    def __init__(self, letters: AsyncIterator[Letter], silent: Collection[str]) -> None:
+        self._letters = letters
+        self._silent = silent
+
+    def __aiter__(self) -> AsyncIterator[Letter]:
+        return self._letters
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Broker groups that could not be asked so far; their letters, or the rest of them, are
+        missing."""
+        return tuple(sorted(self._silent))
+
+
 class DeadLetters:
     """Dead letters of one cluster.
 
@@ -76,20 +94,33 @@ class DeadLetters:
         self._calls = GroupCalls(connection)
         self._timeout_ms = timeout_ms
 
-    async def find(self, group: str, wanted: LetterFilter | None = None) -> AsyncIterator[Letter]:
-        """A group's letters, broker by broker, oldest first. Brokers that are down are left out.
+    def find(self, group: str, wanted: LetterFilter | None = None) -> FoundLetters:
+        """A group's letters, broker by broker, oldest first.
 
         Raises:
-            IllegalName; Unreachable, DeadlineExceeded: no nameserver answers, or a broker does not.
+            IllegalName; while they are read: Unreachable, DeadlineExceeded: no nameserver answers;
+            NoBrokerAvailable: no broker does.
         """
         check_group_name(group)
-        topic = dead_letter_topic(group)
-        for endpoint in await self._admin.masters():
-            queue = MessageQueue(topic, endpoint.broker_name, 0)
-            async for message in self._read(endpoint.address, queue):
-                letter = Letter(message, read_dead_letter(message.record))
-                if wanted is None or wanted.selects(letter):
-                    yield letter
+        silent = set[str]()
+        return FoundLetters(self._find(group, wanted or LetterFilter(), silent), silent)
+
+    async def _find(
+        self, group: str, wanted: LetterFilter, silent: set[str]
+    ) -> AsyncIterator[Letter]:
+        call = await self._admin.roll_call()
+        silent.update(call.absent)
+        for endpoint in call.masters:
+            queue = MessageQueue(dead_letter_topic(group), endpoint.broker_name, 0)
+            try:
+                async for message in self._read(endpoint.address, queue):
+                    letter = Letter(message, read_dead_letter(message.record))
+                    if wanted.selects(letter):
+                        yield letter
+            except UNANSWERED:
+                silent.add(endpoint.broker_name)
+        if silent and len(silent) == len(call.masters) + len(call.absent):
+            raise nobody_answers(sorted(silent))
 
     async def _read(self, address: str, queue: MessageQueue) -> AsyncIterator[ReceivedMessage]:
         offset, end = 0, None

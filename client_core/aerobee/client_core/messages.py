@@ -93,7 +93,8 @@ class Messages:
             # Two can have it only if one took over the other's address: the one of its current
             # owner counts.
             return min(found, key=lambda each: each[:2])[2]
-        silent = [
+        silent = [*readers.unanswered]
+        silent += [
             endpoint.broker_name
             for endpoint, answer in zip(readers, answers, strict=True)
             # A slave, asked while there is no master, may not have everything.

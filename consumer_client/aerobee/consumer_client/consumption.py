@@ -30,9 +30,12 @@ from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
 from aerobee.consumer_client.statistics import QueueStatistics
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
+from aerobee.runtime.names import is_retry_topic
 from aerobee.v1 import broker_pb2, common_pb2
 
 log = logging.getLogger(__name__)
+
+_MOVED = "queue continues at another offset"
 
 
 class Consumption:
@@ -153,6 +156,15 @@ class Consumption:
         if self._holdings.get(queue) is holding:
             self._tell_if_uncommitted(holding)
             self.drop(queue)
+            log_event(
+                log,
+                "queue given up",
+                level=_level(queue),
+                group=self._group,
+                queue=queue,
+                committed_offset=holding.committed_offset,
+                reason="the consumer closes" if self._is_closing else "it is no longer assigned",
+            )
 
     def drop(self, queue: MessageQueue) -> None:
         """Stop a queue at once, without a commit: it belongs to another member by now."""
@@ -168,10 +180,10 @@ class Consumption:
         starting = self._starting.pop(queue, None)
         holding = self._holdings.get(queue)
         if starting is not None:
-            self._own(starting, offset, None)
+            self._own(starting, offset, None, event=_MOVED)
         elif holding is not None:
             self.drop(queue)
-            self._own(holding.owned.assignment, offset, holding.committed_offset)
+            self._own(holding.owned.assignment, offset, holding.committed_offset, event=_MOVED)
 
     def refresh_credit(self, owned: OwnedQueue) -> None:
         """The queue may have room for more messages."""
@@ -179,15 +191,22 @@ class Consumption:
         if holding is not None and holding.owned is owned:
             holding.reads.refresh_credit(owned)
 
-    def _own(self, assignment: Assignment, offset: int, committed_offset: int | None) -> None:
+    def _own(
+        self,
+        assignment: Assignment,
+        offset: int,
+        committed_offset: int | None,
+        *,
+        event: str = "queue gained",
+    ) -> None:
         owned = self._make_queue(assignment, offset)
         reads = self._reads_of(assignment.queue)
         self._holdings[assignment.queue] = Holding(owned, reads, committed_offset)
         reads.add(owned)
         log_event(
             log,
-            "queue started",
-            level=logging.DEBUG,
+            event,
+            level=_level(assignment.queue),
             group=self._group,
             queue=assignment.queue,
             offset=offset,
@@ -368,3 +387,8 @@ class Consumption:
             committed_offset=holding.committed_offset,
             reason=str(holding.refusal or "there was no time left for it"),
         )
+
+
+def _level(queue: MessageQueue) -> int:
+    """Of lines about a queue's life: each group has the retry topic without asking for it."""
+    return logging.DEBUG if is_retry_topic(queue.topic) else logging.INFO

@@ -66,15 +66,16 @@ class SendingBack:
         tasks: BackgroundTasks,
         on_sent_back: Callable[[FailedWork], None],
         on_refused: Callable[[FailedWork], None],
-        on_counted: Callable[[FailedWork], None],
+        on_counted: Callable[[FailedWork, int], None],
         on_unanswered: Callable[[FailedWork], None],
         in_order: bool = False,
         retries_max: int | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         """`on_sent_back`: the broker has the messages. `on_refused`: it will never accept them.
-        `on_counted`: they stay here, handled `in_order`. `on_unanswered`: then, if the queue was
-        lost before the broker had counted them. `retries_max`: None: the group's."""
+        `on_counted`: they stay here, handled `in_order`, and wait for so many ms; 0: its broker
+        does not say. `on_unanswered`: in order, the queue was lost before the broker had counted
+        them. `retries_max`: None: the group's."""
         self._calls = GroupCalls(connection)
         self._clock = connection.clock
         self._telemetry = telemetry
@@ -207,10 +208,12 @@ class SendingBack:
             if result.status.code != common_pb2.OK
         ]
         if not refusals:
-            stays = any(result.stays for result in results)
             if work.line is not None:
                 self._say_what_follows(work.line, results)
-            (self._on_counted if stays else self._on_sent_back)(work)
+            if any(result.stays for result in results):
+                self._on_counted(work, max(result.delay_ms for result in results))
+            else:
+                self._on_sent_back(work)
             return False
         self._log(work.queue, refusals[0])
         if all(isinstance(error, _FOR_GOOD) for error in refusals):

@@ -13,7 +13,6 @@ import os
 import random
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -34,6 +33,7 @@ from aerobee.producer_client.delivery import Delivery
 from aerobee.producer_client.receipt import Receipt, Receipts
 from aerobee.producer_client.refusals import check_all, checked_size
 from aerobee.producer_client.selector import by_sharding_key
+from aerobee.producer_client.statistics import ProducerStatistics
 from aerobee.producer_client.targets import Target, Targets
 from aerobee.producer_client.transactions import Transaction, TransactionSender
 from aerobee.runtime import errors
@@ -46,17 +46,6 @@ log = logging.getLogger(__name__)
 
 JOIN_AGE_MAX_S = 0.5
 """A message joins no batch whose time ends earlier than its own by more than this."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerStatistics:
-    """What a producer has done since it was opened."""
-
-    messages_stored: int
-    messages_failed: int
-    batches_stored: int
-    batches_retried: int
-    buffered_bytes: int
 
 
 class Producer:
@@ -441,6 +430,29 @@ class Producer:
         task = self._tasks.create_task(work, name=name)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+    async def recall(self, delayed: Receipt | str) -> None:
+        """A message that was sent with a delay or a time is never delivered; by its receipt, or by
+        the `recall_handle` of that.
+
+        Raises:
+            InvalidArgument: the message was not sent with a time, or the text is no recall handle.
+            MessageNotFound: it does not wait any more: it was delivered, recalled or moved.
+            NoBrokerAvailable: its broker group has no master now.
+            DeadlineExceeded: it is unknown whether it was recalled; ask again.
+            Unreachable, NotMaster, Busy: nothing was done.
+        """
+        handle = delayed.recall_handle if isinstance(delayed, Receipt) else delayed
+        if not handle:
+            raise errors.InvalidArgument(
+                "this message cannot be recalled: it was not sent with a delay or a time"
+            )
+        self._opened()
+        # Few producers recall, and all would load the administration at their start.
+        from aerobee.client_core.schedules import Schedules
+
+        schedules = Schedules(self._connection, timeout_ms=self._config.send_timeout_ms)
+        await schedules.recall(handle)
 
     async def flush(self) -> None:
         """Waits until every message sent so far has its receipt or its error."""

@@ -36,6 +36,7 @@ from aerobee.broker.timers.term import TimerTerm
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, Busy, NotMaster, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.waiting import Turns
 from aerobee.store_format.record_layout import RecordCorrupt
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class Mover:
         self._limits = limits
         self._on_moved = on_moved
         self._due = asyncio.Event()
-        self._acting = asyncio.Lock()
+        self._acting = Turns()
         """Held from reading waiting messages until they are done."""
         self._term: TimerTerm | None = None
         self._planner: Planner | None = None

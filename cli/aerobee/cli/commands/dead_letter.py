@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,7 +19,7 @@ from aerobee.cli.options import (
     wide_option,
     yes_option,
 )
-from aerobee.cli.output import counted, print_json, print_table, remark, say
+from aerobee.cli.output import counted, print_json, print_table, remark, remark_unanswered, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -85,18 +85,21 @@ def list_(
     Exit code 1: there is no such group.
     """
 
-    async def question(admin: AdminClient) -> list[Letter]:
-        found: list[Letter] = []
-        async for letter in admin.dead_letters.find(group, _filter(wanted)):
-            if len(found) > max_letters:
+    async def question(admin: AdminClient) -> tuple[list[Letter], tuple[str, ...]]:
+        letters: list[Letter] = []
+        found = admin.dead_letters.find(group, _filter(wanted))
+        async for letter in found:
+            if len(letters) > max_letters:
                 break
-            found.append(letter)
-        return found
+            letters.append(letter)
+        return letters, found.unanswered
 
-    letters = target.administer(question)
+    letters, unanswered = target.administer(question)
+    remark_unanswered(unanswered)
     shown = [_document(letter) for letter in letters[:max_letters]]
     if as_json:
-        print_json({"group": group, "letters": shown, "more": len(letters) > max_letters})
+        document = {"group": group, "letters": shown, "more": len(letters) > max_letters}
+        print_json({**document, "unanswered": list(unanswered)})
     elif shown:
         print_table(
             ("id", "from", "attempts", "died", "reason"),
@@ -130,13 +133,17 @@ def list_(
 def show(target: Target, group: str, message_id: str) -> None:
     """Show everything of the dead letter ID of GROUP, as JSON. Exit code 1: there is none."""
 
-    async def question(admin: AdminClient) -> Letter | None:
-        async for letter in admin.dead_letters.find(group, _filter({"key": message_id})):
-            return letter
-        return None
+    async def question(admin: AdminClient) -> tuple[Letter | None, tuple[str, ...]]:
+        found = admin.dead_letters.find(group, _filter({"key": message_id}))
+        async for letter in found:
+            return letter, ()
+        return None, found.unanswered
 
-    letter = target.administer(question)
+    letter, unanswered = target.administer(question)
+    remark_unanswered(unanswered)
     if letter is None:
+        if not unanswered:
+            target.administer(lambda admin: admin.groups.describe(group))
         remark(f"group {group} has no dead letter {message_id}")
         raise click.exceptions.Exit(NEGATIVE)
     from aerobee.cli.message_lines import document_of_message
@@ -192,8 +199,8 @@ def resend(
     async def settle(admin: AdminClient, some: list[Letter]) -> list[Any]:
         return await admin.dead_letters.resend(group, some, topic=to_topic, resends_max=resends_max)
 
-    done, refused = _settle_all(target, group, wanted, settle, rate=rate, dry_run=dry_run)
-    _tell("resent", group, done, refused, dry_run=dry_run, as_json=as_json)
+    settled = _settle_all(target, group, wanted, settle, rate=rate, dry_run=dry_run)
+    _tell("resent", group, settled, dry_run=dry_run, as_json=as_json)
 
 
 @dead_letter.command()
@@ -216,8 +223,16 @@ def drop(
     async def settle(admin: AdminClient, some: list[Letter]) -> list[Any]:
         return await admin.dead_letters.drop(group, some)
 
-    done, refused = _settle_all(target, group, wanted, settle, rate=None, dry_run=dry_run)
-    _tell("dropped", group, done, refused, dry_run=dry_run, as_json=as_json)
+    settled = _settle_all(target, group, wanted, settle, rate=None, dry_run=dry_run)
+    _tell("dropped", group, settled, dry_run=dry_run, as_json=as_json)
+
+
+class _Settled(NamedTuple):
+    """How many letters were settled, why others were not, and who did not answer."""
+
+    done: int
+    refused: list[str]
+    unanswered: tuple[str, ...]
 
 
 def _settle_all(
@@ -228,10 +243,8 @@ def _settle_all(
     *,
     rate: float | None,
     dry_run: bool,
-) -> tuple[int, list[str]]:
-    """How many were settled, and why others were not."""
-
-    async def question(admin: AdminClient) -> tuple[int, list[str]]:
+) -> _Settled:
+    async def question(admin: AdminClient) -> _Settled:
         size = BATCH if rate is None else max(1, min(BATCH, int(rate)))
         done, refused = 0, list[str]()
         batch: list[Letter] = []
@@ -251,21 +264,25 @@ def _settle_all(
             if rate is not None:
                 await asyncio.sleep(told / rate)
 
-        async for letter in admin.dead_letters.find(group, _filter(wanted)):
+        found = admin.dead_letters.find(group, _filter(wanted))
+        async for letter in found:
             batch.append(letter)
             if len(batch) >= size:
                 await flush()
         await flush()
-        return done, refused
+        if not (done or refused or found.unanswered):
+            await admin.groups.describe(group)  # One that does not exist is worth a word.
+        return _Settled(done, refused, found.unanswered)
 
     return target.administer(question)
 
 
-def _tell(
-    what: str, group: str, done: int, refused: list[str], *, dry_run: bool, as_json: bool
-) -> None:
+def _tell(what: str, group: str, settled: _Settled, *, dry_run: bool, as_json: bool) -> None:
+    done, refused, unanswered = settled
+    remark_unanswered(unanswered)
     if as_json:
-        print_json({"group": group, what: done, "refused": refused, "changed": not dry_run})
+        document = {"group": group, what: done, "refused": refused, "changed": not dry_run}
+        print_json({**document, "unanswered": list(unanswered)})
     else:
         prefix = f"would have {what}" if dry_run else what
         say(f"{prefix} {counted(done, 'dead letter')} of group {group}")

@@ -69,7 +69,7 @@ def get(target: Target, message_id: str, topic: str | None, as_json: bool) -> No
 
 
 async def _get(messages: Messages, message_id: str, topic: str | None) -> ReceivedMessage:
-    from aerobee.runtime.errors import MessageNotFound
+    from aerobee.runtime.errors import MessageNotFound, NoBrokerAvailable
 
     if topic is None:
         if place := _PLACE.fullmatch(message_id):
@@ -91,6 +91,11 @@ async def _get(messages: Messages, message_id: str, topic: str | None) -> Receiv
         by_id = await messages.by_id(message_id)
         if by_id.topic == topic:
             return by_id
+    if found.unanswered:
+        raise NoBrokerAvailable(
+            f"the brokers that answered have no message with the id {message_id} in topic {topic}: "
+            "try again later"
+        )
     raise MessageNotFound(f"topic {topic} has no message with the id {message_id}")
 
 
