@@ -323,4 +323,26 @@ CLIENTS: Final = (
             "::test_a_member_beyond_the_end_of_a_cut_log_misses_nothing_and_says_so",
         ),
     ),
+    Mutant(
+        name="unanswered-failure-forgotten",
+        breaks="in order, an attempt comes twice after a broker was silent for longer than a lease",
+        file=f"{_CONSUMER}/sending_back.py",
+        old="        if self._in_order:\n            for work",
+        new="        if False:\n            for work",
+        tests=(
+            "tests/consumer_client/test_unanswered_failures.py"
+            "::test_a_member_whose_lease_ran_out_at_a_frozen_broker_reports_the_failure_first",
+        ),
+    ),
+    Mutant(
+        name="failure-of-a-moving-queue-forgotten",
+        breaks="in order, an attempt comes twice when it fails while its queue moves",
+        file=f"{_CONSUMER}/listener_pool.py",
+        old="queue.is_stopped and not (self._is_orderly and self._send_back is not None):\n",
+        new="queue.is_stopped:\n",
+        tests=(
+            "tests/consumer_client/test_unanswered_failures.py"
+            "::test_a_queue_moves_to_another_member_once_its_failure_is_counted",
+        ),
+    ),
 )

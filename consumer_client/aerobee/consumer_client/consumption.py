@@ -146,11 +146,11 @@ class Consumption:
         if holding is None:
             return
         holding.reads.remove(holding.owned)
-        drain_ms = self._options.release_timeout_ms
+        drain_ms, report_ms = self._options.release_timeout_ms, self._options.failover_timeout_ms
         if self._is_closing:
             # Slow listeners must leave time to commit what others have finished.
-            drain_ms = min(drain_ms, self._options.close_timeout_ms * 3 // 4)
-        await holding.owned.drain(drain_ms / 1_000)
+            drain_ms = report_ms = min(drain_ms, self._options.close_timeout_ms * 3 // 4)
+        await holding.owned.drain(drain_ms / 1_000, report_ms / 1_000)
         if self._holdings.get(queue) is holding:
             await self._committing.commit([holding], wait_ms=self._options.release_timeout_ms)
         if self._holdings.get(queue) is holding:

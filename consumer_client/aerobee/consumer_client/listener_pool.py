@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee.client_core.message import ReceivedMessage
-from aerobee.consumer_client.attempts import Attempts, Counted
+from aerobee.consumer_client.attempts import DIED, Attempts, Counted
 from aerobee.consumer_client.failure_log import UNKNOWN, UNLIMITED, FailureLine, FailureLog
 from aerobee.consumer_client.listener import (
     ConsumeResult,
@@ -56,9 +56,6 @@ class _Work(NamedTuple):
     entries: list[Entry[ReceivedMessage]]
     """Empty: the waiting ones, one after another; see `_run`."""
     failures: int
-
-
-_DIED = "ProcessDied", "the consumer's process ended while its listener had the message"
 
 
 class _Abandoned(Exception):
@@ -405,7 +402,10 @@ class ListenerPool:
         queue, entries, failures = work.queue, work.entries, work.failures + 1
         self.counters.failed_calls += 1
         self._note_failure(work, failures)
-        if queue.is_stopped:
+        if queue.is_stopped and not (self._is_orderly and self._send_back is not None):
+            return
+        if queue.is_dropped:
+            self.on_unanswered(FailedWork(queue, entries, failures, *reason_of(error)))
             return
         line = self._log.line(
             "listener failed" if error is not None else "listener asked for a retry",
@@ -465,6 +465,11 @@ class ListenerPool:
                 self._say_what_follows(work.line, work.failures, told_ms)
             self._try_later(_Work(work.queue, [*work.entries], work.failures), told_ms)
 
+    def on_unanswered(self, work: FailedWork) -> None:
+        """The queue was lost while the broker was being told of this failure."""
+        queue, failure = work.queue.assignment.queue, (work.reason_class, work.reason)
+        self._attempts.on_unanswered(queue, work.entries, work.failures, failure)
+
     async def _is_held_back(self, work: _Work, worker: int) -> bool:
         """Before handling a message that was counted before: whether it must not be handled now."""
         counted = work.queue.past.get(work.entries[0][0]) if work.entries else None
@@ -477,14 +482,18 @@ class ListenerPool:
         return not self._may_begin(work.queue)
 
     async def _is_given_up(self, work: _Work, counted: Counted) -> bool:
-        """When the process died, there was no chance to ask, or to tell its broker."""
+        """When the process died, there was no chance to ask, or to tell its broker; when the queue
+        was lost, there was no answer."""
         queue, entries, failures = work
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return True
         if self._send_back is None or counted.is_reported:
             return False
-        self._attempts.sent_back(counted, entries[0][2].origin_message_id)
-        self._send_back(FailedWork(queue, entries, failures, *_DIED))
+        if counted.failure is DIED:
+            self._attempts.sent_back(counted, entries[0][2].origin_message_id)
+        else:
+            self._attempts.reported(counted)
+        self._send_back(FailedWork(queue, entries, failures, *counted.failure))
         return True
 
     def _note_failure(self, work: _Work, failures: int) -> None:

@@ -270,6 +270,7 @@ class PushConsumer:
             on_sent_back=self._pool.on_sent_back,
             on_refused=self._pool.on_kept,
             on_counted=self._pool.on_kept,
+            on_unanswered=self._pool.on_unanswered,
             in_order=self._in_order,
             retries_max=self._retries_max,
             telemetry=self._telemetry,
@@ -456,6 +457,7 @@ class PushConsumer:
             on_dropped=self._on_dropped,
             attempts=self._attempts,
             is_wanted=self._is_wanted if is_retry_topic(assignment.queue.topic) else None,
+            in_order=self._in_order,
         )
 
     def _send_back(self, work: FailedWork) -> None:
@@ -469,4 +471,6 @@ class PushConsumer:
 
     def _on_dropped(self, queue: PushQueue) -> None:
         self._pool.forget(queue)
+        if self._sending_back is not None:
+            self._sending_back.on_dropped(queue)
         self._duplicates_of_past_queues += queue.messages.duplicates_total
