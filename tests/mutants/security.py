@@ -94,6 +94,14 @@ SECURITY: Final = (
         tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
     ),
     Mutant(
+        name="users-hear-rings",
+        breaks="a user learns when messages of others' groups come",
+        file="access/aerobee/access/gate.py",
+        old="        if who is Who.NODES and role not in (BROKER, NAMESERVER):\n",
+        new='        if who is Who.NODES and role not in (BROKER, NAMESERVER, OPERATOR, ""):\n',
+        tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
+    ),
+    Mutant(
         name="sealed-secrets-of-anybody",
         breaks="who writes to etcd gives a user's secret to another",
         file="access/aerobee/access/sealing.py",

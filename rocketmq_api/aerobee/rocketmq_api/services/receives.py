@@ -123,8 +123,9 @@ class Receives:
         named = "" if caller.is_take else request.message_queue.broker.name
         name = self._broker(named, route)
         own = self._own
-        if own is not None and not own.is_master():
-            own = None
+        if own is not None:
+            has_queues = route.queues_by_broker.get(own.broker_name)
+            own = own if has_queues and own.is_master() else None
         rules = await self._groups.rules(group) if own is not None else GroupRules()
         wanted = Wanted(
             group=group,
