@@ -32,7 +32,7 @@ class OwnEngine:
 
     def __init__(self, options: ServerOptions, clock: Clock, observer: LimitObserver) -> None:
         limits = ConnectionLimits(
-            message_bytes_max=options.message_bytes_max,
+            message_bytes_max=min(options.message_bytes_max, options.request_bytes_max),
             sent_message_bytes_max=options.message_bytes_max,
         )
         if options.idle_s is not None:
@@ -45,6 +45,7 @@ class OwnEngine:
             on_bug=_log_bug,
             limits=limits,
             connections_max=options.connections_max or _UNLIMITED,
+            memory_bytes_max=options.memory_bytes_max,
             on_disconnected=options.on_disconnected,
         )
         self._tls = options.tls
@@ -62,6 +63,10 @@ class OwnEngine:
                 plain_bytes_max=method.request_bytes_max,
             )
         )
+
+    @property
+    def memory_used_bytes(self) -> int | None:
+        return self._server.memory.used
 
     async def listen(self, address: str) -> int:
         return await self._listen(address, self._tls)
