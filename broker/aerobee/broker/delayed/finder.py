@@ -27,6 +27,7 @@ from aerobee.broker.timers.record_rows import REQUEST_DUE_MS, key_hash
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.runtime.log import log_event
+from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.store_format.delayed_records import PRECISION_MS, recalls, timer_slot_ms
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.message_content import content_of
@@ -95,12 +96,14 @@ class Finder:
         waiting: WaitingLog,
         works: Executor,
         progress: Callable[[], TimerProgress],
+        turns: LoopTurns,
     ) -> None:
         """`progress`: what is done so far."""
         self._feeder = feeder
         self._waiting = waiting
         self._works = works
         self._progress = progress
+        self._turns = turns
 
     async def until_fed(self) -> None:
         """Until what was stored before this call can be found. Raises Busy: that takes too long."""
@@ -219,6 +222,7 @@ class Finder:
         begin = max(progress.floor, self._waiting.bounds(level).min_offset)
         found: list[_Candidate] = []
         while len(entries := await self._waiting.entries(level, begin, LEVEL_ENTRIES_AT_ONCE)):
+            await self._turns.turn(LISTINGS)
             times_ms = entries.times_ms
             (at,) = ((times_ms >= low[0]) & (times_ms < end_ms)).nonzero()
             columns = (times_ms[at], at + begin, entries.positions[at], entries.sizes[at])
@@ -233,7 +237,6 @@ class Finder:
             begin += len(entries)
             if len(found) == limit:
                 end_ms = found[-1].due_ms + 1
-            await asyncio.sleep(0)
         return found, len(found) < limit
 
     # ------------------------------------------------------------------------------ the index
@@ -281,6 +284,7 @@ class Finder:
         data = await self._waiting.pieces_there(
             [each.position for each in candidates], [each.size for each in candidates]
         )
+        await self._turns.turn(LISTINGS)
         progress = self._progress()
         sources = [Source(each.queue, each.offset, each.due_ms) for each in candidates]
         return [

@@ -47,6 +47,7 @@ from aerobee.runtime.errors import (
 )
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.histogram import Histogram
+from aerobee.runtime.waiting import Waiters
 from aerobee.store_format.batch import BatchIllegal
 from aerobee.store_format.delayed_records import HALF_TOPIC, Moved
 from aerobee.store_format.message_content import id_before
@@ -127,7 +128,7 @@ class Ends:
         self._ending: dict[TransactionName, _Ending] = {}
         self._owed: _Owed | None = None
         """What is stored has no op message yet."""
-        self._progress = asyncio.Event()
+        self._progress = Waiters()
         self.committed: Counter[str] = Counter()
         """By topic."""
         self.rolled_back: Counter[str] = Counter()
@@ -169,8 +170,7 @@ class Ends:
         return bool(is_there) and not self._pending.of(name)
 
     def _wake(self) -> None:
-        self._progress.set()
-        self._progress = asyncio.Event()
+        self._progress.wake()
 
     # ------------------------------------------------------------------------------ ending
 

@@ -61,6 +61,7 @@ class Transactions(Duty):
         self._begun_end = 0
         self._due = asyncio.Event()
         store, durability = parts.store, parts.durability
+        self.turns = parts.reads.loop_turns
         self.pending, self.aside = parts.halves.pending, parts.halves.aside
         self._said = (self.pending.next_half, self.pending.next_op, self.aside.next_half)
         self.follower = TransactionFollower(
