@@ -112,3 +112,9 @@ async def test_a_script_asks_without_an_event_loop(served: ClusterConnection) ->
             return [each.name for each in admin.call(lambda admin: admin.topics.list())]
 
     assert "orders" in await asyncio.to_thread(script)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8081", "127.0.0.1:8081/", "grpc://mq:8081"])
+def test_a_url_is_refused_when_the_client_is_made(address: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="is a URL or a path: write host:port"):
+        AdminClient(address)

@@ -33,7 +33,7 @@ def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
     """host:port names from a list, or from text separated by comma or semicolon.
 
     Raises:
-        InvalidArgument: none is given, or one has no port.
+        InvalidArgument: none is given, one has no port, or one is a URL.
 
     >>> parse_addresses("10.0.0.1:8081;10.0.0.2:8081")
     ('10.0.0.1:8081', '10.0.0.2:8081')
@@ -43,6 +43,11 @@ def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
     if not parsed:
         raise errors.InvalidArgument("no nameserver address is given: name at least one host:port")
     for address in parsed:
+        if "/" in address:
+            raise errors.InvalidArgument(
+                f"nameserver address {address!r} is a URL or a path: write host:port and nothing "
+                "else, for example 127.0.0.1:8081"
+            )
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65_536:
             raise errors.InvalidArgument(

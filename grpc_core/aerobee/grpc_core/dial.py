@@ -152,7 +152,10 @@ class Dialer:
                 error = task.exception()
                 if error is None:
                     return task.result()
-                failures.append(f"{running.pop(task)}: {_words(error)}")
+                address = running.pop(task)
+                # Whoever dials an address, not a name, knows which one failed.
+                place = "" if address == self._host else f"{address}: "
+                failures.append(f"{place}{_words(error)}")
             if not is_last:
                 return None
         return None
