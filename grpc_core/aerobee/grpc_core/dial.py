@@ -54,7 +54,7 @@ def split_address(address: str) -> tuple[str, int]:
     elif ":" in host:
         host = ""
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{address!r} is no address; use host:port or [address]:port")
+        raise ValueError(f"{address!r} is not an address; use host:port or [address]:port")
     return host, int(port)
 
 

@@ -203,6 +203,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
     ) -> broker_pb2.ListGroupsResponse:
         official = self._clients.groups()
         known = {*self._coordinator.members.names(), *self._offsets.groups(), *official}
+        known.update(self._settings.names())
         return broker_pb2.ListGroupsResponse(groups=sorted(known))
 
     @answered_at_once
