@@ -96,4 +96,15 @@ RETRIES: Final = (
             "::test_an_image_does_not_finish_again_what_a_reset_has_taken_back",
         ),
     ),
+    Mutant(
+        name="default-limit-in-order",
+        breaks="in an outage of minutes ordered messages become dead letters",
+        file="broker/aerobee/broker/retries/policy.py",
+        old="return self.retries_max if self.is_limit_set and self.retries_max >= 0 else None",
+        new="return self.limit",
+        tests=(
+            f"{_TESTS}/test_trying_in_order.py"
+            "::test_an_outage_of_any_length_ends_in_no_dead_letter_unless_somebody_set_a_limit",
+        ),
+    ),
 )

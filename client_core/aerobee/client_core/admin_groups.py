@@ -42,6 +42,18 @@ class BackOff:
 
 
 @dataclass(frozen=True, slots=True)
+class InOrderRetry:
+    """How a group's members try a failed message again that holds up its queue, with
+    `Ordering.ORDERLY`."""
+
+    retries_max: int | None
+    """After this many a message becomes a dead letter; None: it is tried again without end, because
+    nobody has set the group's `retries_max`."""
+    back_off: BackOff
+    """Unless the member has `suspend_ms`."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRetry:
     """How a group's failed messages are redelivered."""
 
@@ -56,6 +68,8 @@ class GroupRetry:
     delays_ms: tuple[int, ...] = ()
     """Without `back_off`: how long a message waits after its first failure, its second and so on;
     the last one counts for all further ones. Empty: the broker is an older version."""
+    in_order: InOrderRetry | None = None
+    """For members that handle messages in order; None: the broker is an older version."""
 
     @property
     def kind(self) -> Literal["exponential", "steps", "levels"]:
@@ -215,14 +229,20 @@ def _expression(wanted: broker_pb2.Filter) -> str:
 
 def _retry(found: broker_pb2.RetrySettings) -> GroupRetry:
     kind = found.WhichOneof("back_off")
-    exponential = found.exponential
+    in_order = found.in_order
+    limit = in_order.retries_max if in_order.HasField("retries_max") else None
     steps_ms = tuple(found.steps.delays_ms)
     return GroupRetry(
         retries_max=found.retries_max,
-        back_off=BackOff(exponential.initial_ms, exponential.max_ms, exponential.multiplier)
-        if kind == "exponential"
-        else None,
+        back_off=_back_off(found.exponential) if kind == "exponential" else None,
         steps_ms=steps_ms,
         ordered=found.ordered,
         delays_ms=Steps(steps_ms).all_ms if steps_ms else tuple(found.levels.delays_ms),
+        in_order=InOrderRetry(limit, _back_off(in_order.back_off))
+        if found.HasField("in_order")
+        else None,
     )
+
+
+def _back_off(found: broker_pb2.ExponentialBackOff) -> BackOff:
+    return BackOff(found.initial_ms, found.max_ms, found.multiplier)

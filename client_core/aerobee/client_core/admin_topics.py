@@ -10,7 +10,12 @@ from aerobee.client_core.master_search import AnswerList
 from aerobee.client_core.topics import Topics
 from aerobee.cluster_view.route import PERM_READ, PERM_WRITE, MessageQueue
 from aerobee.cluster_view.routes import Routes
-from aerobee.runtime.errors import InvalidArgument, NoBrokerAvailable, TopicNotFound
+from aerobee.runtime.errors import (
+    InvalidArgument,
+    NoBrokerAvailable,
+    TopicExists,
+    TopicNotFound,
+)
 from aerobee.v1 import common_pb2
 
 Permission = Literal["rw", "r", "w"]
@@ -82,21 +87,30 @@ class TopicAdmin:
         permission: Permission = "rw",
         ordered: bool = False,
         attributes: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
     ) -> Topic:
         """Create a topic; `queues` is the total, by default what the cluster's policy says.
+
+        Args:
+            exist_ok: a topic that is there already is returned as it is, whatever its queues and
+                attributes.
 
         Raises:
             TopicExists, IllegalName, LimitReached, NoBrokerAvailable.
         """
-        return _topic(
-            await self._topics.create(
+        try:
+            made = await self._topics.create(
                 name,
                 queues=queues or 0,
                 perm=_mask(permission),
                 order=ordered,
                 attributes=attributes,
             )
-        )
+        except TopicExists:
+            if not exist_ok:
+                raise
+            return await self.get(name)
+        return _topic(made)
 
     async def update(
         self,

@@ -335,6 +335,13 @@ def _retry(retry: GroupRetry) -> dict[str, Any]:
         }
     elif retry.delays_ms:
         document["delaysMs"] = list(retry.delays_ms)
+    if (in_order := retry.in_order) is not None:
+        document["inOrder"] = {
+            "retriesMax": in_order.retries_max,
+            "initialMs": in_order.back_off.initial_ms,
+            "longestMs": in_order.back_off.max_ms,
+            "multiplier": in_order.back_off.multiplier,
+        }
     return document
 
 
