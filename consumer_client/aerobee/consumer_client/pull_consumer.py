@@ -45,7 +45,7 @@ POLL_TIMEOUT_S = 1.0
 
 
 class PullConsumer:
-    """Messages on request, from subscribed topics or from queues of one's own choice.
+    """Messages on request, from subscribed topics or from queues that you choose.
 
     With `subscribe` the members of a group share the queues, as with PushConsumer. With `assign`
     this consumer reads just these queues without asking brokers; commits are then accepted only
@@ -55,8 +55,8 @@ class PullConsumer:
     those of the last one when the `async with` block ends without an exception. If an exception
     ends the block, they come again; so they do after `aclose`, unless `commit` was called. What is
     done is committed every `commit_interval_ms` and on closing. Without `auto_commit` only `commit`
-    and `processing` move offsets: so it is for several tasks that share a consumer, of which one
-    would count as done by its `poll` what another has in hand. When a queue moves to another
+    and `processing` move offsets. Several tasks that share a consumer need that: otherwise the
+    `poll` of one would count as done what another is still handling. When a queue moves to another
     member, it waits up to `release_timeout_ms` for the next `poll`, `commit` or end of
     `processing`, so that the messages in hand are not handled twice.
 

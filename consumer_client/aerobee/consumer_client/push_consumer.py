@@ -61,8 +61,8 @@ class PushConsumer:
     member gets everything and keeps its own offsets in a local file.
 
     A message whose listener fails is handled again, as the group is configured, and ends as a dead
-    letter; with `retry` or `on_exhausted`, without end unless `on_exhausted` decides to skip it:
-    nothing is dropped silently.
+    letter; with `retry` or `on_exhausted` it is handled again until it succeeds or `on_exhausted`
+    decides to skip it. Nothing is dropped silently.
     The committed offset never passes a message that is not finished. A message is seen again
     after a crash, and when its queue moves to another member in the middle of its handling:
     listeners must be ready for that.
@@ -97,7 +97,7 @@ class PushConsumer:
             in broadcasting mode `host@DEFAULT`, so that a restart finds its local offsets.
         offsets_folder: of local offsets, and of what was in the listener's hands when a process
             died; default `~/.rocketmq_offsets`.
-        nameservers, cluster, tls, credentials: as at `ClusterConnection`.
+        nameservers, cluster, tls, credentials: as for `ClusterConnection`.
         telemetry: records traces and metrics; see docs/tracing.md.
         config: timeouts, intervals, limits.
 

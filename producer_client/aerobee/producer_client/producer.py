@@ -53,14 +53,14 @@ class Producer:
     tasks of one loop.
 
     Args:
-        nameservers, cluster: as at `ClusterConnection`.
+        nameservers, cluster: as for `ClusterConnection`.
         check_transaction: is asked how a transaction ends that has been open for long. It may be
-            one of another producer of the topic, or of an earlier life of this one.
-        transaction_topics: topics about which it is asked from the start; else from the first
-            transaction of a topic on.
+            one of another producer of the topic, or of this one before it was restarted.
+        transaction_topics: topics about which it is asked as soon as it starts; about other topics
+            it is asked once it has begun a transaction there.
         config: limits and times.
         connection: an open connection to be shared; its owner closes it.
-        tls, credentials: as at `ClusterConnection`.
+        tls, credentials: as for `ClusterConnection`.
         telemetry: records traces and metrics; see docs/tracing.md.
 
     A message is stored once, however often it has to be sent until a broker acknowledges it; the
@@ -196,7 +196,8 @@ class Producer:
             queue: where to; by default by sharding key, or else in turn.
             timeout: seconds from the call to its return, instead of the configured ones: for the
                 route, for room in the buffer, and for all attempts together.
-            skip_wait: be content with the broker's page cache, whatever its flush mode.
+            skip_wait: return once the broker has the message in its page cache, whatever its flush
+                mode.
 
         Raises:
             MessageTooLarge: the body is above the configured limit; nothing was sent.
@@ -487,8 +488,9 @@ class Producer:
         )
 
     def obstacles(self) -> list[str]:
-        """Why messages are on their way for more than a second, in sentences: the last failure of
-        a batch that is tried again, or who does not answer. Empty if nothing waits so long.
+        """What has kept messages waiting for more than a second, one sentence each: the last
+        failure of a batch that is tried again, or which node does not answer. Empty if no message
+        has waited that long.
 
         Raises:
             ShuttingDown: the producer is not open.
