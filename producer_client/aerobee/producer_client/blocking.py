@@ -15,6 +15,7 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import config_or_default
 from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.message import Message
+from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.route import MessageQueue
@@ -259,6 +260,20 @@ class BlockingProducer(BlockingClient[Producer]):
     def flush(self) -> None:
         """Waits until every message sent so far has its receipt or its error."""
         self._thread.call(lambda producer: producer.flush())
+
+    def ready(self, *topics: str, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when a nameserver and the brokers of these topics answer; without any, of the
+        topics that were sent to before or given as `transaction_topics`. It stores nothing.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: they did not within the time; the message says what is missing.
+            IllegalName: no topic can have such a name.
+            ShuttingDown: the producer is not open.
+        """
+        self._thread.call(lambda producer: producer.ready(*topics, timeout=timeout))
 
     def statistics(self) -> ProducerStatistics:
         """Counts since opening.
