@@ -204,7 +204,7 @@ async def test_a_producer_recalls_what_it_sent_by_its_receipt_or_its_handle(
     with pytest.raises(errors.MessageNotFound):
         await cluster.producer.recall(sent[0])
     now = await cluster.send(b"now")
-    with pytest.raises(errors.InvalidArgument, match="not sent with a delay or a time"):
+    with pytest.raises(errors.InvalidArgument, match="nothing to recall"):
         await cluster.producer.recall(now)
     with pytest.raises(errors.InvalidArgument):
         await cluster.producer.recall("no handle")

@@ -10,6 +10,27 @@ _TESTS = "tests/broker/retries"
 
 RETRIES: Final = (
     Mutant(
+        name="resent-letters-go-to-everybody",
+        breaks="groups that had nothing to do with a dead letter get its message twice",
+        file="client_core/aerobee/client_core/dead_letters.py",
+        old="topic if topic or to_all_groups else retry_topic(group)",
+        new="topic",
+        tests=(
+            "tests/cli/test_dead_letters.py::test_only_the_group_that_failed_gets_a_resent_letter",
+        ),
+    ),
+    Mutant(
+        name="letters-resent-where-nobody-reads",
+        breaks="a resent letter of an ordered group is lost",
+        file="broker/aerobee/broker/retries/dead_letters.py",
+        old="if is_to_group and not self._reads_retries(group):",
+        new="if is_to_group and not group:",
+        tests=(
+            "tests/cli/test_dead_letters.py"
+            "::test_letters_of_an_ordered_group_go_to_all_groups_or_stay",
+        ),
+    ),
+    Mutant(
         name="copies-not-looked-for",
         breaks="after a fail-over a failed message comes again twice",
         file="broker/aerobee/broker/retries/copies.py",

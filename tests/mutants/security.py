@@ -94,6 +94,14 @@ SECURITY: Final = (
         tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
     ),
     Mutant(
+        name="users-hear-rings",
+        breaks="a user learns when messages of others' groups come",
+        file="access/aerobee/access/gate.py",
+        old="        if who is Who.NODES and role not in (BROKER, NAMESERVER):\n",
+        new='        if who is Who.NODES and role not in (BROKER, NAMESERVER, OPERATOR, ""):\n',
+        tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
+    ),
+    Mutant(
         name="sealed-secrets-of-anybody",
         breaks="who writes to etcd gives a user's secret to another",
         file="access/aerobee/access/sealing.py",
@@ -241,6 +249,17 @@ SECURITY: Final = (
         tests=(
             "tests/cli/test_up_tls.py"
             "::test_only_the_nameservers_certificate_opens_etcd_which_has_one_port",
+        ),
+    ),
+    Mutant(
+        name="emptied-audit-logs-pass",
+        breaks="who empties the audit log leaves one that is intact",
+        file="runtime/aerobee/runtime/audit_log/verification.py",
+        old='                yield RawLine(path, 0, b"", is_ended=True)\n',
+        new="                pass\n",
+        tests=(
+            "tests/runtime/test_audit_log.py"
+            "::test_a_log_that_was_emptied_or_whose_last_line_was_cut_is_not_intact",
         ),
     ),
     # ------------------------------------------------------------------------------- files

@@ -61,4 +61,37 @@ TRANSACTIONS: Final = (
             "::test_a_break_in_a_hand_over_ends_each_transaction_once",
         ),
     ),
+    Mutant(
+        name="known-by-id-alone",
+        breaks="a committed message is never delivered, because another one has the same id",
+        file="broker/aerobee/broker/transactions/known.py",
+        old="            if known[1] == content:\n",
+        new="            if True:\n",
+        tests=(
+            "tests/broker/test_equal_ids.py"
+            "::test_each_of_two_messages_with_one_id_ends_as_its_producer_says",
+        ),
+    ),
+    Mutant(
+        name="told-apart-by-id-alone",
+        breaks="of two messages that Apache's broker stored with one id, both end as one does",
+        file="broker/aerobee/broker/transactions/pending.py",
+        old="        half = self._told_apart(half)\n",
+        new="",
+        tests=(
+            "tests/broker/test_equal_ids.py"
+            "::test_two_messages_with_one_id_that_apaches_broker_stored_are_two_transactions",
+        ),
+    ),
+    Mutant(
+        name="senders-not-told-apart",
+        breaks="of two clients that send the same message with one id, one ends both",
+        file="rocketmq_api/aerobee/rocketmq_api/sending/records.py",
+        old="        properties[_N.CLIENT] = at.client\n",
+        new="        pass\n",
+        tests=(
+            "tests/broker/test_equal_ids.py"
+            "::test_whatever_two_messages_with_one_id_differ_in_they_are_two",
+        ),
+    ),
 )

@@ -4,6 +4,7 @@ which a message is late only if something waits for a timer."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -12,11 +13,16 @@ from typing import Any, cast
 
 import pytest
 
+from aerobee.access.meter import passed_on
+from aerobee.broker.edge.own.ring_service import RingService
+from aerobee.broker.popping.bells import FarWaiter
 from aerobee.client_core.admin_client import AdminClient
 from aerobee.client_core.message import Message
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.grpc_core.status import RpcError, Status
 from aerobee.producer_client.producer import Producer
-from aerobee.rocketmq_api.services import receives
+from aerobee.rocketmq_api.services.receives import Receives
+from aerobee.rocketmq_api.services.rings import _Line
 from aerobee.testing import VirtualCluster, faults
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -97,6 +103,14 @@ async def test_a_poll_gets_what_comes_to_any_broker_at_once(node: str) -> None:
             poll = await scene.later(node)
             await scene.send(broker, broker.encode())
             assert await poll.bodies() == [broker.encode()]
+
+
+async def test_a_poll_at_a_broker_without_a_queue_of_the_topic_gets_what_comes() -> None:
+    async with scene_of(queues=1) as scene:
+        for node in scene.nodes:
+            poll = await scene.later(node)
+            await scene.send("broker-a", b"x")
+            assert await poll.bodies() == [b"x"]
 
 
 async def test_a_first_poll_gets_what_is_already_there_wherever_it_is() -> None:
@@ -208,7 +222,7 @@ async def test_a_client_that_goes_while_it_is_answered_gives_back_what_is_of_ano
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other broker has written its whole answer, and knows nothing of the client."""
-    passed_on, is_gone = receives.passed_on, asyncio.Event()
+    is_gone = asyncio.Event()
 
     def goes(group: str, part: Any) -> None:
         passed_on(group, part)
@@ -216,7 +230,7 @@ async def test_a_client_that_goes_while_it_is_answered_gives_back_what_is_of_ano
             is_gone.set()
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(receives, "passed_on", goes)
+    monkeypatch.setattr("aerobee.rocketmq_api.services.receives.passed_on", goes)
     async with scene_of() as scene:
         poll = await scene.later("broker-a")
         await scene.send("broker-b", b"x")
@@ -240,6 +254,70 @@ async def test_a_dead_letter_topic_without_a_message_reads_as_empty_at_every_nod
         assert await client.forward("g", message) == v2.OK
         assert [each.body for each in (await poll).messages] == [b"x"]
         assert scene.cluster.now - began <= AT_ONCE
+
+
+async def test_polls_that_wait_cause_no_traffic_between_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts: Counter[str] = Counter()
+
+    def count(owner: type, name: str) -> None:
+        method = getattr(owner, name)
+
+        def counted(self: Any, *args: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return method(self, *args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(_Line, "say")
+    count(FarWaiter, "_tell")
+    count(Receives, "_take")
+    async with scene_of(3) as scene:
+        polls = [
+            Poll(scene, node, {"group": f"g{number}"})
+            for number in range(10)
+            for node in scene.nodes
+            for _ in range(3)
+        ]
+        await scene.cluster.advance(seconds=2)
+        # One for each group of a node at each other broker, although three polls share it.
+        assert 0 < counts["_tell"] <= 10 * (3 * 2 + 3)
+        counts.clear()
+        await scene.cluster.advance(seconds=15)
+        assert not any(poll.task.done() for poll in polls)
+        assert counts == {}
+        await scene.send("broker-b", b"x")
+        await scene.cluster.advance(seconds=1)
+        assert sum(poll.task.done() for poll in polls) == 10
+        # A poll that waits where the message is, or one ring for another, and what that one says.
+        assert counts["_take"] <= 3 * 10
+
+
+async def test_a_client_that_names_one_broker_gets_the_messages_of_all() -> None:
+    """Although there is always one at the broker that it names."""
+    async with scene_of() as scene:
+        for number in range(20):
+            await scene.send("broker-a", b"a%d" % number)
+            await scene.send("broker-b", b"b%d" % number)
+        got = [await Poll(scene, "broker-a", {"count": 1}).bodies() for _ in range(16)]
+        assert any(body.startswith(b"b") for [body] in got)
+
+
+async def test_a_broker_without_rings_is_polled_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a cluster is upgraded."""
+
+    async def unimplemented(*_: object) -> None:
+        raise RpcError(Status.UNIMPLEMENTED, "unknown service aerobee.v1.RingService")
+
+    monkeypatch.setattr(RingService, "Rings", unimplemented)
+    async with scene_of() as scene:
+        await scene.send("broker-b", b"x")
+        found = await scene.nodes["nameserver"].receive("t", "g", broker="broker-b", wait_s=5)
+        assert [each.body for each in found.messages] == [b"x"]
+        poll = await scene.later("broker-a")
+        await scene.send("broker-a", b"y")
+        assert await poll.bodies() == [b"y"]
 
 
 async def test_a_poll_goes_on_while_another_broker_is_away_and_when_it_is_back() -> None:

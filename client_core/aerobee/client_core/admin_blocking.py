@@ -18,7 +18,7 @@ from aerobee.client_core.admin_cluster import ClusterState
 from aerobee.client_core.admin_groups import GroupAdmin
 from aerobee.client_core.admin_topics import TopicAdmin
 from aerobee.client_core.broker_groups import BrokerGroups
-from aerobee.client_core.dead_letters import DeadLetters
+from aerobee.client_core.dead_letters import DeadLetters, FoundLetters, Letter, LetterFilter
 from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.messages import Messages
 from aerobee.client_core.offsets import Offsets
@@ -51,22 +51,29 @@ def _blocking(
     return call
 
 
-def _blocking_iterator(
-    method: Callable[Concatenate[Part, P], AsyncIterator[T]],
-) -> Callable[Concatenate[BlockingPart[Part], P], Iterator[T]]:
-    @wraps(method)
-    def call(self: BlockingPart[Part], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        items = self._thread.do(lambda admin: method(self._part(admin), *args, **kwargs))
-        while found := self._thread.call(lambda _: _next_of(items)):
-            yield from found
+class BlockingFoundLetters:
+    """`FoundLetters`, for one `for`."""
 
-    return call
+    def __init__(self, thread: LoopThread[AdminClient], found: FoundLetters) -> None:
+        self._thread = thread
+        self._found = found
+
+    def __iter__(self) -> Iterator[Letter]:
+        letters = aiter(self._found)
+        while some := self._thread.call(lambda _: _next_of(letters)):
+            yield from some
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Broker groups that could not be asked so far; their letters, or the rest of them, are
+        missing."""
+        return self._found.unanswered
 
 
-async def _next_of(items: AsyncIterator[T]) -> list[T]:
+async def _next_of(letters: AsyncIterator[Letter]) -> list[Letter]:
     """Empty: there are no more."""
-    async for item in items:
-        return [item]
+    async for letter in letters:
+        return [letter]
     return []
 
 
@@ -98,6 +105,7 @@ class BlockingOffsets(BlockingPart[Offsets]):
     """`Offsets`, blocking."""
 
     bounds = _blocking(Offsets.bounds)
+    bounds_by_broker = _blocking(Offsets.bounds_by_broker)
     by_timestamp = _blocking(Offsets.by_timestamp)
     committed = _blocking(Offsets.committed)
     reset = _blocking(Offsets.reset)
@@ -116,7 +124,16 @@ class BlockingMessages(BlockingPart[Messages]):
 class BlockingDeadLetters(BlockingPart[DeadLetters]):
     """`DeadLetters`, blocking."""
 
-    find = _blocking_iterator(DeadLetters.find)
+    def find(self, group: str, wanted: LetterFilter | None = None) -> BlockingFoundLetters:
+        """A group's letters, broker by broker, oldest first.
+
+        Raises:
+            IllegalName; while they are read: Unreachable, DeadlineExceeded: no nameserver answers;
+            NoBrokerAvailable: no broker does.
+        """
+        found = self._thread.do(lambda admin: admin.dead_letters.find(group, wanted))
+        return BlockingFoundLetters(self._thread, found)
+
     resend = _blocking(DeadLetters.resend)
     drop = _blocking(DeadLetters.drop)
 

@@ -16,7 +16,13 @@ from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime import errors
 from aerobee.runtime.names import check_group_name
 from aerobee.runtime.own_protocol import error_from_code
-from aerobee.store_format.dead_letter_fields import DeadLetter, dead_letter_topic, read_dead_letter
+from aerobee.store_format.dead_letter_fields import (
+    DeadLetter,
+    GroupNameTooLong,
+    dead_letter_topic,
+    read_dead_letter,
+    retry_topic,
+)
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -143,18 +149,35 @@ class DeadLetters:
             offset = result.next_offset
 
     async def resend(
-        self, group: str, letters: Sequence[Letter], *, topic: str = "", resends_max: int = 0
+        self,
+        group: str,
+        letters: Sequence[Letter],
+        *,
+        to_all_groups: bool = False,
+        topic: str = "",
+        resends_max: int = 0,
     ) -> list[errors.AerobeeError | None]:
-        """Resend letters, each exactly once, to `topic` or to their original topics. An answer is
-        None, or the reason why the letter stays where it is.
+        """Resend letters, each exactly once, to the group that failed: no other group gets them. An
+        answer is None, or the reason why the letter stays where it is.
 
         Args:
+            to_all_groups: send them to their original topics instead, so that every group that
+                reads these gets them again. Needed for a group with ordered listeners, which reads
+                nothing else.
+            topic: send them to this topic instead, for all groups that read it.
             resends_max: how often a message may be resent the same way; 0: 3 times.
 
         Raises:
+            InvalidArgument: both places are given; or the group does not read its retry topic.
             NoBrokerAvailable, AerobeeError: some may have been sent; ask again.
         """
-        resend = broker_pb2.Resend(topic=topic, resends_max=resends_max)
+        if to_all_groups and topic:
+            raise errors.InvalidArgument("give either topic or to_all_groups")
+        try:
+            target = topic if topic or to_all_groups else retry_topic(group)
+        except GroupNameTooLong as error:
+            raise errors.InvalidArgument(str(error)) from None
+        resend = broker_pb2.Resend(topic=target, resends_max=resends_max)
         return await self._settle(group, letters, resend)
 
     async def drop(self, group: str, letters: Sequence[Letter]) -> list[errors.AerobeeError | None]:

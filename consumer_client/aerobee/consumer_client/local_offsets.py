@@ -230,17 +230,17 @@ def decode_offsets(data: bytes) -> LocalOffsets:
         raise _illegal(f"{TABLE} must be an object")
     if not isinstance(deletions, dict):
         raise _illegal(f"{DELETIONS} must be an object")
-    deleted_at_ms: dict[str, int] = {}
+    times: dict[str, int] = {}
     for topic, at_ms in deletions.items():
         if not isinstance(at_ms, int) or isinstance(at_ms, bool):
             raise _illegal(f"the time of {topic!r} must be an integer, not {at_ms!r}")
-        deleted_at_ms[str(topic)] = at_ms
+        times[str(topic)] = at_ms
     offsets: dict[MessageQueue, int] = {}
     for key, offset in table.items():
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise _illegal(f"the offset of {key!r} must be an integer, not {offset!r}")
         offsets[_queue_of(key)] = offset
-    return LocalOffsets(offsets, deleted_at_ms)
+    return LocalOffsets(offsets, times)
 
 
 def _queue_of(key: str | ObjectKey) -> MessageQueue:

@@ -133,14 +133,16 @@ class BlockingProducer(BlockingClient[Producer]):
         Args:
             message: what to send.
             queue: where to; by default by sharding key, or else in turn.
-            timeout: seconds, instead of the configured ones, once there is room in the buffer.
+            timeout: seconds from the call to its return, instead of the configured ones: for the
+                route, for room in the buffer, and for all attempts together.
             skip_wait: be content with the broker's page cache, whatever its flush mode.
 
         Raises:
             MessageTooLarge: the body is above the configured limit; nothing was sent.
             MessageIllegal: it is to arrive in more than ten years; nothing was sent.
             TopicNotFound, NotWritableTopic, QueueNotFound: there is nowhere to send to.
-            Unreachable, NoBrokerAvailable, NotWritable, Busy: not stored within the time.
+            Unreachable, NoBrokerAvailable, NotWritable: not stored within the time.
+            Busy: the buffer had no room within the time, or brokers took no more; not stored.
             DeadlineExceeded: not acknowledged in time; whether it is stored is unknown.
             OutOfSequence: the broker has forgotten so old a batch; whether it is stored is unknown.
             ShuttingDown: the producer is closed.
@@ -162,6 +164,10 @@ class BlockingProducer(BlockingClient[Producer]):
 
         Messages are stored in their order within each queue. Up to `batch_bytes_max` the messages
         of one topic without sharding keys go to one queue, all or none; larger calls are cut.
+
+        Args:
+            timeout: seconds from the call to its return. Without it, each batch has the configured
+                time for room in the buffer, and again from then on, however long all of them take.
 
         Returns:
             The receipts in the order of the messages; each is made when it is looked at.
@@ -248,12 +254,7 @@ class BlockingProducer(BlockingClient[Producer]):
         """A message that was sent with a delay or a time is never delivered; by its receipt, or by
         the `recall_handle` of that.
 
-        Raises:
-            InvalidArgument: the message was not sent with a time, or the text is no recall handle.
-            MessageNotFound: it does not wait any more: it was delivered, recalled or moved.
-            NoBrokerAvailable: its broker group has no master now.
-            DeadlineExceeded: it is unknown whether it was recalled; ask again.
-            Unreachable, NotMaster, Busy: nothing was done.
+        Raises as `Schedules.recall`, and InvalidArgument if the message was sent without a time.
         """
         self._thread.call(lambda producer: producer.recall(delayed))
 
@@ -284,8 +285,11 @@ class BlockingProducer(BlockingClient[Producer]):
         return self._thread.do(lambda producer: producer.statistics())
 
     def obstacles(self) -> list[str]:
-        """Why messages are on their way for more than a second, in sentences: the last failure of
-        a batch that is tried again, or who does not answer. Empty if nothing waits so long.
+        """What has been wrong for more than a second, in sentences. That no nameserver answers,
+        even if nothing is to be sent; and why messages are on their way for so long: the last
+        failure of a batch that is tried again, or who does not answer. Empty if nothing is wrong.
+
+        What was never asked is not known: `ready` asks.
 
         Raises:
             ShuttingDown: the producer is not open.

@@ -430,24 +430,16 @@ class Producer:
         """A message that was sent with a delay or a time is never delivered; by its receipt, or by
         the `recall_handle` of that.
 
-        Raises:
-            InvalidArgument: the message was not sent with a time, or the text is no recall handle.
-            MessageNotFound: it does not wait any more: it was delivered, recalled or moved.
-            NoBrokerAvailable: its broker group has no master now.
-            DeadlineExceeded: it is unknown whether it was recalled; ask again.
-            Unreachable, NotMaster, Busy: nothing was done.
+        Raises as `Schedules.recall`, and InvalidArgument if the message was sent without a time.
         """
         handle = delayed.recall_handle if isinstance(delayed, Receipt) else delayed
         if not handle:
-            raise errors.InvalidArgument(
-                "this message cannot be recalled: it was not sent with a delay or a time"
-            )
+            raise errors.InvalidArgument("it was sent without a delay or a time: nothing to recall")
         self._opened()
         # Few producers recall, and all would load the administration at their start.
         from aerobee.client_core.schedules import Schedules
 
-        schedules = Schedules(self._connection, timeout_ms=self._config.send_timeout_ms)
-        await schedules.recall(handle)
+        await Schedules(self._connection, timeout_ms=self._config.send_timeout_ms).recall(handle)
 
     async def flush(self) -> None:
         """Waits until every message sent so far has its receipt or its error."""

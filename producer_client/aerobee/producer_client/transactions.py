@@ -86,8 +86,8 @@ class Transaction:
 
     @property
     def transaction_id(self) -> str:
-        """The message's id."""
-        return self.receipt.message_id
+        """The message's id; another one if a different message of the topic has that id."""
+        return self.receipt.transaction_id
 
     @property
     def topic(self) -> str:

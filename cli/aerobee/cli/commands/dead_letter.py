@@ -113,7 +113,8 @@ def list_(
                 )
                 for letter in shown
             ],
-            droppable=("from", "attempts"),
+            times="died",
+            droppable=("died",),
             cuttable="reason",
             wide=wide,
         )
@@ -159,7 +160,12 @@ def show(target: Target, group: str, message_id: str) -> None:
     "to_topic",
     default="",
     metavar="TOPIC",
-    help="Send them to TOPIC instead of the topic they came from.",
+    help="Send them to TOPIC instead, for all groups that read it.",
+)
+@click.option(
+    "--to-all-groups",
+    is_flag=True,
+    help="Send them to the topics they came from: every group that reads these gets them again.",
 )
 @click.option(
     "--rate",
@@ -181,6 +187,7 @@ def resend(
     target: Target,
     group: str,
     to_topic: str,
+    to_all_groups: bool,
     rate: float | None,
     resends_max: int,
     dry_run: bool,
@@ -188,16 +195,22 @@ def resend(
     as_json: bool,
     **wanted: Any,
 ) -> None:
-    """Send dead letters of GROUP again, each exactly once.
+    """Send dead letters of GROUP again, each exactly once, to GROUP alone.
 
-    Their attempts are counted from zero. Exit code 1: some were refused, for example because they
-    were resent too often; these stay.
+    No other group gets them, unless --to-all-groups or --to says so. A group with ordered listeners
+    needs one of these. Attempts are counted from zero. Exit code 1: some were refused, for example
+    because they were resent too often, or have no origin; these stay.
     """
+    if to_topic and to_all_groups:
+        raise click.UsageError("give either --to or --to-all-groups")
     if not dry_run:
-        confirm(f"Send dead letters of group {group} again?", yes=yes)
+        whom = "all groups of their topics" if to_all_groups else f"{to_topic or group}"
+        confirm(f"Send dead letters of group {group} again, to {whom}?", yes=yes)
 
     async def settle(admin: AdminClient, some: list[Letter]) -> list[Any]:
-        return await admin.dead_letters.resend(group, some, topic=to_topic, resends_max=resends_max)
+        return await admin.dead_letters.resend(
+            group, some, topic=to_topic, to_all_groups=to_all_groups, resends_max=resends_max
+        )
 
     settled = _settle_all(target, group, wanted, settle, rate=rate, dry_run=dry_run)
     _tell("resent", group, settled, dry_run=dry_run, as_json=as_json)
@@ -302,7 +315,8 @@ def _document(letter: Letter) -> dict[str, Any]:
     told, message = letter.told, letter.message
     return {
         "messageId": message.message_id,
-        "topic": told.origin.topic,
+        # A stray was sent straight to the dead letters.
+        "topic": None if told.origin.topic == message.queue.topic else told.origin.topic,
         "queue": told.origin.queue_id,
         "queueOffset": told.origin.queue_offset,
         "attempts": told.death.attempts,

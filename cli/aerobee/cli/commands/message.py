@@ -118,7 +118,7 @@ async def _get(messages: Messages, message_id: str, topic: str | None) -> Receiv
 @click.option(
     "--max",
     "max_messages",
-    type=click.IntRange(1, 64),
+    type=click.IntRange(1, 100_000),
     default=64,
     show_default=True,
     help="List at most this many messages, the newest ones.",
@@ -212,11 +212,13 @@ def _print_list(found: FoundMessages, *, wide: bool) -> None:
             ]
             for each in found.messages
         ],
-        droppable=("offset", "queue", "broker", "tag", "body"),
+        times="stored",
+        droppable=("offset", "queue", "broker", "tag", "keys"),
+        cuttable="body",
         wide=wide,
     )
     if found.more:
-        remark("there are more: bound the time with --begin and --end")
+        remark("there are more: raise --max, or bound the time with --begin and --end")
 
 
 def _print_message(found: ReceivedMessage) -> None:

@@ -224,6 +224,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
             ),
             "last stored": lambda queue: timestamp_text(queue["lastStoredMs"] or 0),
         },
+        times="last stored",
         droppable=("address", "broker"),
         wide=wide,
         title=f"{name}: {permission}, {'at least ' if unanswered else ''}"

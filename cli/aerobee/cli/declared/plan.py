@@ -104,8 +104,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What the cluster has more of than the file says, and cannot lose: told, and no reason to leave
-    the rest of the file undone."""
+    """What the cluster has more of than the file says, and cannot lose: told, and no reason to
+    leave the rest of the file undone."""
 
     key: Key
     why: str

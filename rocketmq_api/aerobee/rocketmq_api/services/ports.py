@@ -56,6 +56,8 @@ class Sent(NamedTuple):
     """Above 0: they wait for this time, Unix ms."""
     unsafe: Unsafe | None = None
     """They are stored, but the conditions for an acknowledgement were not met in time."""
+    transaction_id: str = ""
+    """Of a message of a transaction."""
 
 
 class RouteSource(Protocol):

@@ -104,8 +104,8 @@ class Receives:
         TopicNotFound, NotReadableTopic, Busy and others of `OwnPops.receive`."""
         group = stored_group(request.group, caller.namespace)
         topic = stored_topic(request.message_queue.topic, caller.namespace)
-        wanted = request.filter_expression
-        wish = wish_of(wanted, await prepared([wanted], self._expressions, group))
+        filtered = request.filter_expression
+        wish = wish_of(filtered, await prepared([filtered], self._expressions, group))
         invisible_ms = received_invisible_ms(request, self._limits)
         wait_ms = 0
         if not caller.is_take:
@@ -123,8 +123,9 @@ class Receives:
         named = "" if caller.is_take else request.message_queue.broker.name
         name = self._broker(named, route)
         own = self._own
-        if own is not None and not own.is_master():
-            own = None
+        if own is not None:
+            has_queues = route.queues_by_broker.get(own.broker_name)
+            own = own if has_queues and own.is_master() else None
         rules = await self._groups.rules(group) if own is not None else GroupRules()
         wanted = Wanted(
             group=group,

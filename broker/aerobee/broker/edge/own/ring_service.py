@@ -20,6 +20,7 @@ from aerobee.rocketmq_api.services.rings import is_concerned
 from aerobee.runtime.errors import AerobeeError, InvalidArgument, ShuttingDown
 from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.names import check_group_name
+from aerobee.runtime.outside import require_inside
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -49,6 +50,7 @@ class RingService(broker_pb2_grpc.RingServiceServicer):
             session.topics_changed(names)
 
     async def Rings(self, request_iterator: object, context: Context) -> None:
+        require_inside(context, "the stream of rings")
         session = _Session(self._bells, self._pops, self._keys)
         self._sessions.add(session)
         try:
