@@ -160,6 +160,30 @@ GROUPS: Final = (
             "::test_what_apaches_broker_has_revived_does_not_come_again",
         ),
     ),
+    Mutant(
+        name="left-round-goes-on",
+        breaks="a master that hands over redelivers on in a term that it has left",
+        file="broker/aerobee/broker/duties.py",
+        old="if stretch is None or stretch is not self.stretch:",
+        new="if stretch is None:",
+        tests=(
+            "tests/broker/test_left_terms.py"
+            "::test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out",
+            "tests/broker/test_left_terms.py"
+            "::test_a_break_in_a_hand_over_ends_each_transaction_once",
+        ),
+    ),
+    Mutant(
+        name="copies-forgotten",
+        breaks="a message that Apache's broker handed out comes again while an older one waits",
+        file="broker/aerobee/broker/popping/revivals.py",
+        old="if place[0] != queue or place[1] >= done",
+        new="if False",
+        tests=(
+            "tests/broker/test_left_terms.py"
+            "::test_a_break_in_a_hand_over_loses_and_repeats_no_message_that_apache_handed_out",
+        ),
+    ),
     # ------------------------------------------------------------------------------ polls elsewhere
     Mutant(
         name="rings-missed-while-looking",

@@ -408,6 +408,38 @@ class Visit:
                 "that it comes from the other"
             )
 
+    def may(self, need: Need) -> bool:
+        """Whether the caller, as it is now, may do this. Nothing is recorded."""
+        try:
+            user = self._method.judge_caller(self._caller)
+        except REFUSALS:
+            return False
+        return user is None or user.decide(need, self._source).is_allowed
+
+    @property
+    def hides_nothing(self) -> bool:
+        """No policy of the caller denies anything, so none of them need be asked."""
+        user = self._user
+        return user is None or user.user.is_super or not user.rules.denies
+
+    def hides(self, need: Need) -> bool:
+        """Whether a policy denies this to the caller, as it is now. Nothing is recorded."""
+        try:
+            user = self._method.judge_caller(self._caller)
+        except REFUSALS:
+            return True
+        return user is not None and user.decide(need, self._source).is_denied
+
+    def require_seen(self, need: Need) -> None:
+        """For what only the work shows, such as the topic of a record. Raises as `check`."""
+        try:
+            user = self._method.judge_caller(self._caller)
+            if user is not None and user.decide(need, self._source).is_denied:
+                self._judge(need, user)
+        except REFUSALS as error:
+            self._refused(error)
+            raise
+
     def check_again(self) -> None:
         """Repeat the checks for everything that was allowed, if users or policies have changed.
         Raises as `check`."""

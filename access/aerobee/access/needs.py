@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from aerobee.access.nodes import NodeName
-from aerobee.access.resources import Action, Kind, Need, topic_need
+from aerobee.access.resources import SEEING, Action, Kind, Need, topic_need
 from aerobee.runtime.names import is_system_topic
 
 
@@ -100,7 +100,7 @@ def needing_of_names(of: NeedsOf, names: Callable[[Any], set[str]]) -> MethodNee
     return MethodNeeds(Who.USERS, of, names)
 
 
-_READING = Action.SUB | Action.GET | Action.LIST
+_READING = SEEING | Action.LIST
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,9 @@ class Resources:
         if is_system_topic(name):
             reads, changes = actions & _READING, actions & ~_READING
             found = Action.GET if reads else Action(0)
-            return self.cluster(found | Action.UPDATE if changes else found)
+            need = self.cluster(found | Action.UPDATE if changes else found)
+            # They hold what belongs to others: messages that wait, offsets of groups.
+            return need._replace(shows_all_topics=bool(reads))
         return topic_need(name, actions)
 
     def topics(self, names: Iterable[str], actions: Action) -> list[Need]:

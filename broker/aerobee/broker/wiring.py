@@ -530,6 +530,7 @@ class Wiring:
                 bounds=self.queues.bounds,
                 clients=self.rocketmq.clients,
                 expressions=expressions,
+                turns=self.reads.loop_turns,
             ),
             admin=admin_service(self),
             audit=AuditService(

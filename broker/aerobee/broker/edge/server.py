@@ -100,7 +100,10 @@ class BrokerServer:
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
         broker_pb2_grpc.add_ScheduleServiceServicer_to_server(ScheduleService(schedule), server)
         broker_pb2_grpc.add_TransactionServiceServicer_to_server(
-            TransactionService(transactions.ends, transactions.listing, transactions.asked), server
+            TransactionService(
+                transactions.ends, transactions.listing, transactions.asked, transactions.turns
+            ),
+            server,
         )
         add_pull_service(pull, server)
         broker_pb2_grpc.add_RingServiceServicer_to_server(rings, server)

@@ -15,6 +15,7 @@ memory. Invariant: no ring is lost. A woken poll that leaves without having chec
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -174,7 +175,8 @@ class _Bell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self.waiters = 0
-        self.idle: dict[Waiter, None] = {}
+        # Unlike a dict, it finds its first entry at once after many have been removed there.
+        self.idle: OrderedDict[Waiter, None] = OrderedDict()
         """Those not woken yet, longest waiting first."""
         growth.wait(key.topic, key.queue_id, self._on_grown)
 
@@ -191,8 +193,7 @@ class _Bell:
 
     def ring(self) -> None:
         while self.idle:
-            waiter = next(iter(self.idle))
-            del self.idle[waiter]
+            waiter, _ = self.idle.popitem(last=False)
             if waiter.ring(self):
                 return
 

@@ -173,6 +173,7 @@ class Pops:
     ) -> _Part | None:
         """Raises AerobeeError."""
         poll = poll if count == poll.count else poll.with_count(count)
+        is_scan = False
         while True:
             queue = self._writer().queue(key)
             if queue is None:
@@ -191,20 +192,32 @@ class Pops:
             if not wanted.again and wanted.room <= 0:
                 looked.refusal = looked.refusal or wanted.refusal
                 return None
-            part, is_over = await self._taken(queue, poll, wanted, passing)
+            part, is_over = await self._taken(queue, poll, wanted, passing, is_scan=is_scan)
             if part is not None or is_over:
                 return part
             if self._clock.monotonic_s() >= looked.deadline_s:
                 return None
-            await asyncio.sleep(0)  # nothing matched; let others run
+            is_scan = True  # nothing matched
+            await asyncio.sleep(0)
 
     async def _taken(
-        self, queue: QueueState, poll: Poll, wanted: Wanted, passing: Filter | None
+        self,
+        queue: QueueState,
+        poll: Poll,
+        wanted: Wanted,
+        passing: Filter | None,
+        *,
+        is_scan: bool,
     ) -> tuple[_Part | None, bool]:
         """And whether the queue has nothing more for this poll."""
         key = queue.key
         found = await self._reads.read(
-            key, wanted, passing, is_ordered=queue.is_ordered, origin=poll.origin(key.topic)
+            key,
+            wanted,
+            passing,
+            is_ordered=queue.is_ordered,
+            origin=poll.origin(key.topic),
+            is_scan=is_scan,
         )
         term = self._writer()
         if term.queue(key) is not queue:

@@ -56,6 +56,8 @@ class Sent(NamedTuple):
     """Above 0: they wait for this time, Unix ms."""
     unsafe: Unsafe | None = None
     """They are stored, but the conditions for an acknowledgement were not met in time."""
+    transaction_id: str = ""
+    """Of a message of a transaction."""
 
 
 class RouteSource(Protocol):
@@ -188,7 +190,8 @@ class Wanted:
 
     group: str
     topic: str
-    client_id: str
+    client: str
+    """The client's key: what it takes is its own, whatever id others claim."""
     messages_max: int
     invisible_ms: int | None
     """None: as long as the client is heard from."""
@@ -249,7 +252,9 @@ class OwnPops(Protocol):
         """Returns once a dead letter has replaced it. Raises StaleHandle and others."""
         ...
 
-    async def forward_by_id(self, topic: str, group: str, message_id: str, client_id: str) -> None:
+    async def forward_by_id(
+        self, topic: str, group: str, message_id: str, client: str, client_id: str
+    ) -> None:
         """The same for a message that a push consumer has and names only by its id. Raises
         StaleHandle: the consumer has none here, and the group has no such dead letter; and others.
         """

@@ -62,7 +62,7 @@ class Questions:
         for message in messages:
             system = message.system_properties
             if system.message_type == v2.TRANSACTION:
-                self.clients.sent(caller.client_id, topic, message.topic, system.message_id)
+                self.clients.sent(caller.client, topic, message.topic, system.message_id)
 
     def ask(self, topic: str, transaction_id: str, queue_id: int, record: Record) -> bool:
         """Whether a client is being asked about a half message stored here; `queue_id` is its

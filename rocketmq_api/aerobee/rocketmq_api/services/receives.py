@@ -21,7 +21,7 @@ from aerobee.cluster_view.route import PERM_READ, TopicRoute
 from aerobee.rocketmq_api.clients.languages import language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import GroupRules
 from aerobee.rocketmq_api.codes import OK, topic_not_found
-from aerobee.rocketmq_api.receiving.filters import wish_of
+from aerobee.rocketmq_api.receiving.filters import prepared, wish_of
 from aerobee.rocketmq_api.receiving.messages import MessageWriter
 from aerobee.rocketmq_api.receiving.polling import (
     PollLimits,
@@ -65,7 +65,7 @@ class _Asked(NamedTuple):
     @property
     def attempt(self) -> Attempt:
         wanted = self.wanted
-        return Attempt(wanted.group, wanted.client_id, wanted.attempt_id)
+        return Attempt(wanted.group, wanted.client, wanted.attempt_id)
 
 
 class Receives:
@@ -104,7 +104,8 @@ class Receives:
         TopicNotFound, NotReadableTopic, Busy and others of `OwnPops.receive`."""
         group = stored_group(request.group, caller.namespace)
         topic = stored_topic(request.message_queue.topic, caller.namespace)
-        wish = wish_of(request.filter_expression, self._expressions)
+        filtered = request.filter_expression
+        wish = wish_of(filtered, await prepared([filtered], self._expressions, group))
         invisible_ms = received_invisible_ms(request, self._limits)
         wait_ms = 0
         if not caller.is_take:
@@ -129,7 +130,7 @@ class Receives:
         wanted = Wanted(
             group=group,
             topic=topic,
-            client_id=caller.client_id,
+            client=caller.client,
             messages_max=batch_size(request, self._limits),
             invisible_ms=invisible_ms,
             attempt_id=request.attempt_id,
@@ -146,22 +147,22 @@ class Receives:
         else:
             await self._deliver(asked, own, await own.receive(wanted))
 
-    def client_left(self, client_id: str) -> None:
+    def client_left(self, client: str) -> None:
         """Its polls end: some clients leave while they wait, and do not cancel them."""
-        for poll in tuple(self._polls.get(client_id, ())):
+        for poll in tuple(self._polls.get(client, ())):
             poll.is_over = True
             poll.ring()
 
     @contextmanager
     def _of_client(self, caller: Caller, poll: Poll) -> Iterator[None]:
-        polls = self._polls.setdefault(caller.client_id, set())
+        polls = self._polls.setdefault(caller.client, set())
         polls.add(poll)
         try:
             yield
         finally:
             polls.discard(poll)
             if not polls:
-                self._polls.pop(caller.client_id, None)
+                self._polls.pop(caller.client, None)
 
     # ------------------------------------------------------------------------------ all brokers
 

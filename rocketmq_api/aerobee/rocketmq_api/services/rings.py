@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
@@ -60,7 +61,7 @@ class Attempt(NamedTuple):
     """A poll that may be repeated."""
 
     group: str
-    client_id: str
+    client: str
     attempt_id: str
 
 
@@ -195,7 +196,8 @@ class _Interest:
         self.group = group
         self.topic = topic
         self.polls: set[Poll] = set()
-        self.idle: dict[Poll, None] = {}
+        # Unlike a dict, it finds its first entry at once after many have been removed there.
+        self.idle: OrderedDict[Poll, None] = OrderedDict()
         """Those that were not rung, longest waiting first."""
         self.fars: dict[str, Far] = {}
         """By broker name."""
@@ -223,11 +225,11 @@ class _Interest:
 
     def ring(self) -> bool:
         """Wake one poll; False: none waits."""
-        for poll in self.idle:
-            del self.idle[poll]
-            poll.ring()
-            return True
-        return False
+        if not self.idle:
+            return False
+        poll, _ = self.idle.popitem(last=False)
+        poll.ring()
+        return True
 
     def ring_all(self) -> None:
         while self.ring():

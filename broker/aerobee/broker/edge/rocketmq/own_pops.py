@@ -72,7 +72,7 @@ class OwnPops:
     async def receive(self, wanted: Wanted, rings: Rung | None = None) -> list[Received]:
         await self._offsets.acting_for(wanted.group)
         poll = Poll(
-            wanted.client_id,
+            wanted.client,
             wanted.messages_max,
             wanted.invisible_ms,
             wanted.attempt_id,
@@ -168,11 +168,13 @@ class OwnPops:
         if (refusal := self._refusal(handle, handled)) is not None:
             raise refusal
 
-    async def forward_by_id(self, topic: str, group: str, message_id: str, client_id: str) -> None:
+    async def forward_by_id(
+        self, topic: str, group: str, message_id: str, client: str, client_id: str
+    ) -> None:
         def is_wanted(record: Record) -> bool:
             return message_id_of(record) == message_id
 
-        found = await self._pops.held(self.keys(group, topic), client_id, is_wanted)
+        found = await self._pops.held(self.keys(group, topic), client, is_wanted)
         if found is not None:
             key, delivery = found
             handled = await self._pops.forward(key, delivery.offset, delivery.serial, client_id)

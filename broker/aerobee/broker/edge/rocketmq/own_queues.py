@@ -138,4 +138,4 @@ def _sent(receipt: Receipt) -> Sent:
     if receipt.error is not None:
         return Sent(receipt.error)
     unsafe = None if receipt.late is None else _UNSAFE[receipt.late]
-    return Sent(None, receipt.base_queue_offset, receipt.deliver_ms, unsafe)
+    return Sent(None, receipt.base_queue_offset, receipt.deliver_ms, unsafe, receipt.transaction_id)

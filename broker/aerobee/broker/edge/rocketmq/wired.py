@@ -45,7 +45,7 @@ class RocketmqApi:
             is_master=is_master,
         )
         self.clients = ClientTable(clock, on_gone=parts.popping.pops.client_gone)
-        self.expressions = CompiledExpressions()
+        self.expressions = CompiledExpressions(turn=parts.reads.loop_turns.turn)
         self.pops = _own_pops(parts)
         self.service = MessagingService(
             routes=routes,
