@@ -514,6 +514,7 @@ class Wiring:
             schedule=self.delays.schedule,
             transactions=self.transactions,
             pull=self.pull_service,
+            rings=self.rocketmq.ring_service,
             offsets=offset_service(self),
             groups=GroupService(
                 self.coordinator,
@@ -529,6 +530,7 @@ class Wiring:
                 bounds=self.queues.bounds,
                 clients=self.rocketmq.clients,
                 expressions=expressions,
+                turns=self.reads.loop_turns,
             ),
             admin=admin_service(self),
             audit=AuditService(

@@ -51,6 +51,7 @@ from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.health import Question
 from aerobee.runtime.log import log_event
+from aerobee.runtime.loop_turns import LoopTurns
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.node_ports import serve_node_ports
 from aerobee.runtime.own_protocol import say_error
@@ -197,7 +198,7 @@ def _rocketmq_service(
         groups=AskedGroups(cache, channels, clock),
         clients=ClientTable(clock),
         node=f"nameserver-{chance.getrandbits(64):016x}",
-        expressions=CompiledExpressions(),
+        expressions=CompiledExpressions(turn=LoopTurns(clock).turn),
         peers=channels,
         clock=clock,
         sending=config.rocketmq.sending(),

@@ -184,7 +184,7 @@ def topic_route(
     if topic is not None:
         return nameserver_pb2.TopicRoute(
             status=common_pb2.Status(code=common_pb2.OK),
-            topic=topic_config(topic),
+            topic=topic_config(topic, table.deleted_at_ms(name)),
             brokers=[
                 broker_endpoint(
                     cluster,

@@ -109,7 +109,9 @@ class Delays:
             on_index=self._on_index,
         )
         self.feeder.follow(self.progress)
-        self.finder = Finder(self.feeder, self.waiting, works, self.progress)
+        self.finder = Finder(
+            self.feeder, self.waiting, works, self.progress, parts.reads.loop_turns
+        )
         self.counts = WaitingCounts(
             self.finder, self.waiting, self.feeder, self.progress, parts.folder.topics
         )
