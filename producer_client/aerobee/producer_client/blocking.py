@@ -253,7 +253,7 @@ class BlockingProducer(BlockingClient[Producer]):
         """A message that was sent with a delay or a time is never delivered; by its receipt, or by
         the `recall_handle` of that.
 
-        Raises as `Schedules.recall`, InvalidArgument also if the message was sent without a time.
+        Raises as `Schedules.recall`, and InvalidArgument if the message was sent without a time.
         """
         self._thread.call(lambda producer: producer.recall(delayed))
 

@@ -435,7 +435,7 @@ class Producer:
         """A message that was sent with a delay or a time is never delivered; by its receipt, or by
         the `recall_handle` of that.
 
-        Raises as `Schedules.recall`, InvalidArgument also if the message was sent without a time.
+        Raises as `Schedules.recall`, and InvalidArgument if the message was sent without a time.
         """
         handle = delayed.recall_handle if isinstance(delayed, Receipt) else delayed
         if not handle:
