@@ -1,7 +1,6 @@
 """The broker's composition root: the only file that knows every part.
 
-Owns: nothing at run time. Each part is made once, after the parts it uses, and receives only those.
-Where two need each other, one gets the other's events through a callback: `on_...`.
+Each part is made once, after those it uses; of two that need each other, one has an `on_...`.
 """
 
 from __future__ import annotations
@@ -139,8 +138,7 @@ class Wiring:
         """`workers` wait for the disk. `mounts` add protocols beside our own."""
         self.config, self.store_host = config, store_host
         self.clock, self.chance, self._disk, self._workers = clock, chance, disk, workers
-        self.folder, self.replica = opened.folder, opened.replica
-        self.store = opened.folder.store
+        self.folder, self.replica, self.store = opened.folder, opened.replica, opened.folder.store
         self.failure, self.counters, self.loop_delay = Failure(), Counters(), LoopDelay(clock)
         self.watch = DiskWatch(clock, hung_after_s=config.store.disk_hung_after_ms / 1_000)
         self.latencies = RpcLatencies()
