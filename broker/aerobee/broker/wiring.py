@@ -514,6 +514,7 @@ class Wiring:
             schedule=self.delays.schedule,
             transactions=self.transactions,
             pull=self.pull_service,
+            rings=self.rocketmq.ring_service,
             offsets=offset_service(self),
             groups=GroupService(
                 self.coordinator,

@@ -26,6 +26,7 @@ from aerobee.runtime.log import log_event
 from aerobee.runtime.names import check_topic_name
 from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
+from aerobee.runtime.waiting import SharedFuture
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 log = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ class Routes:
         self._watch_stream: ServerStream[nameserver_pb2.QueryRouteResponse] | None = None
         self._watch_is_old = False
         self._listeners: set[RouteChanges] = set()
-        self._callbacks: list[Callable[[str], None]] = []
+        self._callbacks: dict[Callable[[str], None], None] = {}
 
     def cached(self, topic: str) -> TopicRoute | None:
         """The last known route; never waits. The same object until the route changes."""
@@ -134,11 +135,11 @@ class Routes:
     def telling(self, callback: Callable[[str], None]) -> Iterator[None]:
         """Within this block, `callback` is called immediately, on the loop, with the name of each
         topic whose route changes. It must not block."""
-        self._callbacks.append(callback)
+        self._callbacks[callback] = None
         try:
             yield
         finally:
-            self._callbacks.remove(callback)
+            del self._callbacks[callback]
 
     async def changed(self, topic: str, since: TopicRoute | None) -> None:
         """Return once the known route of a topic is not the object `since`."""
@@ -197,7 +198,7 @@ class Routes:
                 raise copy.copy(outcome)
             if outcome is not None:
                 return outcome
-        query = self._queries[key] = asyncio.get_running_loop().create_future()
+        query = self._queries[key] = SharedFuture()
         # A caller that gives up, or has less time than others, does not end the question for them.
         outcome = None
         try:

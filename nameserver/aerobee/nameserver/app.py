@@ -99,7 +99,7 @@ async def serve_nameserver(
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
     health, peer_limits = NameserverHealth(), PeerLimits()
     async with (
-        serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
+        serve_node_ports(config, NODE_TYPE, health, peer_limits, clock=clock) as (tls, metrics),
         recording(config, f"{NODE_TYPE}:{_place(config)}", NODE_TYPE, clock, metrics) as recorder,
         _opened(store, config, chance, clock) as etcd,
     ):

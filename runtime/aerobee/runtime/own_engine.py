@@ -59,6 +59,7 @@ class OwnEngine:
                 method.streams_answers,
                 method.read,
                 method.write,
+                plain_bytes_max=method.request_bytes_max,
             )
         )
 

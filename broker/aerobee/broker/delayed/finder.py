@@ -8,6 +8,7 @@ ordered by time, and entries are scanned.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -25,11 +26,15 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import REQUEST_DUE_MS, key_hash
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.runtime.errors import AerobeeError, Busy
+from aerobee.runtime.log import log_event
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.store_format.delayed_records import PRECISION_MS, recalls, timer_slot_ms
 from aerobee.store_format.java_hash import java_string_hash
+from aerobee.store_format.message_content import content_of
 from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
+
+log = logging.getLogger(__name__)
 
 NAMED_MAX = 1_000
 """At most this many messages of one name are looked at."""
@@ -107,7 +112,8 @@ class Finder:
     # ------------------------------------------------------------------------------ by name
 
     async def named_by(self, request: Record) -> list[Found]:
-        """The messages that a recall request names. Raises AerobeeError."""
+        """The messages that a recall request names: none if they are different messages with one
+        id, since it does not say which of them. Raises AerobeeError."""
         name = recalls(request) or ""
         topic = request.property_value("REAL_TOPIC") or ""
         slot = request.property_value("TIMER_OUT_MS") or ""
@@ -115,7 +121,17 @@ class Finder:
         unique_key = name.removeprefix(f"{topic}+")
         if not slot.isdigit():
             return []
-        return await self.named(topic, unique_key, int(slot) + 1)
+        found = await self.named(topic, unique_key, int(slot) + 1)
+        if len({content_of(each.record) for each in found}) <= 1:
+            return found
+        log_event(
+            log,
+            "a request recalls nothing: different messages have this id",
+            level=logging.WARNING,
+            topic=topic,
+            message_id=unique_key,
+        )
+        return []
 
     async def named(self, topic: str, unique_key: str, deliver_ms: int) -> list[Found]:
         """Waiting messages of `topic` with this unique key that are due in the timer's slot of

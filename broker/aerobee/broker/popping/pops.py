@@ -8,16 +8,16 @@ nothing, and its messages are redelivered at once. After each await the queue is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.pop.queue_state import QueueState
 from aerobee.broker.pop.requests import Delivery, Handled, Poll, Wanted
 from aerobee.broker.pop.term import PopTerm
-from aerobee.broker.popping.bells import Bells
+from aerobee.broker.popping.bells import Bells, Waiter
 from aerobee.broker.popping.confirmed import until_confirmed
 from aerobee.broker.popping.moves import Moves
 from aerobee.broker.popping.reads import PopReads
@@ -33,6 +33,28 @@ class Popped(NamedTuple):
     key: GroupQueue
     delivery: Delivery
     record: Record
+
+
+class Elsewhere(Protocol):
+    """A poll that also waits for messages of other brokers."""
+
+    is_rung: bool
+    """There may be some."""
+    wake: Callable[[], None] | None
+    """To be called when it is rung."""
+
+
+@contextmanager
+def waking(waiter: Waiter, elsewhere: Elsewhere | None) -> Iterator[None]:
+    """A ring from elsewhere ends the wait here."""
+    if elsewhere is None:
+        yield
+        return
+    elsewhere.wake = waiter.wake
+    try:
+        yield
+    finally:
+        elsewhere.wake = None
 
 
 @dataclass(slots=True)
@@ -90,9 +112,11 @@ class Pops:
         poll: Poll,
         passing: Filter | None,
         wait_s: float,
+        elsewhere: Elsewhere | None = None,
     ) -> list[Popped]:
         """Messages of these queues that pass an exact filter, searched in this order; empty: none
-        came in time. A caller that cannot deliver them must give them back.
+        came in time, or before there was something elsewhere. A caller that cannot deliver them
+        must give them back.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: nothing can be handed out now.
@@ -102,14 +126,15 @@ class Pops:
         deadline_s = self._clock.monotonic_s() + wait_s
         looked = await self._look(keys, poll, passing, deadline_s)
         if not looked.parts:
-            with self._bells.waiting_at(keys, poll.topic) as waiter:
+            with self._bells.waiting_at(keys, poll.topic) as waiter, waking(waiter, elsewhere):
                 while not looked.parts:
                     waiter.looks()
                     looked = await self._look(keys, poll, passing, deadline_s)
                     if looked.parts or looked.refusal is not None:
                         break
                     left_s = deadline_s - self._clock.monotonic_s()
-                    if left_s <= 0 or not await waiter.rung(left_s):
+                    is_over = left_s <= 0 or (elsewhere is not None and elsewhere.is_rung)
+                    if is_over or not await waiter.rung(left_s):
                         return []
         if not looked.parts:
             assert looked.refusal is not None
@@ -238,6 +263,20 @@ class Pops:
         if not popped and refusal is not None:
             raise refusal
         return popped
+
+    def may_have(self, keys: Iterable[GroupQueue]) -> bool:
+        """Whether a poll might get something from one of these queues now. Reads nothing."""
+        with suppress(AerobeeError):
+            term, now_ms = self._writer(), self._clock.now_ms()
+            for key in keys:
+                queue = term.queue(key)
+                if queue is not None and queue.has_nothing(
+                    self._end_of(key.topic, key.queue_id), now_ms
+                ):
+                    continue
+                return True
+            return False
+        return True
 
     # ------------------------------------------------------------------------------ giving back
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from aerobee.access.meter import hold_subscriptions
+from aerobee.access.running import sends_now
 from aerobee.grpc_core.status import RpcError, Status
 from aerobee.rocketmq_api.clients.languages import Traits, language_of, traits_of
 from aerobee.rocketmq_api.clients.settings import (
@@ -30,6 +31,7 @@ from aerobee.rocketmq_api.services.ports import Groups
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.runtime.errors import NoBrokerAvailable
 from aerobee.runtime.served_method import send_head
+from aerobee.runtime.waiting import Turns
 from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -80,9 +82,9 @@ class Telemetry:
             finally:
                 self._readers.discard(reader)
                 stream.end()
-                producers.stream_ended(caller.client_id, stream)
+                producers.stream_ended(caller.client, stream)
                 by_client = not self._is_ending and _ended_by_client(reader)
-                self._clients.stream_ended(caller.client_id, stream, by_client=by_client)
+                self._clients.stream_ended(caller.client, stream, by_client=by_client)
 
     def end(self) -> None:
         """End all streams; their clients open new ones, elsewhere if this node does not answer."""
@@ -92,8 +94,8 @@ class Telemetry:
 
     async def _read(self, commands: Commands, caller: Caller, stream: _Stream) -> None:
         if not caller.was_forwarded:  # a node is not a client
-            self._clients.stream_began(caller.client_id, stream)
-        self._questions.table_of(caller).stream_began(caller.client_id, stream)
+            self._clients.stream_began(caller.client, stream)
+        self._questions.table_of(caller).stream_began(caller.client, stream)
         async for command in commands:
             # Others answer questions that this server does not ask.
             if command.WhichOneof("command") == "settings":
@@ -115,7 +117,7 @@ class Telemetry:
         if not caller.was_forwarded:
             hold_subscriptions(len(settings.subscription.subscriptions))
             client = self._clients.heard(
-                caller.client_id, caller.language, caller.version, caller.peer
+                caller.client_id, caller.language, caller.version, caller.peer, caller.user
             )
             self._clients.registered(client, registration)
         rules = GroupRules()
@@ -126,7 +128,7 @@ class Telemetry:
         language = language_of(caller.language, settings.user_agent)
         traits = traits_of(language, caller.version or settings.user_agent.version)
         self._questions.table_of(caller).told(
-            caller.client_id,
+            caller.client,
             _named(settings, caller.namespace),
             needs_plain_body=traits.needs_plain_body,
         )
@@ -160,11 +162,13 @@ class _Stream:
     def __init__(self, context: Any, tasks: asyncio.TaskGroup) -> None:
         self._context = context
         self._tasks = tasks
-        self._turn = asyncio.Lock()
+        self._turn = Turns()
         self._again: asyncio.Task[None] | None = None
         self._offered: set[asyncio.Task[None]] = set()
         self._offered_bytes = 0
         self._is_ended = False
+        self.may_send = sends_now()
+        """See `CommandStream`."""
 
     async def write(self, command: service_pb2.TelemetryCommand) -> None:
         try:

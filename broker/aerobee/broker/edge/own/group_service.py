@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from aerobee.access.meter import hold_subscriptions
+from aerobee.access.running import groups_seen, topics_seen, user_of_call
 from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.convert import (
     group_member,
@@ -147,6 +148,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             broadcasting=join.broadcasting,
             session_timeout_s=timeout_ms / 1_000,
             last_heartbeat_s=self._clock.monotonic_s(),
+            user=user_of_call({}),
         )
         held = [lease for lease in shown if not self._offsets.is_ended(*lease)]
         self._removal.check_joinable(join.group)
@@ -205,7 +207,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         await self._turns.turn(LISTINGS)
         official = self._clients.groups()
         known = {*self._coordinator.members.names(), *self._offsets.groups(), *official}
-        return broker_pb2.ListGroupsResponse(groups=sorted(known))
+        sees = groups_seen()
+        return broker_pb2.ListGroupsResponse(groups=sorted(filter(sees, known)))
 
     async def DescribeGroup(
         self, request: broker_pb2.DescribeGroupRequest, context: Context
@@ -225,15 +228,18 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             raise GroupNotFound(
                 f"group {group} has neither members, committed offsets nor settings on this broker"
             )
+        sees = topics_seen()
         description = broker_pb2.GroupDescription(
             group=group,
             members=[
-                *(group_member(member, now_s) for member in members),
-                *(official_member(client, now_s) for client in official),
+                *(group_member(member, now_s, sees) for member in members),
+                *(official_member(client, now_s, sees) for client in official),
             ],
             retry=retry_settings(policy, self._settings.levels),
         )
         async for key in self._turns.each(LISTINGS, sorted({*committed, *leases})):
+            if not sees(key.topic):
+                continue
             min_offset, max_offset = self._bounds(key.topic, key.queue_id)
             lease = leases.get(key)
             description.queues.add(

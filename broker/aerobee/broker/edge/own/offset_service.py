@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import grpc
 
+from aerobee.access.resources import SEEING, topic_need
+from aerobee.access.running import require_seen, topics_seen
 from aerobee.broker.edge.own.convert import status_of
 from aerobee.broker.edge.own.retry_convert import failure_of, sent_back_message
 from aerobee.broker.groups.ownership import Claim
@@ -102,11 +104,14 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         # A slave, or the next master, may know older offsets than were reported before.
         await self._offsets.acting_for(request.group)
         found: list[tuple[GroupQueue, int | None]] = []
+        require_seen(topic_need(topic, SEEING) for topic in {each.topic for each in request.queues})
         async for queue in self._turns.each(request.group, request.queues):
             key = GroupQueue(request.group, queue.topic, queue.queue_id)
             found.append((key, self._offsets.query(key)))
         if not request.queues:
-            found.extend(self._offsets.of_group(request.group))
+            sees = topics_seen()
+            of_group = self._offsets.of_group(request.group)
+            found.extend(each for each in of_group if sees(each[0].topic))
         # The term may have ended during the turns.
         self._offsets.check_master()
         response = broker_pb2.QueryOffsetsResponse()
@@ -275,8 +280,10 @@ def timeout_s(context: Context, longest_s: float) -> float:
 
 
 def committed_offsets(offsets: list[tuple[GroupQueue, int]]) -> list[broker_pb2.CommittedOffset]:
-    """The first REMOVED_LISTED_MAX of them, sorted by queue."""
-    return [_committed(key, offset) for key, offset in sorted(offsets)[:REMOVED_LISTED_MAX]]
+    """The first REMOVED_LISTED_MAX of them that the caller may see, sorted by queue."""
+    sees = topics_seen()
+    shown = sorted(each for each in offsets if sees(each[0].topic))
+    return [_committed(key, offset) for key, offset in shown[:REMOVED_LISTED_MAX]]
 
 
 def _status(outcome: Outcome) -> common_pb2.Status:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import grpc
 
+from aerobee.access.running import sends_now, topics_seen
 from aerobee.broker.transactions.asked import AskedProducers
 from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.listing import Listing, Wanted
@@ -70,8 +71,10 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
             from_offset=request.after,
             limit=request.transactions_max or TRANSACTIONS_DEFAULT,
         )
+        sees = topics_seen()
         return broker_pb2.ListTransactionsResponse(
-            transactions=map(_transaction, page.halves), after=page.next_offset or 0
+            transactions=[_transaction(half) for half in page.halves if sees(half.topic)],
+            after=page.next_offset or 0,
         )
 
     async def WatchChecks(
@@ -79,7 +82,7 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     ) -> AsyncIterator[broker_pb2.TransactionCheck]:
         if not request.topics:
             raise InvalidArgument("name the topics whose transactions you know")
-        with self._asked.joined(request.topics) as producer:
+        with self._asked.joined(request.topics, may_send=sends_now()) as producer:
             while True:
                 question = await producer.next()
                 yield broker_pb2.TransactionCheck(
