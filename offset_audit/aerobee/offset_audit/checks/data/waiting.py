@@ -98,8 +98,7 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
         *(F.try_sum(name).alias(name) for name in ("sent", *_STATES, "copied", "taken_back")),
         *(F.max(name).alias(name) for name in ("unknown", "unknown_sent", "unknown_unread")),
     )
-    stored = [F.coalesce(name, zero) for name in ("waiting", "again", "dead", "resent")]
-    failed = reduce(Column.__add__, stored)
+    failed = reduce(Column.__add__, (F.coalesce(name, zero) for name in _COPIES))
     is_unknown = F.col("messages").isNull() | (F.col("topic").isNull() & (F.col("kind") == "DELAY"))
     unsure = tables.waiting.agg(F.coalesce(F.bool_or(is_unknown), F.lit(False)).alias("is_unsure"))
     is_known = F.lit(knows_waiting) & ~F.col("is_unsure")
@@ -118,6 +117,11 @@ def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -
             F.coalesce("taken_back", zero).alias("taken_back"),
         )
     )
+    return _with_finished(found)
+
+
+def _with_finished(found: DataFrame) -> DataFrame:
+    """Adds `twice` and `finished`, where they are known."""
     copies = reduce(Column.__add__, map(F.col, _COPIES))
     # Of the copies that the journal knows, those that are finished may be any.
     least = F.greatest(
