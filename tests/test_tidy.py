@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +116,16 @@ LAYERS: dict[str, frozenset[str]] = {
     ),
 }
 
+# What runs in a node, where strangers can make thousands of calls wait.
+SERVED = (
+    "access/",
+    "broker/",
+    "cluster_view/",
+    "grpc_core/",
+    "nameserver/",
+    "rocketmq_api/",
+    "runtime/",
+)
 CLIENTS = ("cluster_view/", "client_core/", "producer_client/", "consumer_client/")
 TOOLS = ("cli/", "bench/", "offset_audit/")
 
@@ -322,6 +333,19 @@ def test_no_function_keeps_a_cache_in_its_module(parsed: list[Source]) -> None:
         for node in source.functions
         for decorator in node.decorator_list
         if "cache" in ast.unparse(decorator).split(".")[-1]
+    ]
+    assert wrong == []
+
+
+def test_what_calls_wait_for_together_is_left_without_a_search() -> None:
+    """asyncio's locks search a list for who leaves; those of `runtime/waiting.py` do not."""
+    wrong = [
+        f"{name}: {found}"
+        for name, path in sources()
+        if name.startswith(SERVED)
+        for found in re.findall(
+            r"asyncio\.(?:Lock|Condition|Barrier|\w*Semaphore)\b", path.read_text("utf-8")
+        )
     ]
     assert wrong == []
 

@@ -107,15 +107,28 @@ def _change(field: str, before: object, after: object) -> dict[str, object]:
 
 def test_a_wish_that_cannot_be_fulfilled_changes_nothing(cluster: Up) -> None:
     cluster.run("topic", "create", "wide", "--queues", "4", "--if-missing")
-    wished = {"topics": [{"name": "new"}, {"name": "wide", "queues": 2}]}
+    wished = {"topics": [{"name": "new"}, {"name": "wide", "type": "FIFO"}]}
     for flag in ("--yes", "--dry-run"):
         said, error = applied(cluster, wished, flag, expect=4)
-        assert "cannot change topic wide: it has 4 queues, which can grow but not shrink" in said
+        assert "cannot change topic wide: its type is NORMAL, not FIFO" in said
         assert error.endswith("1 change cannot be made, and nothing was changed\n")
     assert "new" not in topics(cluster)
     _, error = applied(cluster, {"topics": [{"name": "new", "queus": 1}]}, "--yes", expect=2)
     assert "-:1: error: unknown key 'queus' of a topic; did you mean 'queues'?" in error
     assert "new" not in topics(cluster)
+
+
+def test_queues_that_were_added_by_hand_are_told_and_the_rest_is_applied(cluster: Up) -> None:
+    cluster.run("topic", "create", "grown", "--queues", "4", "--if-missing")
+    wished = {"topics": [{"name": "grown", "queues": 2}, {"name": "beside", "queues": 1}]}
+    applied(cluster, wished, "--dry-run", expect=1)
+    said, _ = applied(cluster, wished, "--yes")
+    assert "differs topic grown: it has 4 queues, and the file says 2" in said
+    assert topics(cluster)["beside"]["queues"] == 1
+    out, _ = applied(cluster, wished, "--yes", "--json")
+    assert [each["name"] for each in json.loads(out)["drift"]] == ["grown"]
+    # A file that is not what there is does not pass for it.
+    applied(cluster, wished, "--dry-run", expect=1)
 
 
 def test_a_failure_on_the_way_says_what_was_done_and_what_not(cluster: Up) -> None:
@@ -152,3 +165,31 @@ def test_a_prune_keeps_what_is_unread_unless_it_is_told_otherwise(cluster: Up) -
     wished["topics"].pop()
     applied(cluster, wished, "--prune", "--delete-unread", "--yes")
     assert topics(cluster).keys() == set(kept)
+
+
+@pytest.mark.thorough
+def test_what_is_exported_is_applied_without_a_change(cluster: Up, tmp_path: Path) -> None:
+    cluster.run("user", "create", "export", "--credentials-file", str(tmp_path / "export"))
+    declared = {
+        "topics": [{"name": "yes", "type": "DELAY", "attributes": {"keep_unread_max_bytes": 7}}],
+        "groups": [
+            {"name": "0123", "retriesMax": 5, "backOff": "exponential", "initial": "1s"},
+            {"name": "plain-export", "retriesMax": 3, "ordered": True},
+        ],
+        "quotas": [
+            {"user": "export", "limits": {"send_bytes": 1_000_000, "connections": "none"}},
+            {"default": True, "limits": {"send_bytes": 2_000_000}},
+        ],
+        "policies": [
+            {"user": "export", "resource": "Topic:o*", "actions": "Sub", "sources": "10.0.0.0/8"},
+            {"user": "export", "resource": "*", "actions": "All", "decision": "Deny"},
+        ],
+    }
+    applied(cluster, declared, "--yes")
+    exported = cluster.run("apply", "--export")
+    assert exported.stderr == ""
+    for name in ("yes", "0123", "send_bytes", "10.0.0.0/8"):
+        assert name in exported.stdout
+    for text in (exported.stdout, json.dumps(cluster.json("apply", "--export"))):
+        said = cluster.run("apply", "-f", "-", "--dry-run", "--prune", given=text).stdout
+        assert "plan: 0 to create, 0 to change, 0 to delete" in said

@@ -32,8 +32,9 @@ def test_messages_that_are_cut_anywhere_come_out_whole(seed: int) -> None:
         before, after = chance.randbytes(chance.randrange(12)), b"more"
         inbox.feed(before + sent[at:end] + after, len(before), len(before) + end - at)
         at = end
-    assert list(inbox.messages) == messages
     assert (inbox.size, inbox.missing, inbox.partial) == (len(sent), 0, [])
+    assert [inbox.plain(inbox.pop()[0]) for _ in messages] == messages
+    assert (inbox.size, inbox.overhead, inbox.messages) == (0, 0, ())
 
 
 def test_bytes_that_come_one_by_one_do_not_hold_more_than_they_are() -> None:
@@ -60,8 +61,10 @@ def test_of_a_compressed_message_no_more_is_made_than_one_turn_can_bear() -> Non
     bomb = framed(compressed(bytes(16 << 20)), 1)
     tracemalloc.start()
     try:
+        inbox.feed(bomb, 0, len(bomb))
+        assert len(inbox.plain(inbox.pop()[0])) == 4 << 20
         with pytest.raises(RpcError, match=r"more than 4194304 bytes .* uncompressed"):
-            inbox.feed(bomb, 0, len(bomb))
+            inbox.plain(inbox.pop()[0])
         _, held_max = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

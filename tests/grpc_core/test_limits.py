@@ -131,6 +131,7 @@ async def test_a_small_message_that_unpacks_to_a_large_one_is_refused() -> None:
         packed = message(bomb, compressed=1)
         parts = [packed[begin : begin + 16_384] for begin in range(0, len(packed), 16_384)]
         await peer.send(headers(1, block), *[data(1, part) for part in parts])
+        await peer.send(data(1, b"", end=True))
         assert await peer.status(1) == b"8"
         assert running.limits_met == [Limit.MESSAGE]
 

@@ -12,6 +12,7 @@ import ssl
 import warnings
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import trustme
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.limits import ConnectionLimits, Limit
 from aerobee.grpc_core.method import Method, coroutine, synchronous
+from aerobee.grpc_core.server import HANDSHAKE_BYTES
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.status import Status
 from aerobee.grpc_core.tls import (
@@ -33,7 +35,7 @@ from aerobee.grpc_core.tls import (
 )
 from tests.support.certificates import issue
 from tests.support.grpc_core_channel import ECHO, SWIFT, channel_to
-from tests.support.grpc_core_server import SERVICE, echo_methods, serving
+from tests.support.grpc_core_server import SERVICE, Serving, echo_methods, serving
 from tests.support.waiting import until
 
 
@@ -410,6 +412,40 @@ class WithoutFilesOnce(socket.socket):
             self.refusals = 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return super().accept()
+
+
+async def test_half_open_handshakes_have_an_eighth_of_the_memory_and_the_oldest_makes_room(
+    tmp_path: Path,
+) -> None:
+    """Who opens handshakes and leaves them keeps nobody out, and its memory is counted."""
+    served = issued(trustme.CA(), tmp_path, "localhost")
+    server = server_context(replace(served, authorities=None))
+    room = 8
+    memory = 8 * room * HANDSHAKE_BYTES
+    async with serving(*echo_methods([]), tls=server, memory_bytes_max=memory) as running:
+        idle = []
+        for number in range(3 * room):
+            idle.append(await asyncio.open_connection("127.0.0.1", running.port))
+            least = min(number + 1, room)
+            await until(partial(held_at_least, running, least))
+            assert used(running) == least
+        assert await asyncio.wait_for(idle[0][0].read(), 20) == b"", "the oldest were ended"
+        assert running.limits_met == [Limit.HANDSHAKES] * (2 * room)
+        client = client_context(replace(served, certificate=None, key=None))
+        async with channel_to(running.target, tls=client, server_name="localhost") as channel:
+            assert await channel.call(ECHO, b"x") == b"x"
+        running.met.clear()
+        for _, writer in idle:
+            writer.close()
+        await until(lambda: used(running) == 0)
+
+
+def held_at_least(running: Serving, handshakes: int) -> bool:
+    return used(running) >= handshakes
+
+
+def used(running: Serving) -> int:
+    return running.server.memory.used // HANDSHAKE_BYTES
 
 
 async def test_connections_that_could_not_be_accepted_are_accepted_later(tmp_path: Path) -> None:

@@ -7,6 +7,93 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 
 SECURITY: Final = (
+    # ------------------------------------------------------------------------------ open ports
+    Mutant(
+        name="leaving-searches-for-the-waiter",
+        breaks="a stranger's hundred thousand waiting calls freeze a node when they end",
+        file="runtime/aerobee/runtime/waiting.py",
+        old="            self._waiting.pop(waiter, None)\n\n    def wake",
+        new="            self._waiting = dict.fromkeys({*self._waiting} - {waiter})\n\n"
+        "    def wake",
+        tests=(
+            "tests/runtime/test_waiting.py"
+            "::test_leaving_costs_the_same_among_a_hundred_thousand_that_wait_for",
+        ),
+    ),
+    Mutant(
+        name="watches-without-limit",
+        breaks="anybody fills a node with watches of its health",
+        file="runtime/aerobee/runtime/serving_health.py",
+        old="        if own >= WATCHES_PER_CONNECTION_MAX or",
+        new="        if",
+        tests=(
+            "tests/runtime/test_serving_health.py"
+            "::test_a_connection_has_a_few_watches_and_always_its_check",
+        ),
+    ),
+    Mutant(
+        name="messages-inflate-while-they-wait",
+        breaks="three megabytes of a stranger hold gigabytes of a node",
+        file="grpc_core/aerobee/grpc_core/inbox.py",
+        old="        messages.append(Packed(message) if flag else message)\n",
+        new="        messages.append(self.plain(Packed(message)) if flag else message)\n",
+        tests=("tests/grpc_core/test_memory.py::test_compressed_messages_wait_as_they_came",),
+    ),
+    Mutant(
+        name="methods-own-limit-after-inflating",
+        breaks="a small method's request inflates to the limit of the largest",
+        file="grpc_core/aerobee/grpc_core/server_call.py",
+        old="            inbox.decompressed_bytes_max = min(inbox.decompressed_bytes_max, "
+        "method.plain_bytes_max)\n",
+        new="            pass\n",
+        tests=(
+            "tests/grpc_core/test_memory.py"
+            "::test_a_methods_own_limit_holds_before_its_request_is_inflated",
+        ),
+    ),
+    Mutant(
+        name="numbers-of-any-length",
+        breaks="a stranger's header makes a node write a traceback, hundreds of times a second",
+        file="grpc_core/aerobee/grpc_core/hpack.py",
+        old=" or len(value) > _CONTENT_LENGTH_DIGITS_MAX\n",
+        new="\n",
+        tests=(
+            "tests/grpc_core/test_heads.py"
+            "::test_a_content_length_beyond_any_length_fails_its_stream",
+        ),
+    ),
+    Mutant(
+        name="parsers-errors-escape",
+        breaks="what the parser of a peer's bytes raises is a traceback in the log",
+        file="grpc_core/aerobee/grpc_core/connection.py",
+        old="        except Exception as error:\n            # The event loop",
+        new="        except ZeroDivisionError as error:\n            # The event loop",
+        tests=(
+            "tests/grpc_core/test_heads.py"
+            "::test_whatever_a_parser_raises_ends_the_connection_with_one_line",
+        ),
+    ),
+    Mutant(
+        name="handshakes-without-limit",
+        breaks="half-open handshakes of a stranger take a node's memory",
+        file="grpc_core/aerobee/grpc_core/server.py",
+        old="        if len(self._handshaking) >= self._handshakes_max:\n",
+        new="        if len(self._handshaking) >= self._connections_max:\n",
+        tests=(
+            "tests/grpc_core/test_tls.py"
+            "::test_half_open_handshakes_have_an_eighth_of_the_memory_and_the_oldest_makes_room",
+        ),
+    ),
+    Mutant(
+        name="memory-beyond-the-limit",
+        breaks="strangers fill a container's memory until the kernel ends the node",
+        file="runtime/aerobee/runtime/memory_budget.py",
+        old="            self.bytes_of[part.name] = min(int(left * part.share), part.bytes_max)\n",
+        new="            self.bytes_of[part.name] = part.bytes_max\n",
+        tests=(
+            "tests/runtime/test_memory_budget.py::test_all_parts_together_are_less_than_the_limit",
+        ),
+    ),
     # ------------------------------------------------------------------------------ access
     Mutant(
         name="operators-act-as-brokers",
@@ -14,6 +101,14 @@ SECURITY: Final = (
         file="access/aerobee/access/gate.py",
         old="        if who is Who.BROKERS and role != BROKER:\n",
         new='        if who is Who.BROKERS and role not in (BROKER, "operator"):\n',
+        tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
+    ),
+    Mutant(
+        name="users-hear-rings",
+        breaks="a user learns when messages of others' groups come",
+        file="access/aerobee/access/gate.py",
+        old="        if who is Who.NODES and role not in (BROKER, NAMESERVER):\n",
+        new='        if who is Who.NODES and role not in (BROKER, NAMESERVER, OPERATOR, ""):\n',
         tests=("tests/access/test_doors.py::test_nodes_doors_are_shut_for",),
     ),
     Mutant(

@@ -108,6 +108,7 @@ async def serving(
     assert server.memory.used == 0, "what a connection held was given back"
     assert not server.tasks
     assert running.bugs == [], running.bugs
+    assert Limit.BUG not in running.limits_met, running.met
 
 
 def echo_methods(cancelled: list[str]) -> list[Method]:

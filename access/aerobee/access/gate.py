@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from aerobee.access.book import AccessBook
 from aerobee.access.needs import MethodNeeds, NeedsTable, Who
 from aerobee.access.node_certificates import NodeCertificates
-from aerobee.access.nodes import BROKER, NODE_KEY, OPERATOR, NodeName, NodeVerifier
+from aerobee.access.nodes import BROKER, NAMESERVER, NODE_KEY, OPERATOR, NodeName, NodeVerifier
 from aerobee.access.recorder import (
     FORWARDED_KEY,
     Facts,
@@ -303,6 +303,10 @@ class MethodGate:
         if who is Who.BROKERS and role != BROKER:
             raise AccessDenied(
                 f"{caller} is not a broker of this cluster, and only brokers may do this"
+            )
+        if who is Who.NODES and role not in (BROKER, NAMESERVER):
+            raise AccessDenied(
+                f"{caller} is not a node of this cluster, and only nodes may do this"
             )
         is_super = role == OPERATOR or (user is not None and user.user.is_super)
         if who is Who.SUPER_USERS and not is_super:

@@ -25,6 +25,8 @@ class Who(Enum):
     SUPER_USERS = "super users"
     BROKERS = "brokers"
     """No user, whatever its rights."""
+    NODES = "nodes"
+    """Brokers and nameservers for users that they have checked; no user, and no operator."""
 
 
 NeedsOf = Callable[[Any, str], Iterable[Need]]
@@ -86,6 +88,11 @@ def administering(of: NeedsOf) -> MethodNeeds:
 def of_broker(speaker: Callable[[Any], NodeName | None], *, is_act: bool = False) -> MethodNeeds:
     """For what a broker says about itself. `is_act`: it influences who is master."""
     return MethodNeeds(Who.BROKERS, is_act=is_act, speaker=speaker)
+
+
+def of_nodes() -> MethodNeeds:
+    """For what nodes ask each other in order to serve users."""
+    return MethodNeeds(Who.NODES)
 
 
 def needing_of_names(of: NeedsOf, names: Callable[[Any], set[str]]) -> MethodNeeds:

@@ -34,7 +34,7 @@ def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
     """host:port names from a list, or from text separated by comma or semicolon.
 
     Raises:
-        InvalidArgument: none is given, or one is not host:port.
+        InvalidArgument: none is given, or one is a URL or not host:port.
 
     >>> parse_addresses("10.0.0.1:8081;10.0.0.2:8081")
     ('10.0.0.1:8081', '10.0.0.2:8081')
@@ -44,6 +44,11 @@ def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
     if not parsed:
         raise errors.InvalidArgument("no nameserver address is given: name at least one host:port")
     for address in parsed:
+        if "/" in address:
+            raise errors.InvalidArgument(
+                f"nameserver address {address!r} is a URL or a path: write host:port and nothing "
+                "else, for example 127.0.0.1:8081"
+            )
         if not is_dialled_address(address):
             raise errors.InvalidArgument(
                 f"nameserver address {address!r} is not host:port, for example 127.0.0.1:8081 or "

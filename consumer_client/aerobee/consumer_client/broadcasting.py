@@ -41,6 +41,8 @@ class Broadcasting:
         self._subscriptions = dict(identity.subscriptions)
         self._store = store
         self._options = options
+        self._deleted_at_ms: dict[str, int] = {}
+        """By topic, when one of its name had been deleted last when its queues were taken."""
         self.sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
 
     async def run(self) -> None:
@@ -56,6 +58,17 @@ class Broadcasting:
             topics=self._subscriptions,
             interval_ms=self._options.rebalance_interval_ms,
         )
+
+    def missing(self) -> list[str]:
+        """What this member is still to get, in sentences."""
+        found = self.sessions.obstacles()
+        for topic in sorted(self._subscriptions):
+            route = self._routes.cached(topic)
+            queues = () if route is None else route.readable_queues
+            late = sum(self._consumption.owned(queue) is None for queue in queues)
+            if late:
+                found.append(f"{late} of the {len(queues)} queues of {topic} are not read yet")
+        return found
 
     async def close(self) -> None:
         """Stop all queues, commit their offsets, and leave the group."""
@@ -79,11 +92,16 @@ class Broadcasting:
         except errors.AerobeeError:
             return
         queues: Sequence[MessageQueue] = ()
+        is_new = False
         if route is not None:
             queues = route.readable_queues
+            is_new = route.deleted_at_ms > self._deleted_at_ms.setdefault(
+                topic, route.deleted_at_ms
+            )
+            self._deleted_at_ms[topic] = max(route.deleted_at_ms, self._deleted_at_ms[topic])
             self.sessions.open(dict.fromkeys(route.queues_by_broker, topic))
         for queue in self._consumption.queues:
-            if queue.topic == topic and queue not in queues:
+            if queue.topic == topic and (is_new or queue not in queues):
                 await self._consumption.stop(queue)
         fresh = [queue for queue in queues if not self._consumption.has(queue)]
         committed = await self._store.read(fresh) if fresh else {}

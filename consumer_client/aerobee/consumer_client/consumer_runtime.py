@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +23,11 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.defaults import CLUSTER_DEFAULT
 from aerobee.client_core.offsets import all_of
+from aerobee.client_core.readiness import missing_brokers, until_ready
 from aerobee.client_core.short_tracebacks import shortened
 from aerobee.cluster_view.cluster_wait import ClusterWait
 from aerobee.cluster_view.own_process import OwnProcess
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.beginnings import Beginnings, StartPolicy
 from aerobee.consumer_client.broadcasting import Broadcasting
@@ -133,6 +135,7 @@ class ConsumerRuntime:
             self.connection,
             group=settings.group,
             client_id=settings.client_id,
+            is_broadcasting=settings.broadcasting,
             store=self.store,
             beginnings=self.beginnings,
             options=settings.options,
@@ -149,7 +152,10 @@ class ConsumerRuntime:
         settings = self.settings
         if settings.broadcasting:
             return FileOffsetStore(
-                settings.client_id, settings.group, folder=settings.offsets_folder
+                settings.client_id,
+                settings.group,
+                folder=settings.offsets_folder,
+                deleted_at_ms=self._deleted_at_ms,
             )
         return BrokerOffsetStore(
             self.connection,
@@ -158,6 +164,10 @@ class ConsumerRuntime:
             timeout_ms=settings.options.request_timeout_ms,
             read_timeout_ms=settings.options.failover_timeout_ms,
         )
+
+    def _deleted_at_ms(self, topic: str) -> int:
+        route = self.connection.routes.cached(topic)
+        return 0 if route is None else route.deleted_at_ms
 
     async def open(self) -> None:
         """Connect, join the group, and fix where it begins: nothing sent after this is missed.
@@ -177,6 +187,7 @@ class ConsumerRuntime:
             self._stack.push_async_exit(self._close_gracefully)
             self._start_tasks()
             await self._begin(topics)
+            self._log_life("consumer started")
         except BaseException as error:
             await self.close(type(error), error, error.__traceback__)
             raise
@@ -216,7 +227,8 @@ class ConsumerRuntime:
     def obstacles(self) -> list[str]:
         """What prevents delivery now, in sentences."""
         routes = self.connection.routes
-        missing = [
+        missing = routes.obstacles()
+        missing += [
             f"no broker or nameserver knows topic {topic!r}"
             for topic in sorted(self.subscriptions)
             if routes.cached(topic) is None and not is_retry_topic(topic)
@@ -226,6 +238,24 @@ class ConsumerRuntime:
         return missing + (
             [] if self._broadcasting is None else self._broadcasting.sessions.obstacles()
         )
+
+    async def ready(self, assigned: Iterable[MessageQueue], timeout_ms: int) -> None:
+        """See `PullConsumer.ready`; `assigned`: the queues that the program chose."""
+        chosen = {queue.topic for queue in assigned}
+        topics = [
+            topic for topic in sorted({*self.subscriptions, *chosen}) if not is_retry_topic(topic)
+        ]
+
+        async def look(timeout_ms: int) -> list[str]:
+            self.check_usable()
+            missing = await missing_brokers(self.connection, topics, timeout_ms=timeout_ms)
+            if missing:
+                return missing
+            if self.rebalancer is not None:
+                return self.rebalancer.missing()
+            return [] if self._broadcasting is None else self._broadcasting.missing()
+
+        await until_ready(look, self.connection.clock, timeout_ms)
 
     async def _await_topics(self) -> list[str]:
         """The subscribed topics that exist, once a nameserver answers."""
@@ -372,6 +402,7 @@ class ConsumerRuntime:
     async def _close_gracefully(self, *_: object) -> None:
         """Runs before the task group ends, so that its parts can still be used."""
         timeout_s = self.settings.options.close_timeout_ms / 1_000
+        self._log_life("consumer stopping")
         try:
             async with asyncio.timeout(timeout_s) as scope:
                 await self._give_everything_back()
@@ -388,6 +419,20 @@ class ConsumerRuntime:
         finally:
             self.consumption.end()
             self.tasks.cancel_all()
+            self._log_life("consumer stopped")
+
+    def _log_life(self, event: str) -> None:
+        log_event(
+            log,
+            event,
+            level=logging.INFO,
+            group=self.settings.group,
+            client_id=self.settings.client_id,
+            topics=" ".join(
+                sorted(each for each in self.subscriptions if not is_retry_topic(each))
+            ),
+            queues=len(self.consumption.queues),
+        )
 
     async def _give_everything_back(self) -> None:
         if self.rebalancer is not None:

@@ -13,9 +13,11 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import (
     cluster_or_default,
     config_or_default,
+    milliseconds,
     nameservers_or_default,
 )
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.short_tracebacks import TOLD, shortened
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.consumer_client.attempts import Attempts
@@ -44,7 +46,7 @@ from aerobee.consumer_client.sending_back import FailedWork, SendingBack
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, clock_here
-from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.errors import InvalidArgument, ShuttingDown
 from aerobee.runtime.names import check_topic_name, is_retry_topic
 from aerobee.runtime.tls_config import TlsConfig
 from aerobee.store_format.dead_letter_fields import retry_topic
@@ -61,8 +63,8 @@ class PushConsumer:
     member gets everything and keeps its own offsets in a local file.
 
     A message whose listener fails is handled again, as the group is configured, and ends as a dead
-    letter; with `retry` or `on_exhausted`, without end unless `on_exhausted` decides to skip it:
-    nothing is dropped silently.
+    letter; with `retry` or `on_exhausted` it is handled again until it succeeds or `on_exhausted`
+    decides to skip it. Nothing is dropped silently.
     The committed offset never passes a message that is not finished. A message is seen again
     after a crash, and when its queue moves to another member in the middle of its handling:
     listeners must be ready for that.
@@ -76,7 +78,10 @@ class PushConsumer:
         group: the consumer group. All members must have the same subscriptions.
         listener: gets 1 to `consume_batch_max` messages of one queue; see `Listener`.
         ordering: CONCURRENT, or ORDERLY: one call at a time per queue, in order, and a failure
-            suspends the queue for `suspend_ms` and repeats the same messages.
+            suspends the queue and repeats the same messages, without end unless the group's
+            `retries_max` was set.
+        suspend_ms: how long a failure suspends a queue. None: as the group is configured, by
+            default 1 s, then twice as long each time, up to 1 min.
         max_concurrency: calls of the listener at a time, over all queues.
         consume_batch_max: most messages in one call; in order 256 at most.
         run_in_thread: whether a plain function is called in a thread.
@@ -94,7 +99,7 @@ class PushConsumer:
             in broadcasting mode `host@DEFAULT`, so that a restart finds its local offsets.
         offsets_folder: of local offsets, and of what was in the listener's hands when a process
             died; default `~/.rocketmq_offsets`.
-        nameservers, cluster, tls, credentials: as at `ClusterConnection`.
+        nameservers, cluster, tls, credentials: as for `ClusterConnection`.
         telemetry: records traces and metrics; see docs/tracing.md.
         config: timeouts, intervals, limits.
 
@@ -124,7 +129,7 @@ class PushConsumer:
         consume_batch_max: int = 1,
         run_in_thread: bool = True,
         retry: RetryPolicy | None = None,
-        suspend_ms: int = 1_000,
+        suspend_ms: int | None = None,
         on_exhausted: OnExhausted | None = None,
         broadcasting: bool = False,
         strategy: RebalanceStrategy | None = None,
@@ -267,6 +272,7 @@ class PushConsumer:
             on_sent_back=self._pool.on_sent_back,
             on_refused=self._pool.on_kept,
             on_counted=self._pool.on_kept,
+            on_unanswered=self._pool.on_unanswered,
             in_order=self._in_order,
             retries_max=self._retries_max,
             telemetry=self._telemetry,
@@ -405,6 +411,33 @@ class PushConsumer:
             if self._exit is not None:
                 raise self._exit
 
+    async def ready(self, *, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when this member reads: a nameserver and the brokers of its topics answer, it has
+        joined the group at each of them, and has its share of the queues, which may be none.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: not within the time; the message says what is missing. For example,
+                a member that died holds its queues until its session is over.
+            InvalidArgument, ShuttingDown: it is not started, or is closed.
+            AerobeeError: what ended the consumer, for example DuplicateClient.
+        """
+        await self._started().ready((), milliseconds(timeout))
+
+    def obstacles(self) -> list[str]:
+        """As `PullConsumer.obstacles`: what keeps messages away at this moment, in sentences."""
+        return self._started().obstacles()
+
+    def _started(self) -> ConsumerRuntime:
+        if self._runtime is None:
+            raise InvalidArgument("the consumer is not running: run it, or use it in `async with`")
+        if self._is_closed:
+            raise ShuttingDown("the consumer is closed")
+        self._runtime.check_usable()
+        return self._runtime
+
     def statistics(self) -> ConsumerStatistics:
         """What it owns and has done."""
         runtime = self._runtime
@@ -453,6 +486,7 @@ class PushConsumer:
             on_dropped=self._on_dropped,
             attempts=self._attempts,
             is_wanted=self._is_wanted if is_retry_topic(assignment.queue.topic) else None,
+            in_order=self._in_order,
         )
 
     def _send_back(self, work: FailedWork) -> None:
@@ -466,4 +500,6 @@ class PushConsumer:
 
     def _on_dropped(self, queue: PushQueue) -> None:
         self._pool.forget(queue)
+        if self._sending_back is not None:
+            self._sending_back.on_dropped(queue)
         self._duplicates_of_past_queues += queue.messages.duplicates_total

@@ -239,6 +239,9 @@ class Connection(Ending[S]):
             self.parse(self.rest + data if self.rest else data)
         except ConnectionFailure as failure:
             self.fail(failure.code, failure.reason, failure.limit)
+        except Exception as error:
+            # The event loop would log a traceback for each connection of a peer that knows how.
+            self.fail(ErrorCode.INTERNAL_ERROR, _place_of(error), Limit.BUG)
         finally:
             self.flush()
             self._worked_until_s = self.now()
@@ -429,3 +432,13 @@ class Connection(Ending[S]):
                 raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "a window overflows")
             if stream.outbox is not None and stream.send_window > 0:
                 self.enqueue(stream)
+
+
+def _place_of(error: Exception) -> str:
+    """Where it was raised, in one line; its text may be the peer's."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = "" if place is None else place.tb_frame.f_code.co_filename.rpartition("/")[2]
+    line = 0 if place is None else place.tb_lineno
+    return f"{type(error).__name__} at {where}:{line}"

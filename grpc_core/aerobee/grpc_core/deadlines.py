@@ -12,6 +12,8 @@ import heapq
 from typing import Final, Protocol
 
 _BUCKETS_PER_S: Final = 100
+_CALLS_PER_TURN: Final = 256
+"""A peer may give the calls of many connections one deadline; others are served in between."""
 
 
 class Overdue(Protocol):
@@ -59,9 +61,14 @@ class Deadlines:
     def _fire(self) -> None:
         self._timer = None
         now = self._loop.time() * _BUCKETS_PER_S + 0.5  # a loop's clock may tick in milliseconds
-        while self._due and self._due[0] <= now:
-            for call in list(self._buckets.pop(heapq.heappop(self._due))):
-                call.on_deadline()
+        room = _CALLS_PER_TURN
+        while room and self._due and self._due[0] <= now:
+            bucket = self._buckets[self._due[0]]
+            while room and bucket:
+                room -= 1
+                bucket.pop().on_deadline()
+            if not bucket:
+                del self._buckets[heapq.heappop(self._due)]
         self._set_timer()
 
     def close(self) -> None:

@@ -78,6 +78,8 @@ TABLE_BYTES: Final = 4_096
 """Size of either side's dynamic table unless SETTINGS say otherwise."""
 FIRST_DYNAMIC: Final = 62
 _INTEGER_SHIFT_MAX: Final = 21
+_CONTENT_LENGTH_DIGITS_MAX: Final = 19
+"""More than any length; Python refuses to read a number of more than 4,300."""
 _NAMES_MAX: Final = 512
 _STRINGS_MAX: Final = 2_048
 _STRING_BYTES_MAX: Final = 160
@@ -103,7 +105,9 @@ def kind_of(name: bytes) -> int:
 
 
 def _contradicts(kind: int, value: bytes) -> bool:
-    return (kind == TE and value != b"trailers") or (kind == CONTENT_LENGTH and not value.isdigit())
+    if kind == CONTENT_LENGTH:
+        return not value.isdigit() or len(value) > _CONTENT_LENGTH_DIGITS_MAX
+    return kind == TE and value != b"trailers"
 
 
 def _static_table() -> tuple[Field, ...]:

@@ -3,7 +3,8 @@
     Length-Prefixed-Message = Compressed-Flag (1 byte) Message-Length (4 bytes, big endian) Message
 
 Owns: the complete messages and the beginning of the incomplete one. A message within one DATA frame
-is sliced out of it; only a message across several frames is joined by copying.
+is sliced out of it; only a message across several frames is joined by copying. Compressed ones wait
+as they came: 4 KiB of them may be 4 MiB of zeros.
 """
 
 from __future__ import annotations
@@ -21,11 +22,27 @@ _PART_BYTES_MIN: Final = 1_024
 """Smaller parts are joined as they arrive: an object for each single byte would take fifty."""
 
 
+MESSAGE_BYTES: Final = 64
+"""What a waiting message takes in memory beyond its own bytes."""
+
+
+class Packed:
+    """A message that is still compressed."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
 class Inbox:
     """The receiving half of a stream, for input other than a single complete message."""
 
     __slots__ = ("_flag", "decompressed_bytes_max", "encoding", "extension", "message_bytes_max",
-                 "messages", "missing", "partial", "reader", "size")  # fmt: skip
+                 "messages", "missing", "overhead", "partial", "reader", "size")  # fmt: skip
 
     def __init__(
         self, message_bytes_max: int, encoding: bytes, *, decompressed_bytes_max: int
@@ -34,7 +51,7 @@ class Inbox:
         self.message_bytes_max = message_bytes_max
         self.decompressed_bytes_max = min(message_bytes_max, decompressed_bytes_max)
         self.encoding = encoding
-        self.messages: deque[bytes] | tuple[()] = ()
+        self.messages: deque[bytes | Packed] | tuple[()] = ()
         """Complete messages; a deque only while there are any: an empty one would take 0.7 KiB in
         each stream."""
         self.partial: list[bytes] = []
@@ -45,6 +62,8 @@ class Inbox:
         """Of the incomplete message; None while its prefix is incomplete."""
         self.size = 0
         """Bytes of all this, as the peer sent them."""
+        self.overhead = 0
+        """What its messages take beyond that."""
         self.extension = 0
         """How far the window was extended for the incomplete message."""
         self.reader: asyncio.Future[None] | None = None
@@ -53,8 +72,7 @@ class Inbox:
         """Take the content of a DATA frame.
 
         Raises:
-            RpcError: RESOURCE_EXHAUSTED for a message that is too large, INTERNAL for one that
-                cannot be decompressed, UNIMPLEMENTED for an unknown compression.
+            RpcError: RESOURCE_EXHAUSTED for a message that is too large.
         """
         self.size += end - start
         if self.partial:
@@ -93,10 +111,33 @@ class Inbox:
             self.missing = PREFIX_BYTES - (end - start)
 
     def _add(self, message: bytes, flag: int) -> None:
-        if flag:
-            message = decompressed(message, self.encoding, self.decompressed_bytes_max)
         messages = self.messages = self.messages or deque()
-        messages.append(message)
+        messages.append(Packed(message) if flag else message)
+        self.overhead += MESSAGE_BYTES
+
+    def pop(self) -> tuple[bytes | Packed, int, int]:
+        """The next message, the bytes as sent of which it was the last part, and its overhead."""
+        messages = self.messages
+        assert messages, "the caller has looked"
+        message = messages.popleft()
+        if not messages:
+            self.messages = ()
+        size = len(message) + PREFIX_BYTES if messages or self.partial else self.size
+        size, overhead = min(size, self.size), min(MESSAGE_BYTES, self.overhead)
+        self.size -= size
+        self.overhead -= overhead
+        return message, size, overhead
+
+    def plain(self, message: bytes | Packed) -> bytes:
+        """A message from `pop`, decompressed to no more than is allowed.
+
+        Raises:
+            RpcError: RESOURCE_EXHAUSTED if it would be larger, INTERNAL if it cannot be
+                decompressed, UNIMPLEMENTED for an unknown compression.
+        """
+        if isinstance(message, bytes):
+            return message
+        return decompressed(message.data, self.encoding, self.decompressed_bytes_max)
 
     def wake(self) -> None:
         """A message has arrived, or the end: the reader continues."""

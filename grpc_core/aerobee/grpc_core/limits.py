@@ -26,6 +26,8 @@ class Limit(StrEnum):
     """It sent no HTTP/2 preface in time."""
     HANDSHAKE = "handshake"
     """Not a limit: the peer and the server do not agree on TLS, or its certificate is not valid."""
+    HANDSHAKES = "handshakes"
+    """Too many TLS handshakes at once: the oldest was ended."""
     CONTROL_FRAMES = "control_frames"
     RESETS = "resets"
     """Streams reset as soon as they are begun: CVE-2023-44487."""
@@ -42,6 +44,8 @@ class Limit(StrEnum):
     PROCESS_MEMORY = "process_memory"
     KEEPALIVE = "keepalive"
     """It did not answer a PING."""
+    BUG = "bug"
+    """Not a limit: this side failed at what the peer had sent, and the connection ended."""
     PROTOCOL = "protocol"
     """Not a limit: it broke the protocol, and the connection ended."""
 

@@ -57,6 +57,9 @@ class Method:
     serialize: Convert | None = None
     compress_bytes_min: int | None = None
     """Answers of at least this size are compressed for clients that accept gzip; None: never."""
+    plain_bytes_max: int | None = None
+    """How large a request that came compressed may be when decompressed, if that is less than the
+    server's limit."""
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or self.path.count("/") != 2:

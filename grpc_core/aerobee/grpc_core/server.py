@@ -29,6 +29,10 @@ from aerobee.grpc_core.tls import DISTRUSTED, FollowedTls
 from aerobee.grpc_core.tls_listener import TlsListener
 
 _AGE_SPREAD: Final = 0.1
+HANDSHAKES_MAX: Final = 1_024
+"""TLS handshakes at once. They may also take an eighth of the memory."""
+HANDSHAKE_BYTES: Final = 64 << 10
+"""What one takes, measured."""
 _FAREWELL_S: Final = 1.0
 """The longest time for peers to read why."""
 _FAREWELL_S_MIN: Final = 0.1
@@ -86,7 +90,9 @@ class Server:
             self.loop, now, memory_bytes_max
         )
         self.memory: MemoryAccount = self._connections.memory
-        self._handshaking: set[ServerConnection] = set()
+        self._handshaking: dict[ServerConnection, Callable[[], object]] = {}
+        """Oldest first, each with what ends it."""
+        self._handshakes_max = max(1, min(HANDSHAKES_MAX, memory_bytes_max // 8 // HANDSHAKE_BYTES))
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._followed: dict[str, FollowedTls] = {}
         """By listener."""
@@ -171,6 +177,8 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        for connection in list(self._handshaking):
+            self.on_handshake_ended(connection)
         for followed in self._followed.values():
             followed.forget(self)
         for connection in self._connections:
@@ -192,25 +200,39 @@ class Server:
     def _connect(self, listener: str) -> ServerConnection:
         return ServerConnection(self, self.loop, listener)
 
-    def expect(self, address: object, listener: str) -> ServerConnection | None:
-        """A connection that begins with a TLS handshake; None: there are too many."""
+    def expect(
+        self, address: object, listener: str, end: Callable[[], object]
+    ) -> ServerConnection | None:
+        """A connection that begins with a TLS handshake; None: there are too many. `end` ends the
+        handshake: the oldest one makes room for a new one, because an honest one is short."""
         peer = peer_name(address)
         if self._is_full():
             self.observer.limit_met(Limit.CONNECTIONS, peer, self._too_many())
             return None
         connection = self._connect(listener)
         connection.peer = peer
-        self._handshaking.add(connection)
+        if len(self._handshaking) >= self._handshakes_max:
+            oldest, end_oldest = next(iter(self._handshaking.items()))
+            self.on_handshake_ended(oldest)
+            self.observer.limit_met(
+                Limit.HANDSHAKES,
+                oldest.peer,
+                f"more than {self._handshakes_max} TLS handshakes at once, this one the oldest",
+            )
+            end_oldest()
+        self._handshaking[connection] = end
+        self.memory.add(HANDSHAKE_BYTES)
         return connection
 
     def on_handshake_ended(self, connection: ServerConnection) -> None:
         """It was admitted, or there is nothing to admit."""
-        self._handshaking.discard(connection)
+        if self._handshaking.pop(connection, None) is not None:
+            self.memory.add(-HANDSHAKE_BYTES)
 
     def admit(self, connection: ServerConnection) -> bool:
         """The transport is ready; a connection too many is closed at once, without GOAWAY. So is
         one that was accepted before the listener closed but gets its turn only now."""
-        self._handshaking.discard(connection)
+        self.on_handshake_ended(connection)
         if self._is_stopping:
             connection.discard()
             return False

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from aerobee.grpc_core.server_connection import ServerConnection
 
 _UNSUPPORTED_MEDIA: Final = hpack.encode([(b":status", b"415"), (b"content-type", b"text/plain")])
+_COPIES: Final = 2
+"""The bytes, and what was parsed of them."""
+_COUNTED_BYTES_MIN: Final = 16 << 10
+"""Smaller requests in the hands of handlers are not counted: these have less than their calls."""
 _WORDS_415: Final = b"only application/grpc is served here\n"
 
 
@@ -32,6 +36,7 @@ class ServerCall(AnsweringStream):
     """What handlers and interceptors see of a call; also an async iterator over its requests."""
 
     __slots__ = (
+        "_handed_bytes",
         "_is_intercepted",
         "_left_bytes",
         "_task",
@@ -56,6 +61,8 @@ class ServerCall(AnsweringStream):
         self.expires_s: float | None = None
         self.note: Any = None
         """Whatever an interceptor stores with the call."""
+        self._handed_bytes = 0
+        """Size of the large request that the handler has, in the account of the connection."""
         self._left_bytes = head.content_length
         self._is_head_sent = False
         self._is_special = head.may_compress
@@ -144,9 +151,7 @@ class ServerCall(AnsweringStream):
                 self._end(error)
                 return
         if method.streams_requests:
-            self.open_inbox(
-                head.encoding, window_bytes=self.connection.limits.streaming_window_bytes
-            )
+            self._open_inbox(self.connection.limits.streaming_window_bytes)
             self._spawn(method, self)
         elif end_stream:
             self._end(RpcError(Status.INTERNAL, "the request has no message"))
@@ -183,13 +188,11 @@ class ServerCall(AnsweringStream):
             self.is_remote_closed = end_stream  # already answered: the answer waits for a window
             return
         if self.inbox is None:
-            self.open_inbox(self.head.encoding)
+            self._open_inbox()
         try:
             inbox = self.feed(data, start, end)
         except RpcError as error:
-            if error.status is Status.RESOURCE_EXHAUSTED:
-                self.server_connection.limit_met(Limit.MESSAGE, error.message)
-            self._end(error)
+            self._refuse(error)
             return
         self.is_remote_closed = end_stream
         assert self.method is not None, "calls of other methods have ended"
@@ -200,6 +203,25 @@ class ServerCall(AnsweringStream):
                 self._end(RpcError(Status.INTERNAL, "the last request is cut off"))
             inbox.wake()
 
+    def _open_inbox(self, window_bytes: int = 0) -> None:
+        inbox = self.open_inbox(self.head.encoding, window_bytes=window_bytes)
+        method = self.method
+        if method is not None and method.plain_bytes_max is not None:
+            inbox.decompressed_bytes_max = min(inbox.decompressed_bytes_max, method.plain_bytes_max)
+
+    def _refuse(self, error: RpcError) -> None:
+        """A request is too large, or cannot be decompressed."""
+        if error.status is Status.RESOURCE_EXHAUSTED:
+            self.server_connection.limit_met(Limit.MESSAGE, error.message)
+        self._end(error)
+
+    def _hand(self, size: int) -> None:
+        """The handler has a request of this size until it asks for the next, or the call ends."""
+        counted = _COPIES * size if size >= _COUNTED_BYTES_MIN else 0
+        if counted != self._handed_bytes:
+            change, self._handed_bytes = counted - self._handed_bytes, counted
+            self.connection.hold_received(change)
+
     def _receive_single(self, inbox: Inbox, end_stream: bool) -> None:
         if len(inbox.messages) > 1:
             self._end(RpcError(Status.INTERNAL, "more than one request message"))
@@ -207,8 +229,7 @@ class ServerCall(AnsweringStream):
             if inbox.partial or not inbox.messages:
                 self._end(RpcError(Status.INTERNAL, "the request is cut off"))
             else:
-                message = self.take(0)
-                self.server_connection.dispatch(self, message)
+                self.server_connection.dispatch(self)
         elif inbox.messages and not inbox.partial and not self.receive_window:
             # Nothing more may come, but hyper before version 1 says so only while it could send
             # another byte.
@@ -232,14 +253,23 @@ class ServerCall(AnsweringStream):
 
     # ---------------------------------------------------------------------------- the handler
 
-    def start(self, message: bytes) -> None:
-        """The request is complete."""
+    def start(self, message: bytes | None) -> None:
+        """The request is complete. None: it is in the inbox, and is decompressed only now."""
         if self._is_over:
             return
         method = self.method
         assert method is not None, "calls of other methods have ended"
         if method.streams_answers and self.server_connection.park_stream(self, message):
             return
+        if message is None:
+            try:
+                message = self.take(0)
+            except RpcError as error:
+                self._refuse(error)
+                return
+            self._hand(len(message))
+            if self._is_over:  # all memory is used, and the connection was ended
+                return
         try:
             request = method.deserialize(message) if method.deserialize is not None else message
             if method.style is Style.SYNCHRONOUS:
@@ -343,7 +373,14 @@ class ServerCall(AnsweringStream):
         Raises:
             RpcError: CANCELLED, the call has ended; or what `deserialize` raises.
         """
-        message = await self.next_message(self.connection.limits.streaming_window_bytes)
+        self._hand(0)
+        try:
+            message = await self.next_message(self.connection.limits.streaming_window_bytes)
+        except RpcError as error:
+            self._refuse(error)
+            raise
+        if message is not None:
+            self._hand(len(message))
         if self._is_over:
             raise RpcError(Status.CANCELLED, "the call has ended")
         if message is None:
@@ -361,10 +398,13 @@ class ServerCall(AnsweringStream):
 
     def release(self) -> None:
         self.server_connection.take_back(self)
+        self._hand(0)
         super().release()
 
     def _over(self, status: Status) -> None:
         self._is_over = True
+        if self._handed_bytes:
+            self._hand(0)
         if self._deadline is not None:
             self._deadline.discard(self)
             self._deadline = None

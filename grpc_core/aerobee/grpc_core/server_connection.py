@@ -10,6 +10,7 @@ from aerobee.grpc_core import frames
 from aerobee.grpc_core.connection import Connection
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.hpack import Decoder, HeaderListTooLarge, HpackError
+from aerobee.grpc_core.inbox import MESSAGE_BYTES
 from aerobee.grpc_core.limits import ConnectionFailure, Limit
 from aerobee.grpc_core.request_head import MALFORMED, RequestHead
 from aerobee.grpc_core.server_call import ServerCall
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from aerobee.grpc_core.server import Server
 
 _OVERSIZED_COST = 10.0
-_Parked = deque[tuple["ServerCall", bytes]] | tuple[()]
+_Parked = deque[tuple["ServerCall", bytes | None]] | tuple[()]
 """Calls waiting for room. An empty deque takes 0.7 KiB, so a connection without any has none."""
 
 
@@ -158,22 +159,23 @@ class ServerConnection(Connection[ServerCall]):
         else:
             call.receive_trailers()
 
-    def dispatch(self, call: ServerCall, message: bytes) -> None:
+    def dispatch(self, call: ServerCall) -> None:
         """Start a call whose request is complete, unless too much waits for the peer to read it."""
         if self.has_room:
-            call.start(message)
+            call.start(None)
         else:
-            self._parked = self._park(self._parked, call, message)
+            self._parked = self._park(self._parked, call, None)
 
-    def park_stream(self, call: ServerCall, message: bytes) -> bool:
+    def park_stream(self, call: ServerCall, message: bytes | None) -> bool:
         """The same for a call that streams its answers. True if it has to wait."""
         if self.queued_bytes <= self.limits.queued_bytes_soft:
             return False
         self._parked_streams = self._park(self._parked_streams, call, message)
         return True
 
-    def _park(self, parked: _Parked, call: ServerCall, message: bytes) -> _Parked:
-        self.hold_received(len(message))
+    def _park(self, parked: _Parked, call: ServerCall, message: bytes | None) -> _Parked:
+        """`message` None: it stays in the call's inbox."""
+        self.hold_received(_parked_bytes(message))
         parked = parked or deque()
         parked.append((call, message))
         return parked
@@ -212,9 +214,9 @@ class ServerConnection(Connection[ServerCall]):
         while self._parked_streams and self.queued_bytes <= self.limits.queued_bytes_soft:
             self._start_first(self._parked_streams)
 
-    def _start_first(self, parked: deque[tuple[ServerCall, bytes]]) -> None:
+    def _start_first(self, parked: deque[tuple[ServerCall, bytes | None]]) -> None:
         call, message = parked.popleft()
-        self.hold_received(-len(message))
+        self.hold_received(-_parked_bytes(message))
         call.start(message)
 
     # --------------------------------------------------------------------------------- ending
@@ -228,5 +230,9 @@ class ServerConnection(Connection[ServerCall]):
     def on_closed(self, reason: str) -> None:
         for parked in (self._parked, self._parked_streams):
             while parked:
-                self.hold_received(-len(parked.popleft()[1]))
+                self.hold_received(-_parked_bytes(parked.popleft()[1]))
         self.server.on_disconnected(self)
+
+
+def _parked_bytes(message: bytes | None) -> int:
+    return MESSAGE_BYTES if message is None else MESSAGE_BYTES + len(message)

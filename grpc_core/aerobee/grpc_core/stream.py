@@ -35,7 +35,7 @@ class Outbox:
         self.size = 0
         self.tail: bytes | None = None
         """Frames that end our half, sent after all messages."""
-        self.waiters: list[asyncio.Future[None]] = []
+        self.waiters: dict[asyncio.Future[None], None] = {}
 
     def wake(self) -> None:
         for waiter in self.waiters:
@@ -180,11 +180,11 @@ class Stream(ABC):
             if outbox.size <= limits.stream_backlog_bytes and not is_full:
                 return
             waiter: asyncio.Future[None] = connection.loop.create_future()
-            outbox.waiters.append(waiter)
+            outbox.waiters[waiter] = None
             try:
                 await waiter
             finally:
-                outbox.waiters.remove(waiter)
+                del outbox.waiters[waiter]
 
     def finish_sending(self, tail: bytes) -> None:
         """End our half with these frames, after everything that waits."""
@@ -228,7 +228,12 @@ class Stream(ABC):
         if self.is_closed:  # these bytes were too many, and have ended the connection
             connection.hold_received(start - end)
             return inbox
-        inbox.feed(data, start, end)
+        overhead = inbox.overhead
+        try:
+            inbox.feed(data, start, end)
+        finally:  # also for the messages before one that is too large
+            if inbox.overhead != overhead:
+                connection.hold_received(inbox.overhead - overhead)
         if inbox.missing > self.receive_window:
             if not inbox.extension:
                 connection.extensions.extend(self, inbox.missing - self.receive_window)
@@ -237,28 +242,29 @@ class Stream(ABC):
         return inbox
 
     def take(self, target_bytes: int) -> bytes:
-        """The next complete message; the peer may send more. `target_bytes`: the stream's
-        window."""
+        """The next complete message, decompressed only now; the peer may send more.
+        `target_bytes`: the stream's window.
+
+        Raises:
+            RpcError: see `Inbox.plain`.
+        """
         inbox = self.inbox
         assert inbox is not None, "an inbox was opened"
-        messages = inbox.messages
-        assert messages, "the caller has looked"
-        message = messages.popleft()
-        if not messages:
-            inbox.messages = ()
-        size = len(message) + PREFIX_BYTES if inbox.messages or inbox.partial else inbox.size
-        size = min(size, inbox.size)  # a compressed message was smaller on arrival
-        inbox.size -= size
-        self.connection.hold_received(-size)
+        message, size, overhead = inbox.pop()
+        self.connection.hold_received(-size - overhead)
         if not self.is_remote_closed:
             grant = target_bytes - self.receive_window - inbox.size
             if grant >= target_bytes >> 1:
                 self.receive_window += grant
                 self.connection.write(frames.window_update(self.stream_id, grant))
-        return message
+        return message if isinstance(message, bytes) else inbox.plain(message)
 
     async def next_message(self, target_bytes: int) -> bytes | None:
-        """The next message, once there is one; None after the last. Only one reader at a time."""
+        """The next message, once there is one; None after the last. Only one reader at a time.
+
+        Raises:
+            RpcError: see `Inbox.plain`.
+        """
         inbox = self.inbox
         assert inbox is not None, "an inbox was opened"
         while not inbox.messages:
@@ -288,6 +294,6 @@ class Stream(ABC):
             outbox.wake()
         if (inbox := self.inbox) is not None:
             connection.extensions.end(inbox)
-            connection.hold_received(-inbox.size)
-            inbox.size = 0
+            connection.hold_received(-inbox.size - inbox.overhead)
+            inbox.size = inbox.overhead = 0
             inbox.wake()

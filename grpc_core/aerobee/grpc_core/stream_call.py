@@ -43,7 +43,7 @@ class StreamCall(ClientCall):
         self._has_written = False
         self._told: Callable[[bytes], None] | None = None
         """Gets each answer in the turn in which it arrives."""
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     @property
     def can_repeat(self) -> bool:
@@ -132,7 +132,7 @@ class StreamCall(ClientCall):
         while True:
             inbox = self.inbox if self.is_begun else None
             if inbox is not None and inbox.messages:
-                return self.take(self.connection.limits.streaming_window_bytes)
+                return self._taken()
             if self.is_over:
                 if self.error is not None:
                     self._raise_ended()
@@ -145,6 +145,13 @@ class StreamCall(ClientCall):
                 await inbox.reader
             finally:
                 inbox.reader = None
+
+    def _taken(self) -> bytes:
+        try:
+            return self.take(self.connection.limits.streaming_window_bytes)
+        except RpcError as error:
+            self.refuse_message(error)
+            raise CallError(error.status, error.message) from None
 
     async def read_each(self, told: Callable[[bytes], None]) -> None:
         """Pass each answer to `told` as soon as it arrives, without a task in between; return when
@@ -167,7 +174,7 @@ class StreamCall(ClientCall):
             return
         try:
             while inbox.messages and self._told is not None:
-                self._told(self.take(self.connection.limits.streaming_window_bytes))
+                self._told(self._taken())
         except Exception as error:
             if reader.done():
                 raise
@@ -246,11 +253,11 @@ class StreamCall(ClientCall):
 
     async def _wait(self) -> None:
         waiter: asyncio.Future[None] = self._channel.loop.create_future()
-        self._waiters.append(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
-            self._waiters.remove(waiter)
+            del self._waiters[waiter]
 
     def _wake(self) -> None:
         for waiter in self._waiters:

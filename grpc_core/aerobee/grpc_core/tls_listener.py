@@ -77,12 +77,14 @@ class TlsListener:
             told = {"message": "a connection could not be accepted", "exception": error}
             self._loop.call_exception_handler(told)
             return
-        connection = self._server.expect(address, self._listener)
+        begun: list[asyncio.Task[None]] = []
+        connection = self._server.expect(address, self._listener, lambda: begun[0].cancel())
         if connection is None:
             accepted.close()
             return
         accepted.setblocking(False)
         handshake = self._loop.create_task(self._begin(connection, accepted))
+        begun.append(handshake)
         self._handshakes.add(handshake)
 
         def ended(_: asyncio.Task[None]) -> None:

@@ -135,14 +135,14 @@ class UnaryCall(ClientCall):
             self.open_inbox(self.head.encoding)
         try:
             messages = self.feed(data, start, end).messages
+            if messages:
+                if len(messages) > 1 or self._message is not None:
+                    self.stop(CallError(Status.INTERNAL, "the server sent more than one answer"))
+                    return
+                self._message = self.take(0)
         except RpcError as error:
             self.refuse_message(error)
             return
-        if messages:
-            if len(messages) > 1 or self._message is not None:
-                self.stop(CallError(Status.INTERNAL, "the server sent more than one answer"))
-                return
-            self._message = self.take(0)
         if end_stream:
             self.end_without_status()
 

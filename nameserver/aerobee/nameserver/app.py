@@ -52,7 +52,8 @@ from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.health import Question
 from aerobee.runtime.log import log_event
-from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+from aerobee.runtime.loop_turns import LoopTurns
+from aerobee.runtime.memory_budget import NAMESERVER_MEMORY, MemoryBudget
 from aerobee.runtime.node_ports import serve_node_ports
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.peer_limits import PeerLimits
@@ -60,6 +61,7 @@ from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.runtime.tls import NodeTls
+from aerobee.runtime.usable_memory import usable_memory
 from aerobee.runtime.watched_file import LOOK_INTERVAL_S
 from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import access_pb2, access_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
@@ -91,13 +93,15 @@ async def serve_nameserver(
     store: KeyValueStore | None = None,
 ) -> None:
     """Serve until `lifecycle.stop`; `on_listening` gets the port. `store` stands in for etcd in
-    tests. Raises InvalidArgument: it cannot listen on the address.
+    tests.
+
+    Raises InvalidArgument: it cannot listen on the address, or has too little memory.
     """
     keys = Keys(config.cluster)
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
-    health, peer_limits = NameserverHealth(), PeerLimits()
+    health, peer_limits, memory = NameserverHealth(), PeerLimits(), _memory()
     async with (
-        serve_node_ports(config, NODE_TYPE, health, peer_limits) as (tls, metrics),
+        serve_node_ports(config, NODE_TYPE, health, peer_limits, clock=clock) as (tls, metrics),
         recording(config, f"{NODE_TYPE}:{_place(config)}", NODE_TYPE, clock, metrics) as recorder,
         _opened(store, config, chance, clock) as etcd,
     ):
@@ -109,13 +113,13 @@ async def serve_nameserver(
         topics = Topics(etcd, keys, cache, config.topics, clock)
         access = _access(config, cache, recorder, hearing, clock)
         figures = NameserverFigures(
-            config, cache, sessions, etcd.calls, peer_limits, access.quotas, clock
+            config, cache, sessions, etcd.calls, peer_limits, memory, access.quotas, clock
         )
         service = _own_service(config, cache, topics, sessions, sets, etcd.calls)
-        channels = _channels(config, access, tls, chance)
+        channels = _channels(config, access, tls, chance, memory)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
         services = (service, _access_service(etcd, keys, cache, access), rocketmq)
-        server = _server(config, access, services, figures.latencies, peer_limits, tls, clock)
+        server = _server(config, access, services, figures, peer_limits, memory, tls, clock)
         port = await _listen(config, server, tls)
         health.listens(cache.why_unknown)
         figures.listens(port)
@@ -186,10 +190,20 @@ def _access(
 
 
 def _channels(
-    config: NameserverConfig, access: NodeAccess, tls: NodeTls, chance: random.Random
+    config: NameserverConfig,
+    access: NodeAccess,
+    tls: NodeTls,
+    chance: random.Random,
+    memory: MemoryBudget,
 ) -> Channels:
     engine, credentials = config.grpc.engine, access.credentials
-    return Channels(chance=chance, engine=engine, credentials=credentials, tls=tls.dialled)
+    return Channels(
+        chance=chance,
+        engine=engine,
+        credentials=credentials,
+        tls=tls.dialled,
+        memory=memory.channels,
+    )
 
 
 def _rocketmq_service(
@@ -204,7 +218,7 @@ def _rocketmq_service(
         groups=AskedGroups(cache, channels, clock),
         clients=ClientTable(clock),
         node=f"nameserver-{chance.getrandbits(64):016x}",
-        expressions=CompiledExpressions(),
+        expressions=CompiledExpressions(turn=LoopTurns(clock).turn),
         peers=channels,
         clock=clock,
         sending=config.rocketmq.sending(),
@@ -240,12 +254,21 @@ def _own_service(
     )
 
 
+def _memory() -> MemoryBudget:
+    """Raises InvalidArgument: there is too little."""
+    usable = usable_memory()
+    memory = MemoryBudget(NAMESERVER_MEMORY, usable)
+    log_event(log, "memory", bytes=usable.bytes, source=usable.source, parts_mib=memory)
+    return memory
+
+
 def _server(
     config: NameserverConfig,
     access: NodeAccess,
     services: tuple[NameserverService, AccessService, MessagingService],
-    latencies: RpcLatencies,
+    figures: NameserverFigures,
     peer_limits: PeerLimits,
+    memory: MemoryBudget,
     tls: NodeTls,
     clock: Clock,
 ) -> RpcServer:
@@ -256,7 +279,8 @@ def _server(
         engine=config.grpc.engine,
         limits=(nameserver_request_limits(), access_request_limits(), messaging_request_limits()),
         answer_errors=answer_errors(clock),
-        latencies=latencies,
+        memory=memory,
+        latencies=figures.latencies,
         clock=clock,
         observer=peer_limits,
         guard=access.guard(

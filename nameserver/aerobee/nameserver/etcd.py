@@ -54,6 +54,7 @@ from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
+from aerobee.runtime.waiting import Turns
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,8 @@ class Etcd:
         self._config = config
         self._chance = chance
         self._threads = ThreadPoolExecutor(config.calls_in_flight_max, "etcd-call")
-        self._turns = asyncio.Semaphore(config.calls_in_flight_max)
-        self._connecting = asyncio.Lock()
+        self._turns = Turns(config.calls_in_flight_max)
+        self._connecting = Turns()
         self._connection: Connection | None = None
         self._checked: Connection | None = None
         """The connection that is known to reach the right cluster."""

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 
 class Notifier:
-    """A list of callbacks, called in the order in which they were added."""
+    """Callbacks, called in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._callbacks: list[Callable[[], object]] = []
+        self._callbacks: dict[Callable[[], object], None] = {}
 
     def notify(self) -> None:
         for callback in tuple(self._callbacks):
@@ -21,11 +21,11 @@ class Notifier:
     @contextmanager
     def subscribed(self, callback: Callable[[], object]) -> Iterator[None]:
         """`callback` is called on every change inside the `with` block."""
-        self._callbacks.append(callback)
+        self._callbacks[callback] = None
         try:
             yield
         finally:
-            self._callbacks.remove(callback)
+            del self._callbacks[callback]
 
     async def wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         """Whether `holds()` became true within `timeout_s`; it is checked at once and after

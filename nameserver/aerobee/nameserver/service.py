@@ -231,9 +231,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                 convert.as_told_outside(heartbeat) if is_outside else heartbeat
             )
         description.groups.extend(
-            convert.replica_set_record(table.replica_sets[name])
-            for name in sorted(table.replica_sets)
-            if not table.is_removed(name)
+            convert.replica_set_record(each) for each in table.known_replica_sets()
         )
         return description
 

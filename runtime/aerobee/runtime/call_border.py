@@ -157,6 +157,7 @@ class CallBorder:
             handler.response_streaming,
             read if handler.request_streaming else _error_as_request(read),
             handler.response_serializer,
+            None if reader is None else reader.bytes_max,
         )
 
     # ----------------------------------------------------------------------- one answer, timed

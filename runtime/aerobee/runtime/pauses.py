@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from aerobee.runtime.waiting import Waiters
+
 
 class Pauses:
     """The running pauses. Belongs to the loop."""
 
     def __init__(self) -> None:
-        self._over = asyncio.Event()
+        self._over = Waiters()
 
     async def pause(self, wait_s: float) -> None:
         """Wait this long, or until `end_all`."""
@@ -20,5 +22,4 @@ class Pauses:
 
     def end_all(self) -> None:
         """End the running pauses: what they wait for has changed."""
-        self._over.set()
-        self._over = asyncio.Event()
+        self._over.wake()

@@ -64,6 +64,8 @@ class ServedMethod:
     """None: the handler takes bytes."""
     write: Callable[[Any], bytes] | None
     """None: the handler returns bytes."""
+    request_bytes_max: int | None = None
+    """The limit of its requests' size, if there is one."""
 
 
 def answered_at_once(method: F) -> F:

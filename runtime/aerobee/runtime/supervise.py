@@ -25,6 +25,7 @@ from enum import IntEnum
 import uvloop
 
 from aerobee.runtime import errors
+from aerobee.runtime.freed_memory import FreedMemory
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -152,6 +153,8 @@ async def _run(name: str, service: Service, lifecycle: Lifecycle, stop_timeout_s
 
     for handled in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(handled, on_signal, handled)
+    freed = FreedMemory()
+    freed.begin()
     try:
         async with asyncio.TaskGroup() as tasks:
             watchdog = tasks.create_task(arm_deadline(), name="stop-deadline")
@@ -160,6 +163,7 @@ async def _run(name: str, service: Service, lifecycle: Lifecycle, stop_timeout_s
             finally:
                 watchdog.cancel()
     finally:
+        freed.end()
         if deadline is not None:
             deadline.cancel()
         for handled in (signal.SIGTERM, signal.SIGINT):

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import pytest
 
@@ -81,6 +81,9 @@ class Node:
     def known(self, topic: str) -> None: ...
 
     def invalidate(self, topic: str) -> None: ...
+
+    def telling(self, callback: Callable[[str], None]) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def stop(self) -> None:
         self.running.cancel()

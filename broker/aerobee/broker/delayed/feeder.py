@@ -32,6 +32,7 @@ from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.broker.timers.state import TimerJournalState
 from aerobee.runtime.errors import AerobeeError, Busy, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.waiting import Waiters
 from aerobee.store_format.delayed_records import TIMER_TOPIC
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 
@@ -74,7 +75,7 @@ class Feeder:
         """Queues that may have entries not looked at yet."""
         self._unconfirmed: set[int] = set()
         self._running: set[asyncio.Future[None]] = set()
-        self._fed: asyncio.Event = asyncio.Event()
+        self._fed = Waiters()
         self._rests = False
         """The index could not be written a moment ago."""
         self._failed: StoreFailed | None = None
@@ -194,8 +195,7 @@ class Feeder:
             _tell_refused(offset, reason)
         if found.next_offset > begin:
             index.feed(rows, found.next_offset)
-            self._fed.set()
-            self._fed = asyncio.Event()
+            self._fed.wake()
         return found.next_offset > begin
 
     async def _timer_records(self, begin: int) -> ConfirmedRecords:

@@ -27,6 +27,7 @@ from aerobee.broker.store.tables.atomic_file import (
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.waiting import Turns
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class TableFile:
     path: str
     table: SavedTable
     saved_changes: int
-    lock: asyncio.Lock
+    lock: Turns
     on_saved: Callable[[], None] | None = None
     before_write: Callable[[], Awaitable[None]] | None = None
 
@@ -132,9 +133,7 @@ class TableFiles:
         """Add a table that was just loaded. `on_saved` is called when the file holds the latest
         snapshot; `before_write` is called after a snapshot is taken, and returns when the disk has
         what the table is derived from. If it raises NotWritable, the write is retried later."""
-        self._files[path] = TableFile(
-            path, table, table.changes, asyncio.Lock(), on_saved, before_write
-        )
+        self._files[path] = TableFile(path, table, table.changes, Turns(), on_saved, before_write)
 
     async def save(self, path: str) -> None:
         """Return once the file holds the table as it is now.

@@ -11,7 +11,6 @@ confirmed: every reader takes it as the end of the run.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -22,6 +21,7 @@ from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
 from aerobee.broker.groups.run_record import FIRST_RECORD, RunRecord, clean_record
 from aerobee.runtime.errors import NotMaster
 from aerobee.runtime.log import log_event
+from aerobee.runtime.waiting import Turns
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class CurrentRun:
         self._is_ending = False
         self._journal: SaveRecord | None = None
         self.write_file = write_file
-        self._writing = asyncio.Lock()
+        self._writing = Turns()
         self.members = Members()
         self.leases = QueueLeases(run_number=0)
         self.ownership = Ownership(

@@ -19,6 +19,7 @@ from aerobee.broker.journal.state import JournalState, JournalTerm
 from aerobee.broker.journal.writer import JournalWriter
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
+from aerobee.runtime.waiting import SharedFuture
 
 ENTRIES_PER_TURN = 256
 
@@ -78,7 +79,7 @@ class JournalImages:
         next attempt has ended, and raises what that raised."""
         self._asked_begin = max(self._asked_begin, begin)
         if self._attempt is None:
-            self._attempt = asyncio.get_running_loop().create_future()
+            self._attempt = SharedFuture()
             self._attempt.add_done_callback(_look_at)
         return self._attempt
 

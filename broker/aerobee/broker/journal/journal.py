@@ -36,6 +36,7 @@ from aerobee.runtime.errors import (
     StoreFailed,
 )
 from aerobee.runtime.log import log_event
+from aerobee.runtime.waiting import Turns, Waiters
 
 log = logging.getLogger(__name__)
 
@@ -120,12 +121,11 @@ class Journal(Generic[Entry, Term]):
         self._begun_end = 0
         """Where the log ended when this replica became master."""
         self._saved_offset = state.next_offset
-        self._following = asyncio.Lock()
+        self._following = Turns()
         self._due = asyncio.Event()
         self._is_retrying = False
-        self._settled = asyncio.Event()
-        """Set on a slave, and on a master that is ready to answer."""
-        self._settled.set()
+        self._settled = Waiters()
+        """Calls that wait for a master to be ready to answer."""
         journal_log.listen(self._on_advanced)
 
     def __repr__(self) -> str:
@@ -181,7 +181,8 @@ class Journal(Generic[Entry, Term]):
         """Until a master is ready to answer; on a slave at once."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._settled.wait()
+                while not self._is_settled:
+                    await self._settled.wait()
 
     async def followed(self) -> None:
         """At a stop, when nothing more is written: until all that is confirmed is applied. Raises
@@ -314,11 +315,14 @@ class Journal(Generic[Entry, Term]):
         self._settle()
         self._client.end()
 
+    @property
+    def _is_settled(self) -> bool:
+        """This is a slave, or a master that is ready to answer."""
+        return self._term is not None or self._led is None
+
     def _settle(self) -> None:
-        if self._term is not None or self._led is None:
-            self._settled.set()
-        else:
-            self._settled.clear()
+        if self._is_settled:
+            self._settled.wake()
 
     # ------------------------------------------------------------------------------ images
 

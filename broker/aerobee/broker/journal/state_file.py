@@ -25,6 +25,7 @@ from aerobee.broker.store.tables.atomic_file import (
     replace_atomically,
 )
 from aerobee.runtime.errors import NotWritable
+from aerobee.runtime.waiting import Turns
 
 SAVED_AFTER_RECORDS: Final = 1_000
 """At most this many records of the journal are read when a broker starts, plus those that came
@@ -88,7 +89,7 @@ class StateFile:
         self._files = files
         self._store = store
         self._durability = durability
-        self._writing = asyncio.Lock()
+        self._writing = Turns()
         self._saved_offset = state.next_offset
         self._due = asyncio.Event()
 

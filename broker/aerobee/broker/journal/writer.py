@@ -23,6 +23,7 @@ from aerobee.broker.journal.records import BODY_BYTES_MAX, ImageEnd, body_of
 from aerobee.broker.journal.state import JournalState, JournalTerm
 from aerobee.runtime.errors import AerobeeError, Busy, NotMaster, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.waiting import SharedFuture
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +189,7 @@ class JournalWriter(Generic[Entry]):
         return batch
 
     def _begin(self) -> _Batch[Entry]:
-        done: asyncio.Future[None] = self._loop.create_future()
+        done: SharedFuture[None] = SharedFuture()
         # The caller may be gone when it fails.
         done.add_done_callback(_look_at)
         linger_s = self._linger_s

@@ -19,6 +19,7 @@ from aerobee.broker.pop.requests import Move, MoveReason
 from aerobee.broker.retries.send_backs import SendBacks, Sender
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
+from aerobee.runtime.waiting import SharedFuture, shared
 from aerobee.store_format.dead_letter_fields import Death
 from aerobee.store_format.delayed_records import Delay
 
@@ -44,19 +45,19 @@ class Moves:
         self._make_topics = make_topics
         self._on_moved = on_moved
         self._on_kept = on_kept
-        self._running: dict[tuple[GroupQueue, int], asyncio.Task[None]] = {}
+        self._running: dict[tuple[GroupQueue, int], SharedFuture[None]] = {}
 
-    def begin(self, key: GroupQueue, move: Move, client_id: str = "") -> asyncio.Task[None]:
+    def begin(self, key: GroupQueue, move: Move, client_id: str = "") -> SharedFuture[None]:
         """Done when the message is finished; raises AerobeeError if it is not."""
         task = asyncio.get_running_loop().create_task(
             self._carry_out(key, move, client_id), name="pop-move"
         )
-        self._running[key, move.offset] = task
         task.add_done_callback(lambda _: self._running.pop((key, move.offset), None))
         task.add_done_callback(_look_at)
-        return task
+        outcome = self._running[key, move.offset] = shared(task)
+        return outcome
 
-    def running(self, key: GroupQueue, offset: int) -> asyncio.Task[None] | None:
+    def running(self, key: GroupQueue, offset: int) -> SharedFuture[None] | None:
         """The running move of a message; None: there is none."""
         return self._running.get((key, offset))
 

@@ -10,7 +10,7 @@ Owns: the waiting jobs and the counts of running ones. Pure: it starts nothing a
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -22,7 +22,8 @@ QUANTUM_BYTES = 512 * 1024
 
 @dataclass(slots=True, eq=False)
 class _Reader(Generic[Job]):
-    waiting: deque[tuple[Job, int]] = field(default_factory=deque)
+    waiting: OrderedDict[Job, int] = field(default_factory=OrderedDict)
+    """Each with its size, in the order in which they came."""
     waiting_bytes: int = 0
     saved_bytes: int = 0
     running: int = 0
@@ -37,8 +38,9 @@ class FairTurns(Generic[Job]):
         self._running_per_reader_max = max(1, running_max - 1)
         self._fewer_for = dict(fewer_for or {})
         self._readers: dict[str, _Reader[Job]] = {}
-        # Readers with waiting jobs, in order of turns.
-        self._turns: deque[str] = deque()
+        # Readers with waiting jobs, in order of turns. Neither search for the one that leaves: a
+        # client may make thousands of reads wait, and leave with all of them.
+        self._turns: OrderedDict[str, None] = OrderedDict()
         self.running = 0
         self.waiting = 0
 
@@ -59,8 +61,8 @@ class FairTurns(Generic[Job]):
         """`job` of about `size` bytes wants a turn."""
         reader = self._readers.setdefault(name, _Reader())
         if not reader.waiting:
-            self._turns.append(name)
-        reader.waiting.append((job, size))
+            self._turns[name] = None
+        reader.waiting[job] = size
         reader.waiting_bytes += size
         self.waiting += 1
 
@@ -70,18 +72,18 @@ class FairTurns(Generic[Job]):
             return None
         blocked = 0
         while blocked < len(self._turns):
-            name = self._turns[0]
+            name = next(iter(self._turns))
             reader = self._readers[name]
             running_max = self._running_per_reader_max
             if reader.running >= min(running_max, self._fewer_for.get(name, running_max)):
                 blocked += 1
-                self._turns.rotate(-1)
+                self._turns.move_to_end(name)
                 continue
             blocked = 0
-            job, size = reader.waiting[0]
+            job, size = next(iter(reader.waiting.items()))
             if reader.saved_bytes < size:
                 reader.saved_bytes += QUANTUM_BYTES
-                self._turns.rotate(-1)
+                self._turns.move_to_end(name)
                 continue
             self._take(reader, size)
             return name, job
@@ -92,14 +94,12 @@ class FairTurns(Generic[Job]):
         reader = self._readers.get(name)
         if reader is None:
             return
-        for index, (waiting, size) in enumerate(reader.waiting):
-            if waiting is job:
-                del reader.waiting[index]
-                reader.waiting_bytes -= size
-                self.waiting -= 1
-                break
-        if not reader.waiting and name in self._turns:
-            self._turns.remove(name)
+        size = reader.waiting.pop(job, None)
+        if size is not None:
+            reader.waiting_bytes -= size
+            self.waiting -= 1
+        if not reader.waiting:
+            self._turns.pop(name, None)
         self._forget_if_idle(name, reader)
 
     def done(self, name: str) -> None:
@@ -110,14 +110,14 @@ class FairTurns(Generic[Job]):
         self._forget_if_idle(name, reader)
 
     def _take(self, reader: _Reader[Job], size: int) -> None:
-        reader.waiting.popleft()
+        reader.waiting.popitem(last=False)
         reader.waiting_bytes -= size
         reader.saved_bytes -= size
         reader.running += 1
         self.running += 1
         self.waiting -= 1
         if not reader.waiting:
-            self._turns.popleft()
+            self._turns.popitem(last=False)
             reader.saved_bytes = 0
 
     def _forget_if_idle(self, name: str, reader: _Reader[Job]) -> None:

@@ -7,7 +7,6 @@ change may be acted on only once its call has returned: then it is on disk.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -28,6 +27,7 @@ from aerobee.broker.store.tables.atomic_file import Source, read_with_backup, re
 from aerobee.broker.store.tables.epoch_table import load_epochs, save_epochs
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
+from aerobee.runtime.waiting import Turns
 from aerobee.store_format.epoch_file import EPOCH_FILE, encode_epochs
 
 log = logging.getLogger(__name__)
@@ -297,7 +297,7 @@ class ReplicaFolder:
     def __init__(self, opened: OpenedReplica, write: Write) -> None:
         self.state = opened.state
         self._write = write
-        self._lock = asyncio.Lock()
+        self._lock = Turns()
 
     async def save_history(self, history: EpochHistory) -> None:
         """The history first: its newest epoch is recorded once the history is there.

@@ -35,6 +35,7 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, DuplicateBroker, InvalidArgument, NotMaster
 from aerobee.runtime.log import log_event
+from aerobee.runtime.waiting import Waiters
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class ReplicationSender(Duty):
         self._limits = limits
         self._clock = clock
         self._streams: dict[int, SlaveStream] = {}
-        self._news = asyncio.Event()
+        self._news = Waiters()
 
     def __repr__(self) -> str:
         return f"ReplicationSender({list(self._streams.values())})"
@@ -93,8 +94,7 @@ class ReplicationSender(Duty):
 
     def on_replicas_changed(self) -> None:
         """The roles have learned of other processes, or other replicas are known."""
-        self._news.set()
-        self._news = asyncio.Event()
+        self._news.wake()
 
     def begin(self, term: MasterTerm) -> None:
         """Streams belong to one term: those of an earlier one end."""

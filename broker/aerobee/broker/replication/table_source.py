@@ -16,6 +16,7 @@ from isal.isal_zlib import crc32
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.tables.config_tables import SUBSCRIPTION_GROUPS_PATH, TOPICS_PATH
 from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH
+from aerobee.runtime.waiting import Turns
 
 COPIED_PATHS = (TOPICS_PATH, SUBSCRIPTION_GROUPS_PATH, DELAY_OFFSETS_PATH)
 """Consumer offsets are not among them: they are replicated in the log."""
@@ -39,7 +40,7 @@ class TableSource:
         self._pool = pool
         self._known: dict[str, TableContent] = {}
         self._unread = set(COPIED_PATHS)
-        self._lock = asyncio.Lock()
+        self._lock = Turns()
 
     def written(self, path: str) -> None:
         """A file was replaced, possibly not one of these."""

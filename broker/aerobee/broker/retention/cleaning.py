@@ -26,6 +26,7 @@ from aerobee.broker.store.retention.retention_statistics import (
 from aerobee.broker.store.retention.retention_works import RemovalWork
 from aerobee.runtime.errors import ShuttingDown
 from aerobee.runtime.log import log_event
+from aerobee.runtime.waiting import Turns
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class Cleaning:
         self._holds = holds
         self._config = config
         self._upkeep = upkeep
-        self._running = asyncio.Lock()
+        self._running = Turns()
         self._kept_because = ""
         self._causes_told: set[tuple[str, int | None]] = set()
 

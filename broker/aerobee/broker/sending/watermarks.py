@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.waiting import Waiters
 
 _NEVER = float("inf")
 
@@ -49,7 +50,7 @@ class EndWaiters:
         # A heap. Notified waiters stay in it until they are first, or too many accumulate.
         self._deadlines: list[_Waiter] = []
         self._timer_s = _NEVER
-        self._progress: asyncio.Event = asyncio.Event()
+        self._progress = Waiters()
         self._afterwards: dict[Callable[[], None], None] = {}
 
     def __repr__(self) -> str:
@@ -114,8 +115,7 @@ class EndWaiters:
             if told is not None:
                 told(True)
         self._end_telling()
-        self._progress.set()
-        self._progress = asyncio.Event()
+        self._progress.wake()
 
     def give_up(self) -> None:
         """Tell every waiter that its position was not reached."""
@@ -125,8 +125,7 @@ class EndWaiters:
             if told is not None:
                 told(False)
         self._end_telling()
-        self._progress.set()
-        self._progress = asyncio.Event()
+        self._progress.wake()
 
     def on_time(self, now_s: float) -> None:
         """Give up on the waiters whose deadline has passed."""

@@ -27,8 +27,12 @@ PROBLEMS_SHOWN_MAX = 20
     "--file",
     "path",
     type=click.Path(allow_dash=True),
-    required=True,
     help="The file, YAML or JSON; - is standard input.",
+)
+@click.option(
+    "--export",
+    is_flag=True,
+    help="Print a file that declares what the cluster has now, and change nothing.",
 )
 @dry_run_option
 @click.option(
@@ -46,7 +50,8 @@ PROBLEMS_SHOWN_MAX = 20
 @target_options
 def apply(
     target: Target,
-    path: str,
+    path: str | None,
+    export: bool,
     dry_run: bool,
     prune: bool,
     delete_unread: bool,
@@ -56,13 +61,34 @@ def apply(
     """Make the cluster match a file that declares topics, groups, quotas and policies.
 
     Prints what differs, asks, and changes it. What the file does not name stays as it is. If
-    any change is impossible, nothing is changed: exit code 4.
+    any change is impossible, nothing is changed: exit code 4. More queues than the file says are
+    told and left as they are.
+
+    --export prints what the cluster has as such a file, which `apply` then takes without a change.
+    Users are only named in it: their secrets are theirs.
 
     \b
     --dry-run exits with 0 if nothing differs, with 1 if something does.
     """
     if delete_unread and not prune:
         raise click.UsageError("--delete-unread is for --prune")
+    if export == (path is not None):
+        raise click.UsageError("give either --file or --export")
+    if path is None:
+        _export(target, as_json)
+    else:
+        _apply(target, path, dry_run, prune, delete_unread, yes, as_json)
+
+
+def _apply(
+    target: Target,
+    path: str,
+    dry_run: bool,
+    prune: bool,
+    delete_unread: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
     wish = _wish(path)
     plan = target.administer(lambda admin: _planned(admin, wish, prune, delete_unread))
     document = _document(plan, dry_run)
@@ -79,7 +105,7 @@ def apply(
     if dry_run or not plan.steps:
         if as_json:
             print_json(document)
-        if plan.steps:
+        if plan.differs and dry_run:
             sys.exit(NEGATIVE)
         return
     confirm(f"Make {counted(len(plan.steps), 'change')}?", yes=yes)
@@ -92,6 +118,20 @@ def apply(
         raise failure
     if not as_json:
         say(f"made {counted(len(done), 'change')}")
+
+
+def _export(target: Target, as_json: bool) -> None:
+    from aerobee.cli.declared.cluster import DeclaredCluster
+    from aerobee.cli.declared.export import Export
+
+    state = target.administer(lambda admin: DeclaredCluster(admin).present())
+    export = Export(state)
+    if as_json:
+        print_json(export.sections)
+    else:
+        say(export.text(state.users), keep="\n", nl=False)
+    for sentence in export.left_out:
+        remark(f"left out: {sentence}", always=True)
 
 
 def _wish(path: str) -> Wish:
@@ -169,12 +209,16 @@ def _show(plan: Plan, by: Callable[[str], None]) -> None:
     for step in plan.steps:
         details = ", ".join(map(_change_text, step.changes))
         by(f"{step.action} {step.key}{': ' if details else ''}{details}")
+    for drift in plan.drift:
+        by(f"differs {drift.key}: {drift.why}")
     for refusal in plan.refused:
         by(f"cannot change {refusal.key}: {refusal.why}")
     counts = [
         f"{sum(step.action == action for step in plan.steps)} to {action}"
         for action in ("create", "change", "delete")
     ]
+    if plan.drift:
+        counts.append(f"{len(plan.drift)} left as it is")
     if plan.refused:
         counts.append(f"{len(plan.refused)} impossible")
     by(f"plan: {', '.join(counts)}, {plan.unchanged} unchanged")
@@ -206,6 +250,10 @@ def _document(plan: Plan, dry_run: bool) -> dict[str, Any]:
                 ],
             }
             for step in plan.steps
+        ],
+        "drift": [
+            {"kind": each.key.kind, "name": " ".join(each.key.words), "why": each.why}
+            for each in plan.drift
         ],
         "refused": [
             {"kind": each.key.kind, "name": " ".join(each.key.words), "why": each.why}

@@ -76,6 +76,10 @@ async def play(stage: Stage) -> Outcome:
             carriers = GroupTally(settings.carriers_group, consumers[-1:], stage.clock)
             await _until_shared(stage, admin, everything, carriers)
             feed = Feed(stage.clock)
+            stage.console.print(
+                "a listener fails now, on purpose, until its message is a dead letter",
+                soft_wrap=True,
+            )
             await refunds.begin()
             killing = Killing(everything.consumers[len(everything.consumers) // 2])
             with opened_display(stage.console, _gauges(stage), stage.clock) as display:
@@ -260,7 +264,7 @@ async def _until_committed(
         states = [await admin.groups.describe(tally.group) for tally in tallies]
         for tally in tallies:
             tally.read_new()
-        if not any(state.lag for state in states) or stage.clock.monotonic_s() > deadline_s:
+        if all(state.lag == 0 for state in states) or stage.clock.monotonic_s() > deadline_s:
             return states
         await asyncio.sleep(LOOK_INTERVAL_S)
 
@@ -273,7 +277,7 @@ def _outcome(
     killing: Killing,
     refunded: Refunded,
     states: Sequence[Group],
-    lag_after_close: dict[str, int],
+    lag_after_close: dict[str, int | None],
 ) -> Outcome:
     settings = stage.settings
     sent = {flight.identity: checksum(flight.line) for flight in stage.flights}

@@ -20,6 +20,8 @@ LANGUAGE_KEY: Final = "x-mq-language"
 VERSION_KEY: Final = "x-mq-client-version"
 NAMESPACE_KEY: Final = "x-mq-namespace"
 FORWARDED_KEY: Final = "x-mq-forwarded"
+TAKE_KEY: Final = "x-mq-take"
+"""On a poll that another node passes on: take what is there, and do not wait."""
 
 _PASSED_ON: Final = (CLIENT_ID_KEY, LANGUAGE_KEY, VERSION_KEY, NAMESPACE_KEY)
 _CLIENT_ID_LENGTH_MAX: Final = 1_024
@@ -41,6 +43,8 @@ class Caller(NamedTuple):
     remaining_ms: int
     """When the call arrived, the time until the client gives up."""
     was_forwarded: bool
+    is_take: bool = False
+    """A poll of another node that does not wait here."""
     user: str = ""
     """Who proved itself; empty without access control."""
 
@@ -65,6 +69,7 @@ class Caller(NamedTuple):
             peer=forwarded or context.peer(),
             remaining_ms=_UNLIMITED_MS if remaining_s is None else int(remaining_s * 1_000),
             was_forwarded=bool(forwarded),
+            is_take=bool(forwarded) and TAKE_KEY in metadata,
             user=user_of_call(metadata),
         )
 

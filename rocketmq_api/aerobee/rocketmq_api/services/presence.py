@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any, Final
 
 from aerobee.cluster_view.methods import Method
@@ -34,6 +35,8 @@ class Presence:
         self._producers = producers
         self._routes = routes
         self._peers = peers
+        self.on_left: Callable[[str], None] = lambda client: None
+        """Called with the key of a client that says that it leaves."""
 
     def caller(self, context: Any) -> Caller:
         """Who is calling, and therefore alive. Raises Refused with CLIENT_ID_REQUIRED."""
@@ -81,6 +84,7 @@ class Presence:
         told = [(name, passed.topic) for name, passed in client.passed_to.items()]
         self._clients.left(client)
         self._producers.left(caller.client)
+        self.on_left(caller.client)
         if not caller.was_forwarded:
             await self._tell(NOTIFY_CLIENT_TERMINATION, request, caller, told)
 

@@ -22,6 +22,7 @@ from aerobee.rocketmq_api.clients.settings import (
     settings_command,
 )
 from aerobee.rocketmq_api.clients.table import ClientTable
+from aerobee.rocketmq_api.receiving.filters import prepared
 from aerobee.rocketmq_api.receiving.polling import PollLimits
 from aerobee.rocketmq_api.resources import stored_topic
 from aerobee.rocketmq_api.sending.checks import SendLimits
@@ -30,6 +31,7 @@ from aerobee.rocketmq_api.services.ports import Groups
 from aerobee.rocketmq_api.services.questions import Questions
 from aerobee.runtime.errors import NoBrokerAvailable
 from aerobee.runtime.served_method import send_head
+from aerobee.runtime.waiting import Turns
 from aerobee.sql_filter.expression import CompiledExpressions
 from apache.rocketmq.v2 import definition_pb2 as v2
 from apache.rocketmq.v2 import service_pb2
@@ -109,7 +111,9 @@ class Telemetry:
     async def _told(
         self, settings: v2.Settings, caller: Caller
     ) -> tuple[Traits, service_pb2.TelemetryCommand]:
-        registration = registration_of(settings, self._expressions, caller.namespace)
+        filters = (each.expression for each in settings.subscription.subscriptions)
+        expressions = await prepared(filters, self._expressions, caller.client_id)
+        registration = registration_of(settings, expressions, caller.namespace)
         if not caller.was_forwarded:
             hold_subscriptions(len(settings.subscription.subscriptions))
             client = self._clients.heard(
@@ -158,7 +162,7 @@ class _Stream:
     def __init__(self, context: Any, tasks: asyncio.TaskGroup) -> None:
         self._context = context
         self._tasks = tasks
-        self._turn = asyncio.Lock()
+        self._turn = Turns()
         self._again: asyncio.Task[None] | None = None
         self._offered: set[asyncio.Task[None]] = set()
         self._offered_bytes = 0

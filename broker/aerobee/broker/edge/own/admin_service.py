@@ -74,6 +74,7 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
                 begin_ms=request.begin_ms,
                 end_ms=request.end_ms,
                 max_messages=request.max_messages,
+                before=request.before_physical_offset,
             )
         )
         sees = topics_seen()

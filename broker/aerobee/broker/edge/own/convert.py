@@ -104,6 +104,7 @@ def ack_frame(
                 base_physical_offset=receipt.base_physical_offset,
                 store_timestamp_ms=receipt.store_timestamp_ms,
                 stored_count=receipt.stored_count,
+                transaction_id=receipt.transaction_id,
                 durability=durability if receipt.wait_end else broker_pb2.PAGE_CACHE,
             )
         else:
@@ -116,6 +117,7 @@ def ack_frame(
                 base_physical_offset=receipt.base_physical_offset,
                 store_timestamp_ms=receipt.store_timestamp_ms,
                 stored_count=receipt.stored_count,
+                transaction_id=receipt.transaction_id,
                 durability=broker_pb2.PAGE_CACHE,
             )
     return frame

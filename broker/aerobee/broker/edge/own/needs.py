@@ -15,11 +15,13 @@ from aerobee.access.needs import (
     needing,
     needing_of_names,
     of_broker,
+    of_nodes,
 )
 from aerobee.access.nodes import NodeName
 from aerobee.access.resources import SEEING, Action, Need
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import is_system_topic
+from aerobee.store_format.dead_letter_fields import RETRY_PREFIX
 from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.recall_handle import RecallHandle, RecallHandleIllegal
 from aerobee.store_format.record import Record
@@ -108,7 +110,8 @@ class BrokerNeeds:
 
     def settles(self, request: Any, _: str) -> Iterable[Need]:
         group = self._of.group(request.group, Action.UPDATE)
-        if request.resend.topic:
+        # Its retry topic is the group's own.
+        if request.resend.topic not in ("", RETRY_PREFIX + request.group):
             return (group, self._of.topic(request.resend.topic, Action.PUB))
         return (group,)
 
@@ -215,6 +218,7 @@ def broker_needs(cluster: str) -> NeedsTable:
             "PullStream": needing(of.commands),
             "Pull": needing(of.pulls, judged_again=True),
         },
+        "RingService": {"Rings": of_nodes()},
         "OffsetService": {
             "CommitOffsets": needing(of.commits),
             "QueryOffsets": needing(of.progress),

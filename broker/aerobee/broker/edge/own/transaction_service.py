@@ -13,6 +13,7 @@ from aerobee.broker.transactions.ends import Ends
 from aerobee.broker.transactions.listing import Listing, Wanted
 from aerobee.broker.transactions.pending import TransactionName
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
 from aerobee.store_format.transaction_records import HalfMessage, Outcome
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
@@ -36,10 +37,13 @@ _SAID: Final = {
 class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     """Translates for `Ends`, `Listing` and `AskedProducers`."""
 
-    def __init__(self, ends: Ends, listing: Listing, asked: AskedProducers) -> None:
+    def __init__(
+        self, ends: Ends, listing: Listing, asked: AskedProducers, turns: LoopTurns
+    ) -> None:
         self._asked = asked
         self._ends = ends
         self._listing = listing
+        self._turns = turns
 
     async def EndTransaction(
         self, request: broker_pb2.EndTransactionRequest, context: Context
@@ -60,6 +64,7 @@ class TransactionService(broker_pb2_grpc.TransactionServiceServicer):
     async def ListTransactions(
         self, request: broker_pb2.ListTransactionsRequest, context: Context
     ) -> broker_pb2.ListTransactionsResponse:
+        await self._turns.turn(LISTINGS)
         listed = self._listing.aside if request.set_aside else self._listing.open
         page = listed(
             Wanted(request.topic, request.transaction_id, request.begin_ms, request.end_ms),

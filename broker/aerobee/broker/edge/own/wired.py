@@ -37,5 +37,6 @@ def offset_service(parts: Wiring) -> OffsetService:
         parts.queues,
         parts.retries.send_backs,
         parts.retries.dead_letters,
+        parts.reads.loop_turns,
         after_reset=parts.popping.until_written,
     )
