@@ -22,8 +22,13 @@ from aerobee.client_core.schedule import (
     schedule_of,
 )
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.runtime.errors import CorruptBody, MessageIllegal, PropertiesTooLarge
-from aerobee.runtime.names import TOPIC_LENGTH_MAX, check_topic_name
+from aerobee.runtime.errors import CorruptBody, MessageIllegal, NotWritableTopic, PropertiesTooLarge
+from aerobee.runtime.names import (
+    NO_TARGET,
+    TOPIC_LENGTH_MAX,
+    check_topic_name,
+    is_retry_topic,
+)
 from aerobee.store_format.compression import BodyCorrupt, decompress
 from aerobee.store_format.message_id import offset_message_id, parse_offset_message_id
 from aerobee.store_format.properties import (
@@ -96,6 +101,7 @@ class Message:
 
     Raises:
         IllegalName: no topic can have this name.
+        NotWritableTopic: it is a group's retry topic or its dead letters.
         MessageIllegal: body empty or not bytes; a name, tag, key or value that cannot be stored; a
             time that cannot be.
         PropertiesTooLarge: tag, keys and properties together exceed 32,767 bytes.
@@ -158,6 +164,8 @@ class Message:
             and topic.replace("-", "_").isidentifier()
         ):
             check_topic_name(topic)
+            if is_retry_topic(topic):
+                raise NotWritableTopic(NO_TARGET.format(topic))
         self.topic = topic
         self.body = body
         self.tag = tag

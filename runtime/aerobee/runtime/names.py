@@ -47,6 +47,12 @@ SYSTEM_GROUPS = frozenset(
     }
 )
 
+NO_TARGET = (
+    "topic {} belongs to a consumer group: brokers put there what the group failed with, and "
+    "clients cannot send to it; send to the topic that the group subscribes to"
+)
+"""A refusal, with the name of a retry or dead-letter topic to be filled in."""
+
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 

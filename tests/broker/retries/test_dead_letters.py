@@ -7,6 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
+from aerobee.client_core import Message
+from aerobee.runtime.errors import NotWritableTopic
 from aerobee.runtime.own_protocol import code_of
 from aerobee.store_format.dead_letter_fields import resends_of
 from aerobee.v1 import broker_pb2, common_pb2
@@ -62,7 +64,7 @@ async def test_a_letter_can_go_elsewhere_and_a_circle_is_stopped(dead: RunningBr
 
 async def test_a_stray_is_not_resent_but_can_be_put_somewhere(dead: RunningBroker) -> None:
     """Somebody sent it straight to the dead letters: it would come back to their list for ever."""
-    await dead.send_bodies("%DLQ%g", 0, b"stray")
+    dead.wiring.writes.append("%DLQ%g", 0, b"stray")
     assert await settle(dead, 3, resend=broker_pb2.Resend()) == [common_pb2.INVALID_ARGUMENT]
     assert await letters(dead) == [b"0", b"1", b"2", b"stray"]
     assert await settle(dead, 3, resend=broker_pb2.Resend(topic="t")) == [common_pb2.OK]
@@ -105,3 +107,16 @@ async def test_what_cannot_be_sent_stays(dead: RunningBroker) -> None:
 async def test_dead_letters_are_counted_by_group_and_topic(dead: RunningBroker) -> None:
     await send_back(dead, 0, level=-1)  # dead already
     assert dead.wiring.traffic.dead_letters() == [(("g", "t"), 3)]
+
+
+@pytest.mark.parametrize("topic", ["%DLQ%g", "%RETRY%g", "%RETRY%nobody"])
+async def test_nobody_sends_straight_to_a_groups_own_topics(
+    dead: RunningBroker, topic: str
+) -> None:
+    """What is there came from the group: nothing else could be resent to where it came from."""
+    ack = await dead.send_bodies(topic, 0, b"stray")
+    assert ack.code == common_pb2.NOT_WRITABLE_TOPIC
+    assert "cannot send to it; send to the topic that the group subscribes to" in ack.message
+    assert await letters(dead) == [b"0", b"1", b"2"]
+    with pytest.raises(NotWritableTopic, match="belongs to a consumer group"):
+        Message(topic, b"stray")

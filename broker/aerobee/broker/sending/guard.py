@@ -129,6 +129,9 @@ class Guard:
         """
         if self._closed is not None:
             self._closed.check()
+        if names.is_retry_topic(topic):
+            # What has no origin would not be a message that the group has failed with.
+            raise NotWritableTopic(names.NO_TARGET.format(topic))
         self.check_append(topic, queue_id)
 
     def check_append(self, topic: str, queue_id: int) -> None:

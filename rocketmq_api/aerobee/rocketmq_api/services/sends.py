@@ -248,7 +248,7 @@ class Sends:
             now_ms=self._clock.now_ms(),
             store_host_ipv6=own.store_host_ipv6,
             limits=self._limits,
-            client=client_mark(caller.client_id),
+            client=client_mark(caller.client),
         )
         storing = _Storing(route.topic, own.broker_name)
         try:
