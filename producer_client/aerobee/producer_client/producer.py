@@ -196,8 +196,7 @@ class Producer:
             queue: where to; by default by sharding key, or else in turn.
             timeout: seconds from the call to its return, instead of the configured ones: for the
                 route, for room in the buffer, and for all attempts together.
-            skip_wait: return once the broker has the message in its page cache, whatever its flush
-                mode.
+            skip_wait: return once it is in the broker's page cache, whatever its flush mode.
 
         Raises:
             MessageTooLarge: the body is above the configured limit; nothing was sent.
@@ -489,8 +488,7 @@ class Producer:
 
     def obstacles(self) -> list[str]:
         """What has kept messages waiting for more than a second, one sentence each: the last
-        failure of a batch that is tried again, or which node does not answer. Empty if no message
-        has waited that long.
+        failure of a batch, or which node does not answer. Empty if none has waited that long.
 
         Raises:
             ShuttingDown: the producer is not open.
