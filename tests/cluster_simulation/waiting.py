@@ -44,6 +44,7 @@ from aerobee.broker.timers.state import TimerJournalState, file_reader
 from aerobee.broker.timers.term import TimerTerm, TimerTerms
 from aerobee.runtime.errors import NotMaster, NotWritable
 from aerobee.runtime.loop_turns import LoopTurns
+from aerobee.runtime.waiting import Turns
 from aerobee.store_format.batch import BatchLimits, check_batch, number_batch
 from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.delayed_records import Delay, waiting_record
@@ -101,6 +102,7 @@ class Waiting:
             self._as_any(),
             self.progress,
             LoopTurns(clock),
+            Turns(),
         )
         topics = TopicTable({name: TopicConfig(name=name) for name in (FLIGHTS, ORDERS)})
         self.mover = Mover(

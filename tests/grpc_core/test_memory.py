@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
@@ -139,6 +140,26 @@ async def test_small_messages_that_wait_count_with_what_holds_them() -> None:
         held = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
         assert used(running) > 0.8 * held
+
+
+async def test_what_the_transport_holds_for_a_peer_that_does_not_read_is_counted() -> None:
+    """Also below the mark at which the transport says that it is full."""
+    room = 256 * MIB
+    limits = replace(
+        LIMITS, send_high_water_bytes=room, queued_bytes_soft=room, queued_bytes_max=room
+    )
+    async with serving(limits=limits) as running, raw_peer(running.port) as peer:
+        window = frames.settings_frame([(frames.INITIAL_WINDOW_SIZE, 1 << 30)])
+        await peer.send(window, frames.window_update(0, 1 << 30))
+        for stream in range(1, 65, 2):  # the kernel takes some MiB
+            await peer.send(call(stream, SERVICE + "Large", b"1000000"))
+        (connection,) = running.server.connections
+        transport = connection.transport
+        assert transport is not None
+        await until(lambda: transport.get_write_buffer_size() > MIB)
+        running.server.tick(time.monotonic())
+        assert used(running) >= transport.get_write_buffer_size() > 0
+        transport.abort()
 
 
 async def test_the_window_is_given_back_as_messages_are_taken_not_as_they_inflate() -> None:

@@ -84,6 +84,16 @@ SECURITY: Final = (
             "::test_half_open_handshakes_have_an_eighth_of_the_memory_and_the_oldest_makes_room",
         ),
     ),
+    Mutant(
+        name="memory-beyond-the-limit",
+        breaks="strangers fill a container's memory until the kernel ends the node",
+        file="runtime/aerobee/runtime/memory_budget.py",
+        old="            self.bytes_of[part.name] = min(int(left * part.share), part.bytes_max)\n",
+        new="            self.bytes_of[part.name] = part.bytes_max\n",
+        tests=(
+            "tests/runtime/test_memory_budget.py::test_all_parts_together_are_less_than_the_limit",
+        ),
+    ),
     # ------------------------------------------------------------------------------ access
     Mutant(
         name="operators-act-as-brokers",

@@ -38,10 +38,12 @@ from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.run import Run
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk, RealDisk
+from aerobee.broker.store.flush_ledger import BEHIND_FACTOR
 from aerobee.broker.wiring import Mount, Wiring
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
+from aerobee.runtime.memory_budget import BROKER_MEMORY, MemoryBudget
 from aerobee.runtime.node_ports import serve_node_ports
 from aerobee.runtime.open_files import connections_max, raise_limit
 from aerobee.runtime.peer_limits import PeerLimits
@@ -104,12 +106,13 @@ async def serve_broker(
 
     Raises:
         InvalidArgument: the folder cannot be used, the address cannot be listened on, or the limit
-            of open files is too low.
+            of open files or the memory is too low.
         DuplicateBroker: another live broker has this identity.
         StoreFailed: a write or fsync failed while running.
     """
     connections_max(config.own_files)
-    config = _with_budgets(config)
+    memory = MemoryBudget(BROKER_MEMORY, usable_memory())
+    config = _with_budgets(config, memory)
     disk = _own_folder(config.store_root) if disk is None else disk
     workers = Threads() if workers is None else workers
     health = BrokerHealth(clock)
@@ -137,6 +140,7 @@ async def serve_broker(
                     health=health,
                     metrics=metrics,
                     peer_limits=peer_limits,
+                    memory=memory,
                     store_host=store_host,
                     tls=tls,
                     access=access_of(config, recorder, clock),
@@ -248,12 +252,40 @@ async def _serve_again_and_again(
         config, on_listening = replace(config, listen=run.listens_on), None
 
 
-def _with_budgets(config: BrokerConfig) -> BrokerConfig:
-    """The configuration with budgets derived from usable memory where none are set."""
-    memory = usable_memory()
-    budget = config.replication.slave_read_bytes_of(memory.bytes)
-    log_event(log, "memory", bytes=memory.bytes, source=memory.source, slave_read_bytes=budget)
-    return replace(config, replication=replace(config.replication, slave_read_bytes=budget))
+def _with_budgets(config: BrokerConfig, memory: MemoryBudget) -> BrokerConfig:
+    """The configuration with what depends on the memory: where nothing is set, and where less is
+    possible."""
+    usable, replication = memory.memory, config.replication
+    budget = replication.slave_read_bytes_of(usable.bytes)
+    log_event(
+        log,
+        "memory",
+        bytes=usable.bytes,
+        source=usable.source,
+        slave_read_bytes=budget,
+        parts_mib=memory,
+    )
+    window = max(
+        replication.chunk_bytes, min(replication.window_bytes, memory.bytes_of["replication"])
+    )
+    changed = replace(replication, slave_read_bytes=budget, window_bytes=window)
+    return replace(config, replication=changed, store=_store_within(config.store, memory))
+
+
+def _store_within(config: StoreConfig, memory: MemoryBudget) -> StoreConfig:
+    """What waits for the disk stays within its part, also while the disk cannot keep up."""
+    queues, index = memory.least(
+        "store",
+        BEHIND_FACTOR * config.queue_tail_bytes_max,
+        BEHIND_FACTOR * config.index_pending_bytes_max,
+    )
+    (recovery,) = memory.least("store", config.recovery_tail_bytes_max)
+    return replace(
+        config,
+        queue_tail_bytes_max=queues // BEHIND_FACTOR,
+        index_pending_bytes_max=index // BEHIND_FACTOR,
+        recovery_tail_bytes_max=recovery,
+    )
 
 
 async def _store_host(config: BrokerConfig, clock: Clock) -> HostAddress:

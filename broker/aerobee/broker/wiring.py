@@ -103,6 +103,7 @@ from aerobee.broker.transactions.known import opened_halves
 from aerobee.broker.transactions.wired import Transactions
 from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.memory_budget import MemoryBudget
 from aerobee.runtime.metrics.endpoint import MetricsEndpoint
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.peer_limits import PeerLimits
@@ -129,6 +130,7 @@ class Wiring:
         health: BrokerHealth,
         metrics: MetricsEndpoint,
         peer_limits: PeerLimits,
+        memory: MemoryBudget,
         store_host: HostAddress,
         tls: NodeTls,
         access: NodeAccess,
@@ -139,11 +141,10 @@ class Wiring:
         self.clock, self.chance, self._disk, self._workers = clock, chance, disk, workers
         self.folder, self.replica = opened.folder, opened.replica
         self.store = opened.folder.store
-        self.failure, self.counters = Failure(), Counters()
-        self.loop_delay = LoopDelay(clock)
+        self.failure, self.counters, self.loop_delay = Failure(), Counters(), LoopDelay(clock)
         self.watch = DiskWatch(clock, hung_after_s=config.store.disk_hung_after_ms / 1_000)
         self.latencies = RpcLatencies()
-        self.peer_limits, self.tls, self.access = peer_limits, tls, access
+        self.peer_limits, self.memory, self.tls, self.access = peer_limits, memory, tls, access
         self._wire_role()
         self._wire_reading(workers.reads)
         self._wire_sending()
@@ -500,6 +501,7 @@ class Wiring:
             clock,
             self.latencies,
             self.peer_limits,
+            self.memory,
             self.tls,
             access=self.access,
             send=SendService(

@@ -21,6 +21,7 @@ from aerobee.access.credentials import Credentials, credentials_of_environment
 from aerobee.cluster_view.methods import Method
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.grpc_core.answer_head import CallError
+from aerobee.grpc_core.connection_set import MemoryLimit
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import Metadata, RequestIds, RequestNames, outgoing_ids
 from aerobee.runtime.client_channel import ClientChannel, ClientStream, DialledTls, open_channel
@@ -133,9 +134,11 @@ class Channels:
         engine: Engine | None = None,
         credentials: Credentials | None = None,
         tls: DialledTls | None = None,
+        memory: MemoryLimit | None = None,
     ) -> None:
         """`engine` and `credentials`: by default, those of the environment. Without `tls`
-        everything is plain text.
+        everything is plain text. `memory`: a limit for all channels together, which others may
+        share.
 
         Raises:
             InvalidArgument: the environment names no known engine, or credentials that cannot be
@@ -145,6 +148,7 @@ class Channels:
         self._chance = chance or system_random()
         self._engine = engine or engine_of_environment()
         self._tls = tls
+        self._memory = memory
         self._names = RequestNames.of_chance(self._chance)
         self._channels: dict[str, ClientChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -260,7 +264,7 @@ class Channels:
         if channel is None:
             if self._is_closed:
                 raise errors.Unreachable(f"cannot reach {address}: this client is closed")
-            channel = open_channel(address, self._engine, self._chance, self._tls)
+            channel = open_channel(address, self._engine, self._chance, self._tls, self._memory)
             self._channels[address] = channel
         return channel
 

@@ -13,10 +13,12 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import (
     cluster_or_default,
     config_or_default,
+    milliseconds,
     nameservers_or_default,
 )
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
+from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.short_tracebacks import TOLD, shortened
 from aerobee.client_core.telemetry import Polling, Telemetry
 from aerobee.cluster_view.route import MessageQueue
@@ -473,6 +475,21 @@ class PullConsumer:
             duplicates=0,
             queues_lost=0 if rebalancer is None else rebalancer.queues_lost,
         )
+
+    async def ready(self, *, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when this member reads: a nameserver and the brokers of its topics answer, it has
+        joined the group at each of them, and has its share of the queues, which may be none.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: not within the time; the message says what is missing. For example,
+                a member that died holds its queues until its session is over.
+            InvalidArgument, ShuttingDown: it is not started, or is closed.
+            AerobeeError: what ended the consumer, for example DuplicateClient.
+        """
+        await self._started().ready(self.assignment, milliseconds(timeout))
 
     def obstacles(self) -> list[str]:
         """What keeps messages of subscribed topics away at this moment, in sentences: a broker

@@ -28,7 +28,7 @@ from aerobee.grpc_core.backoff import Backoff
 from aerobee.grpc_core.channel_limits import ChannelLimits
 from aerobee.grpc_core.client_call import ClientCall
 from aerobee.grpc_core.client_connection import ClientConnection
-from aerobee.grpc_core.connection_set import ConnectionSet
+from aerobee.grpc_core.connection_set import ConnectionSet, MemoryLimit
 from aerobee.grpc_core.deadlines import Deadlines
 from aerobee.grpc_core.dial import Dialer, Resolve, Unreachable, split_address, system_resolver
 from aerobee.grpc_core.hpack import SharedStrings
@@ -73,11 +73,13 @@ class Channel:
         resolve: Resolve | None = None,
         user_agent: str = "aerobee-grpc-core",
         compress_bytes_min: int | None = None,
+        memory: MemoryLimit | None = None,
     ) -> None:
         """`address`: host:port. `now`: monotonic seconds. `random` spreads the pauses between
         attempts. `tls`: a context that you make yourself must offer the protocol h2, see `tls`.
         `server_name`: the name in the certificate, if not the host. `compress_bytes_min`: requests
         of at least this size are compressed with gzip, which the server must support; None: never.
+        `memory`: shared with other channels, in addition to the limit of each.
 
         Raises:
             ValueError: `address` is not host:port.
@@ -101,7 +103,7 @@ class Channel:
         self._sent_away = 0
         self._current: ClientConnection | None = None
         self._connections: ConnectionSet[ClientConnection] = ConnectionSet(
-            self.loop, now, self.limits.memory_bytes_max
+            self.loop, now, self.limits.memory_bytes_max, memory
         )
         self._compress_bytes_min = compress_bytes_min
         self._fields = RequestFields(

@@ -16,14 +16,28 @@ from aerobee.grpc_core.limits import Limit
 _TICK_S: Final = 1.0
 
 
+class MemoryLimit:
+    """A limit that several accounts have in common."""
+
+    __slots__ = ("bytes_max", "used")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used = 0
+
+
 class MemoryAccount:
     """Counts the bytes waiting to be sent or read. Shared by all connections of one event loop;
     when they exceed the limit together, `on_exceeded` ends one of them."""
 
-    __slots__ = ("_on_exceeded", "bytes_max", "used")
+    __slots__ = ("_common", "_on_exceeded", "bytes_max", "used")
 
-    def __init__(self, bytes_max: int, on_exceeded: Callable[[], None]) -> None:
+    def __init__(
+        self, bytes_max: int, on_exceeded: Callable[[], None], common: MemoryLimit | None = None
+    ) -> None:
+        """`common`: exceeded by the accounts that share it, it counts as this one's limit."""
         assert bytes_max > 0, bytes_max
+        self._common = common
         self.bytes_max = bytes_max
         self.used = 0
         self._on_exceeded = on_exceeded
@@ -31,6 +45,11 @@ class MemoryAccount:
     def add(self, size: int) -> None:
         """`size` is negative for bytes that are gone."""
         self.used += size
+        common = self._common
+        if common is not None:
+            common.used += size
+            if size > 0 and common.used > common.bytes_max:
+                self._on_exceeded()
         if self.used > self.bytes_max and size > 0:
             self._on_exceeded()
 
@@ -75,11 +94,16 @@ class ConnectionSet(Generic[C]):
     """The connections of one event loop; they add and remove themselves."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, now: Callable[[], float], memory_bytes_max: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float],
+        memory_bytes_max: int,
+        common: MemoryLimit | None = None,
     ) -> None:
         """`now`: monotonic seconds. `memory_bytes_max`: data waiting to be sent or read; beyond
-        this, the connection that holds the most is ended."""
-        self.memory = MemoryAccount(memory_bytes_max, self._end_heaviest)
+        this, or beyond what is `common` with others, the connection that holds the most is
+        ended."""
+        self.memory = MemoryAccount(memory_bytes_max, self._end_heaviest, common)
         self._loop = loop
         self._now = now
         self._open: dict[C, None] = {}

@@ -84,17 +84,24 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
         """The peer or the network takes less than we send."""
         self.is_paused = True
         self.is_fast = False
-        if self.transport is not None:
-            size = self.transport.get_write_buffer_size()
-            self._transport_bytes += size
-            self._memory.add(size)
+        self.recount()
 
     def resume_writing(self) -> None:
         self.is_paused = False
-        self._memory.add(-self._transport_bytes)
-        self._transport_bytes = 0
+        self.recount()
         self._resume_reading()
         self._schedule()
+
+    def recount(self) -> None:
+        """Account for what the transport holds unsent, and for the frame and the header block that
+        are incomplete: they are too small, and change too often, to be counted each time."""
+        transport = self.transport
+        if transport is None:
+            return
+        size = transport.get_write_buffer_size() + len(self.rest) + len(self._block)
+        if size != self._transport_bytes:
+            change, self._transport_bytes = size - self._transport_bytes, size
+            self._memory.add(change)
 
     def pause_reading(self) -> None:
         if not self.is_reading_paused and self.transport is not None and not self.is_closing:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from aerobee.grpc_core.server_connection import ServerConnection
 
 _UNSUPPORTED_MEDIA: Final = hpack.encode([(b":status", b"415"), (b"content-type", b"text/plain")])
+_COPIES: Final = 2
+"""The bytes, and what was parsed of them."""
 _COUNTED_BYTES_MIN: Final = 16 << 10
 """Smaller requests in the hands of handlers are not counted: these have less than their calls."""
 _WORDS_415: Final = b"only application/grpc is served here\n"
@@ -215,7 +217,7 @@ class ServerCall(AnsweringStream):
 
     def _hand(self, size: int) -> None:
         """The handler has a request of this size until it asks for the next, or the call ends."""
-        counted = size if size >= _COUNTED_BYTES_MIN else 0
+        counted = _COPIES * size if size >= _COUNTED_BYTES_MIN else 0
         if counted != self._handed_bytes:
             change, self._handed_bytes = counted - self._handed_bytes, counted
             self.connection.hold_received(change)

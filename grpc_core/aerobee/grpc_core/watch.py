@@ -43,6 +43,7 @@ class Watch:
         connection, limits = self._connection, self._limits
         if connection.transport is None:
             return
+        connection.recount()
         if not connection.is_settled and now_s - self._begun_s > limits.preface_s:
             connection.abort(f"no HTTP/2 within {limits.preface_s:g} s", Limit.PREFACE)
             return

@@ -26,6 +26,7 @@ from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.etcd_calls import EtcdCalls
+from aerobee.nameserver.etcd_certificates import EtcdCertificates
 from aerobee.nameserver.key_value_store import KeyValueStore
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, WILDCARDS, NameserverFigures
@@ -52,7 +53,7 @@ from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.health import Question
 from aerobee.runtime.log import log_event
 from aerobee.runtime.loop_turns import LoopTurns
-from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+from aerobee.runtime.memory_budget import NAMESERVER_MEMORY, MemoryBudget
 from aerobee.runtime.node_ports import serve_node_ports
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.peer_limits import PeerLimits
@@ -60,6 +61,7 @@ from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.runtime.tls import NodeTls
+from aerobee.runtime.usable_memory import usable_memory
 from aerobee.runtime.watched_file import LOOK_INTERVAL_S
 from aerobee.sql_filter.expression import CompiledExpressions
 from aerobee.v1 import access_pb2, access_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
@@ -93,11 +95,11 @@ async def serve_nameserver(
     """Serve until `lifecycle.stop`; `on_listening` gets the port. `store` stands in for etcd in
     tests.
 
-    Raises InvalidArgument: it cannot listen on the address.
+    Raises InvalidArgument: it cannot listen on the address, or has too little memory.
     """
     keys = Keys(config.cluster)
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
-    health, peer_limits = NameserverHealth(), PeerLimits()
+    health, peer_limits, memory = NameserverHealth(), PeerLimits(), _memory()
     async with (
         serve_node_ports(config, NODE_TYPE, health, peer_limits, clock=clock) as (tls, metrics),
         recording(config, f"{NODE_TYPE}:{_place(config)}", NODE_TYPE, clock, metrics) as recorder,
@@ -111,13 +113,13 @@ async def serve_nameserver(
         topics = Topics(etcd, keys, cache, config.topics, clock)
         access = _access(config, cache, recorder, hearing, clock)
         figures = NameserverFigures(
-            config, cache, sessions, etcd.calls, peer_limits, access.quotas, clock
+            config, cache, sessions, etcd.calls, peer_limits, memory, access.quotas, clock
         )
         service = _own_service(config, cache, topics, sessions, sets, etcd.calls)
-        channels = _channels(config, access, tls, chance)
+        channels = _channels(config, access, tls, chance, memory)
         rocketmq = _rocketmq_service(config, cache, channels, clock, chance)
         services = (service, _access_service(etcd, keys, cache, access), rocketmq)
-        server = _server(config, access, services, figures.latencies, peer_limits, tls, clock)
+        server = _server(config, access, services, figures, peer_limits, memory, tls, clock)
         port = await _listen(config, server, tls)
         health.listens(cache.why_unknown)
         figures.listens(port)
@@ -134,6 +136,7 @@ async def serve_nameserver(
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
                     tasks.create_task(rocketmq.run(), name="questions"),
+                    tasks.create_task(_watch_etcd(config, tls), name="etcd-certificates"),
                 ]
                 if on_listening is not None:
                     on_listening(port)
@@ -151,6 +154,13 @@ async def serve_nameserver(
             await server.stop(0)
             await channels.close()
         log_event(log, "nameserver stopped")
+
+
+async def _watch_etcd(config: NameserverConfig, tls: NodeTls) -> None:
+    """The expiry of certificates between nameserver and etcd."""
+    tls.watch("etcd client", config.etcd.tls.certificate)
+    tls.watch("etcd authority", config.etcd.tls.ca)
+    await EtcdCertificates(config.etcd, tls.tell).run()
 
 
 @asynccontextmanager
@@ -180,10 +190,20 @@ def _access(
 
 
 def _channels(
-    config: NameserverConfig, access: NodeAccess, tls: NodeTls, chance: random.Random
+    config: NameserverConfig,
+    access: NodeAccess,
+    tls: NodeTls,
+    chance: random.Random,
+    memory: MemoryBudget,
 ) -> Channels:
     engine, credentials = config.grpc.engine, access.credentials
-    return Channels(chance=chance, engine=engine, credentials=credentials, tls=tls.dialled)
+    return Channels(
+        chance=chance,
+        engine=engine,
+        credentials=credentials,
+        tls=tls.dialled,
+        memory=memory.channels,
+    )
 
 
 def _rocketmq_service(
@@ -234,12 +254,21 @@ def _own_service(
     )
 
 
+def _memory() -> MemoryBudget:
+    """Raises InvalidArgument: there is too little."""
+    usable = usable_memory()
+    memory = MemoryBudget(NAMESERVER_MEMORY, usable)
+    log_event(log, "memory", bytes=usable.bytes, source=usable.source, parts_mib=memory)
+    return memory
+
+
 def _server(
     config: NameserverConfig,
     access: NodeAccess,
     services: tuple[NameserverService, AccessService, MessagingService],
-    latencies: RpcLatencies,
+    figures: NameserverFigures,
     peer_limits: PeerLimits,
+    memory: MemoryBudget,
     tls: NodeTls,
     clock: Clock,
 ) -> RpcServer:
@@ -250,7 +279,8 @@ def _server(
         engine=config.grpc.engine,
         limits=(nameserver_request_limits(), access_request_limits(), messaging_request_limits()),
         answer_errors=answer_errors(clock),
-        latencies=latencies,
+        memory=memory,
+        latencies=figures.latencies,
         clock=clock,
         observer=peer_limits,
         guard=access.guard(

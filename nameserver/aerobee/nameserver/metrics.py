@@ -17,6 +17,7 @@ from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.runtime.memory_budget import MemoryBudget
 from aerobee.runtime.metrics.families import (
     OTHER,
     AnyFamily,
@@ -46,6 +47,7 @@ class NameserverFigures:
         sessions: BrokerSessions,
         calls: EtcdCalls,
         peer_limits: PeerLimits,
+        memory: MemoryBudget,
         quotas: Quotas,
         clock: Clock,
     ) -> None:
@@ -61,6 +63,7 @@ class NameserverFigures:
         self._sessions = sessions
         self._calls = calls
         self._peer_limits = peer_limits
+        self._memory = memory
         self._quotas = quotas
 
     def listens(self, port: int) -> None:
@@ -90,6 +93,7 @@ class NameserverFigures:
             *self._etcd_families(),
             self.latencies.family(),
             self._peer_limits.family(),
+            *self._memory.families(),
             self._quotas.family(),
             delay,
         ]

@@ -15,6 +15,7 @@ from aerobee.access.credentials import Credentials
 from aerobee.client_core.defaults import config_or_default
 from aerobee.client_core.loop_thread import BlockingClient, LoopThread
 from aerobee.client_core.message import Message
+from aerobee.client_core.readiness import READY_TIMEOUT_S
 from aerobee.client_core.telemetry import Telemetry
 from aerobee.client_core.transactions import TransactionOutcome
 from aerobee.cluster_view.route import MessageQueue
@@ -261,6 +262,20 @@ class BlockingProducer(BlockingClient[Producer]):
         """Waits until every message sent so far has its receipt or its error."""
         self._thread.call(lambda producer: producer.flush())
 
+    def ready(self, *topics: str, timeout: float = READY_TIMEOUT_S) -> None:
+        """Return when a nameserver and the brokers of these topics answer; without any, of the
+        topics that were sent to before or given as `transaction_topics`. It stores nothing.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeadlineExceeded: they did not within the time; the message says what is missing.
+            IllegalName: no topic can have such a name.
+            ShuttingDown: the producer is not open.
+        """
+        self._thread.call(lambda producer: producer.ready(*topics, timeout=timeout))
+
     def statistics(self) -> ProducerStatistics:
         """Counts since opening.
 
@@ -270,8 +285,11 @@ class BlockingProducer(BlockingClient[Producer]):
         return self._thread.do(lambda producer: producer.statistics())
 
     def obstacles(self) -> list[str]:
-        """What has kept messages waiting for more than a second, one sentence each: the last
-        failure of a batch, or which node does not answer. Empty if none has waited that long.
+        """What has been wrong for more than a second, one sentence each: that no nameserver answers,
+        even if nothing is to be sent; and what keeps messages waiting: the last failure of a batch
+        that is tried again, or which node does not answer. Empty if nothing is wrong.
+
+        What was never asked is not known: `ready` asks.
 
         Raises:
             ShuttingDown: the producer is not open.

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from aerobee.grpc_core.channel import Channel
 from aerobee.grpc_core.channel_limits import ChannelLimits, client_connection_limits
+from aerobee.grpc_core.connection_set import MemoryLimit
 from aerobee.grpc_core.limits import Limit
 from aerobee.grpc_core.status import Metadata
 from aerobee.grpc_core.tls import FollowedTls
@@ -113,10 +114,14 @@ class ClientChannel(Protocol):
 
 
 def open_channel(
-    address: str, engine: Engine, chance: random.Random, tls: DialledTls | None = None
+    address: str,
+    engine: Engine,
+    chance: random.Random,
+    tls: DialledTls | None = None,
+    memory: MemoryLimit | None = None,
 ) -> ClientChannel:
     """A channel to host:port. `chance` randomises the pauses between attempts to connect. Without
-    `tls` it is plain text.
+    `tls` it is plain text. `memory` is shared with other channels; our own engine only.
 
     Raises:
         InvalidArgument: `address` is not host:port, or the engine has no TLS.
@@ -138,6 +143,7 @@ def open_channel(
             limits=_LIMITS,
             user_agent="aerobee",
             tls=tls,
+            memory=memory,
         )
     except ValueError as error:
         raise InvalidArgument(str(error)) from None

@@ -45,6 +45,10 @@ class GrpcioEngine:
         self._methods = _Methods()
         self._server.add_generic_rpc_handlers((self._methods,))
 
+    @property
+    def memory_used_bytes(self) -> int | None:
+        return None
+
     def add(self, method: ServedMethod) -> None:
         make = _MAKERS[method.streams_requests, method.streams_answers]
         self._methods.handlers[method.path] = make(_handler(method), method.read, method.write)

@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 WATCH_INTERVAL_S = 0.25
 CONNECTIONS_MAX = 512
 """Probes come one at a time; nobody may use up the process's file descriptors through this port."""
+REQUEST_BYTES_MAX = 64 << 10
+MEMORY_BYTES_MAX = 8 << 20
+"""For all that waits at this port; part of what the program itself takes."""
 WATCHES_MAX = 64
 """A watch keeps its connection as long as it likes. With at most this many, far fewer than the
 connections, there is always room for a probe."""
@@ -135,7 +138,13 @@ async def serve_health(
     if not listen:
         yield 0
         return
-    options = ServerOptions(connections_max=CONNECTIONS_MAX, idle_s=idle_s, tls=tls)
+    options = ServerOptions(
+        request_bytes_max=REQUEST_BYTES_MAX,
+        memory_bytes_max=MEMORY_BYTES_MAX,
+        connections_max=CONNECTIONS_MAX,
+        idle_s=idle_s,
+        tls=tls,
+    )
     server = new_engine(engine, options, observer=observer)
     border = CallBorder(say_error, SystemClock(), limits=(health_limits(),), observer=None)
     table = MethodTable(server, border)

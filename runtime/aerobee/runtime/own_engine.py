@@ -22,6 +22,9 @@ from aerobee.runtime.served_method import ServedMethod
 from aerobee.runtime.server_engine import AcceptedTls, ServerOptions
 
 _UNLIMITED = 1 << 30
+_HIGH_WATER_BYTES_MIN: Final = 64 << 10
+_HIGH_WATER_BYTES_MAX: Final = 1 << 20
+_SLOW_READERS: Final = 512
 _END_OF_STREAM: Final = grpc.aio.EOF
 
 log = logging.getLogger(__name__)
@@ -32,8 +35,13 @@ class OwnEngine:
 
     def __init__(self, options: ServerOptions, clock: Clock, observer: LimitObserver) -> None:
         limits = ConnectionLimits(
-            message_bytes_max=options.message_bytes_max,
+            message_bytes_max=min(options.message_bytes_max, options.request_bytes_max),
             sent_message_bytes_max=options.message_bytes_max,
+            # Up to this, what a connection holds unsent is counted only once a second.
+            send_high_water_bytes=min(
+                _HIGH_WATER_BYTES_MAX,
+                max(_HIGH_WATER_BYTES_MIN, options.memory_bytes_max // _SLOW_READERS),
+            ),
         )
         if options.idle_s is not None:
             limits = replace(limits, idle_s=options.idle_s, preface_s=options.idle_s)
@@ -45,6 +53,7 @@ class OwnEngine:
             on_bug=_log_bug,
             limits=limits,
             connections_max=options.connections_max or _UNLIMITED,
+            memory_bytes_max=options.memory_bytes_max,
             on_disconnected=options.on_disconnected,
         )
         self._tls = options.tls
@@ -62,6 +71,10 @@ class OwnEngine:
                 plain_bytes_max=method.request_bytes_max,
             )
         )
+
+    @property
+    def memory_used_bytes(self) -> int | None:
+        return self._server.memory.used
 
     async def listen(self, address: str) -> int:
         return await self._listen(address, self._tls)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,7 @@ from aerobee.runtime.call_guard import CallGuard
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.grpcio_engine import GrpcioEngine
+from aerobee.runtime.memory_budget import MemoryBudget
 from aerobee.runtime.own_engine import OwnEngine
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.reflection import Reflection, reflection_files, service_of
@@ -42,6 +44,7 @@ class RpcServer:
         limits: Sequence[RequestLimits] = (),
         answer_errors: Mapping[str, AnswerError] = MappingProxyType({}),
         connections_max: int | None = None,
+        memory: MemoryBudget | None = None,
         latencies: RpcObserver | None = None,
         clock: Clock | None = None,
         observer: LimitObserver | None = None,
@@ -52,7 +55,8 @@ class RpcServer:
         """`say_error` of the protocol; `answer_errors`, by path, for methods that report errors in
         their answers. `service_names`: full protobuf names, listed by reflection and health.
         `limits` for these services' requests; without them, only unreadable requests are refused.
-        Connections beyond `connections_max` are closed at once. `latencies` gets the time of each
+        Connections beyond `connections_max` are closed at once. `memory` has a part
+        for what peers make the server hold. `latencies` gets the time of each
         call with a single answer, `observer` each peer that exceeds a limit of the engine. `guard`
         decides who may call what; without it, everyone may. Without `tls` everything is plain text.
         `on_disconnected` gets the peer of each connection that ends, with our own engine only."""
@@ -62,7 +66,15 @@ class RpcServer:
         options = ServerOptions(
             connections_max=connections_max, tls=tls, on_disconnected=on_disconnected
         )
+        if memory is not None:
+            options = replace(
+                options,
+                memory_bytes_max=memory.server_bytes,
+                request_bytes_max=memory.request_bytes_max,
+            )
         self._engine = new_engine(engine, options, clock, observer)
+        if memory is not None and self._engine.memory_used_bytes is not None:
+            memory.counts("server", lambda: self._engine.memory_used_bytes or 0)
         border = CallBorder(
             say_error,
             clock or SystemClock(),

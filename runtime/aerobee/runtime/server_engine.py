@@ -33,6 +33,10 @@ class ServerOptions:
 
     message_bytes_max: int = FRAME_BYTES_MAX
     """Per message, in either direction."""
+    request_bytes_max: int = FRAME_BYTES_MAX
+    """Per message that it receives, if that is less. Our own engine only."""
+    memory_bytes_max: int = 512 << 20
+    """For all that waits to be sent or read. Our own engine only."""
     connections_max: int | None = None
     """Further ones are closed at once; None: no limit."""
     idle_s: float | None = None
@@ -48,6 +52,11 @@ class ServerEngine(Protocol):
 
     def add(self, method: ServedMethod) -> None:
         """Serve this method; add all of them before `listen`."""
+        ...
+
+    @property
+    def memory_used_bytes(self) -> int | None:
+        """Of `memory_bytes_max`; None: the engine does not count it."""
         ...
 
     async def listen(self, address: str) -> int:

@@ -31,8 +31,10 @@ def access_of(config: BrokerConfig, recorder: Recorder, clock: Clock) -> NodeAcc
 
 def make_channels(parts: Wiring) -> Channels:
     engine, credentials = parts.config.grpc.engine, parts.access.credentials
-    tls = parts.tls.dialled
-    return Channels(chance=parts.chance, engine=engine, credentials=credentials, tls=tls)
+    tls, memory = parts.tls.dialled, parts.memory.channels
+    return Channels(
+        chance=parts.chance, engine=engine, credentials=credentials, tls=tls, memory=memory
+    )
 
 
 def make_leavers(parts: Wiring) -> tuple[HungDisk, SlowLoop]:

@@ -28,6 +28,7 @@ from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.runtime.errors import AerobeeError, Busy
 from aerobee.runtime.log import log_event
 from aerobee.runtime.loop_turns import LISTINGS, LoopTurns
+from aerobee.runtime.waiting import Turns
 from aerobee.store_format.delayed_records import PRECISION_MS, recalls, timer_slot_ms
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.message_content import content_of
@@ -97,8 +98,10 @@ class Finder:
         works: Executor,
         progress: Callable[[], TimerProgress],
         turns: LoopTurns,
+        pages: Turns,
     ) -> None:
-        """`progress`: what is done so far."""
+        """`progress`: what is done so far. `pages`: how many may be put together at a time."""
+        self._pages = pages
         self._feeder = feeder
         self._waiting = waiting
         self._works = works
@@ -170,6 +173,12 @@ class Finder:
         """Waiting messages after the place `low` (due time, queue, offset) and before a time,
         ordered by place; and the place after which to continue, None if there are no more. `topic`
         and `key` empty: any. Raises AerobeeError."""
+        async with self._pages:
+            return await self._waiting_page(low, end_ms, topic, limit, key)
+
+    async def _waiting_page(
+        self, low: tuple[int, int, int], end_ms: int, topic: str, limit: int, key: str
+    ) -> tuple[list[Found], tuple[int, int, int] | None]:
         rows, is_all = await self._timers_after(low, end_ms, topic, limit)
         candidates = [_candidate(row) for row in rows]
         reached = candidates[-1].due_ms if candidates and not is_all else end_ms

@@ -45,7 +45,9 @@ from aerobee.broker.timers.term import TimerTerm, TimerTerms
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError, NotWritable, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.memory_budget import MemoryBudget
 from aerobee.runtime.metrics.histogram import Histogram
+from aerobee.runtime.waiting import Turns
 
 if TYPE_CHECKING:
     from aerobee.broker.config import BrokerConfig
@@ -74,6 +76,7 @@ class Parts(Protocol):
     reads: ReadPool
     files: TableFiles
     failure: Failure
+    memory: MemoryBudget
 
 
 class Delays:
@@ -109,8 +112,9 @@ class Delays:
             on_index=self._on_index,
         )
         self.feeder.follow(self.progress)
+        pages = Turns(parts.memory.lookups_at_a_time)
         self.finder = Finder(
-            self.feeder, self.waiting, works, self.progress, parts.reads.loop_turns
+            self.feeder, self.waiting, works, self.progress, parts.reads.loop_turns, pages
         )
         self.counts = WaitingCounts(
             self.finder, self.waiting, self.feeder, self.progress, parts.folder.topics

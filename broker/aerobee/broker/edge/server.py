@@ -31,6 +31,7 @@ from aerobee.rocketmq_api.services.service import MessagingService, add_messagin
 from aerobee.runtime.call_border import SUCCESS
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.grpc_config import Engine
+from aerobee.runtime.memory_budget import MemoryBudget
 from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
 from aerobee.runtime.open_files import connections_max
 from aerobee.runtime.own_protocol import say_error
@@ -55,6 +56,7 @@ class BrokerServer:
         clock: Clock,
         latencies: RpcLatencies,
         peer_limits: PeerLimits,
+        memory: MemoryBudget,
         tls: NodeTls,
         *,
         access: NodeAccess,
@@ -86,6 +88,7 @@ class BrokerServer:
             limits=(broker_request_limits(), messaging_request_limits()),
             answer_errors=answer_errors(clock),
             connections_max=connections_max(config.own_files),
+            memory=memory,
             latencies=latencies,
             clock=clock,
             observer=peer_limits,

@@ -29,6 +29,7 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import AerobeeError
+from aerobee.runtime.memory_budget import MemoryBudget
 from aerobee.runtime.metrics.families import AnyFamily, Gathered, one_gauge
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.metrics.slices import Slices
@@ -61,6 +62,7 @@ class BrokerFigures:
         traffic: Traffic,
         latencies: RpcLatencies,
         peer_limits: PeerLimits,
+        memory: MemoryBudget,
         quotas: Quotas,
         loop_delay: LoopDelay,
         times: StoreTimes,
@@ -86,6 +88,7 @@ class BrokerFigures:
         self._traffic = traffic
         self._latencies = latencies
         self._peer_limits = peer_limits
+        self._memory = memory
         self._quotas = quotas
         self._loop_delay = loop_delay
         self._times = times
@@ -167,6 +170,7 @@ class BrokerFigures:
             ),
             self._latencies.family(),
             self._peer_limits.family(),
+            *self._memory.families(),
             self._quotas.family(),
         ]
 
@@ -192,7 +196,8 @@ class BrokerFigures:
 
     async def _lags(self, slices: Slices) -> list[AnyFamily]:
         lags = rocketmq.LagFamilies(self._config.metrics.consumers_max)
-        for row in await self._group_lags(slices):
+        # What there is no room for is left out at the end.
+        for row in sorted(await self._group_lags(slices), key=rocketmq.importance):
             lags.add(row)
             await slices.breathe()
         return lags.families()

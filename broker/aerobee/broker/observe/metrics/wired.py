@@ -48,6 +48,7 @@ def make_figures(wiring: Wiring) -> BrokerFigures:
         traffic=wiring.traffic,
         latencies=wiring.latencies,
         peer_limits=wiring.peer_limits,
+        memory=wiring.memory,
         quotas=wiring.access.quotas,
         loop_delay=wiring.loop_delay,
         times=times,
