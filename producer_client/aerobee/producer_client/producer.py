@@ -482,9 +482,9 @@ class Producer:
         )
 
     def obstacles(self) -> list[str]:
-        """What has been wrong for more than a second, one sentence each: that no nameserver answers,
-        even if nothing is to be sent; and what keeps messages waiting: the last failure of a batch
-        that is tried again, or which node does not answer. Empty if nothing is wrong.
+        """What has been wrong for more than a second, one sentence each: that no nameserver
+        answers, even if nothing is to be sent; and what keeps messages waiting: the last failure of
+        a batch that is tried again, or which node does not answer. Empty if nothing is wrong.
 
         What was never asked is not known: `ready` asks.
 
